@@ -1,0 +1,1 @@
+"""Who gets which message: topics, channels, consumers; knows no socket."""

@@ -1,0 +1,1 @@
+"""Messages and where they rest: memory, heaps, disk; knows no client."""

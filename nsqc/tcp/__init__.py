@@ -1,0 +1,1 @@
+"""One client connection of the V2 protocol."""

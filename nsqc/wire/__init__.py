@@ -1,0 +1,1 @@
+"""Bytes to commands and frames to bytes; knows no socket and no topic."""
