@@ -1,0 +1,219 @@
+"""All topics of one daemon: made, found, deleted, closed. Knows no client and no file name but through its disks.
+
+Listeners hear of "topic created", "topic deleted", "channel created", "channel deleted"; metadata and lookupd
+registrations live on that, and the broker knows neither.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.object cimport PyObject
+
+from nsqc.broker.channel cimport Channel
+from nsqc.store.backlog cimport Backlog
+from nsqc.wire.names cimport name_is_ephemeral
+
+TOPIC_CREATED = "topic created"
+TOPIC_DELETED = "topic deleted"
+CHANNEL_CREATED = "channel created"
+CHANNEL_DELETED = "channel deleted"
+
+
+cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept nogil:
+    """FNV-1a; names are short."""
+    cdef uint32_t value = 2166136261
+    cdef Py_ssize_t at
+    for at in range(length):
+        value = (value ^ <unsigned char> c_name[at]) * 16777619
+    return value
+
+
+@cython.final
+cdef class Broker:
+    """The topics of a daemon.
+
+    settings: nsqc.options.Settings; log: nsqc.log.Log; scanner: arm(channel, monotonic_ns), later(queue);
+    disks: open(name) makes a DiskQueue; trouble: hears of writes that fail and heal; guids: makes the message ids.
+    """
+
+    def __init__(self, settings, log, scanner, disks, trouble, GuidFactory guids not None):
+        self.settings = settings
+        self.log = log
+        self.scanner = scanner
+        self.disks = disks
+        self.trouble = trouble
+        self.guids = guids
+        self.clock = Clock()
+        self.commits = CommitSet()
+        self.topics = {}
+        self.listeners = []
+        self._index()
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    # ------------------------------------------------------------------ topics
+
+    cdef Topic find(self, const char *c_name, Py_ssize_t length):
+        cdef uint32_t value = hash_name(c_name, length)
+        cdef uint32_t at = value & self.mask
+        cdef Topic topic
+        while self.slots[at].topic is not NULL:
+            if self.slots[at].hash == value:
+                topic = <Topic> self.slots[at].topic
+                if (PyBytes_GET_SIZE(topic.name) == length
+                        and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
+                    return topic
+            at = (at + 1) & self.mask
+        return None
+
+    cdef int _index(self) except -1:
+        """Lays the name table anew; topics come and go rarely."""
+        cdef uint32_t slots = 64, at, value
+        cdef NameSlot *c_slots
+        while slots < 2 * <uint32_t> len(self.topics) + 2:
+            slots *= 2
+        c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
+        if c_slots is NULL:
+            raise MemoryError
+        free(self.slots)
+        self.slots = c_slots
+        self.mask = slots - 1
+        for topic in self.topics.values():
+            value = hash_name((<Topic> topic).name, len((<Topic> topic).name))
+            at = value & self.mask
+            while self.slots[at].topic is not NULL:
+                at = (at + 1) & self.mask
+            self.slots[at].hash = value
+            self.slots[at].topic = <PyObject *> topic
+        return 0
+
+    def topic(self, bytes name not None):
+        """The topic of that name, or None."""
+        return self.topics.get(name)
+
+    def get_topic(self, bytes name not None, bint loading=False):
+        """The topic of that name, made where it is missing.
+
+        While loading, a new topic waits for its start() until its channels have been made.
+        """
+        cdef Topic topic = self.topics.get(name)
+        cdef bint ephemeral
+        if topic is not None:
+            return topic
+        ephemeral = name_is_ephemeral(name, len(name))
+        topic = Topic(name, ephemeral, self._backlog(name.decode(), ephemeral, False),
+                      self.clock, self.commits, self.guids, self)
+        self.topics[name] = topic
+        self._index()
+        self.log.info("TOPIC(%s): created", topic.name.decode())
+        self._tell(TOPIC_CREATED, topic, None)
+        if not loading:
+            if self.starter is None:
+                topic.start()
+            else:
+                self.starter(topic)
+        return topic
+
+    def delete_topic(self, bytes name not None) -> bool:
+        """Deletes a topic with its channels and all they hold; False where there is none."""
+        cdef Topic topic = self.topics.pop(name, None)
+        if topic is None:
+            return False
+        self._index()
+        self.log.info("TOPIC(%s): deleting", name.decode())
+        topic.delete()
+        self._tell(TOPIC_DELETED, topic, None)
+        return True
+
+    # ------------------------------------------------------------------ for topics
+
+    def make_channel(self, Topic topic not None, bytes name not None):
+        """A channel for a topic that is about to add it."""
+        cdef bint ephemeral = name_is_ephemeral(name, len(name))
+        cdef object options = self.settings.now
+        cdef object text = name.decode()
+        self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
+        return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True), self.clock,
+                       topic, self.scanner, None, options.max_msg_timeout, options.max_channel_consumers)
+
+    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps):
+        disk = None if ephemeral else self.disks.open(name)
+        return Backlog.new(disk, self.settings.now.mem_queue_size, keeps, self.clock, self.commits)
+
+    def on_channel_created(self, Topic topic not None, Channel channel not None):
+        """A topic has a new channel."""
+        self._tell(CHANNEL_CREATED, topic, channel)
+
+    def on_channel_deleted(self, Topic topic not None, Channel channel not None):
+        """A topic has lost a channel, which is about to drop what it holds."""
+        self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
+        self.trouble.forget(channel)
+        self._tell(CHANNEL_DELETED, topic, channel)
+
+    def on_write_failed(self, Topic topic not None, channel, int error):
+        """A topic or channel could not write its queue."""
+        self.trouble.failed(topic, channel, error)
+
+    def on_write_healed(self, Topic topic not None, channel):
+        """It could, after failing."""
+        self.trouble.healed(topic, channel)
+
+    def later(self, queue):
+        """Has queue.resume() called in the next turn."""
+        self.scanner.later(queue)
+
+    cdef int _tell(self, event, topic, channel) except -1:
+        if not self.closing:
+            for listener in self.listeners:
+                listener(event, topic, channel)
+        return 0
+
+    # ------------------------------------------------------------------ for everybody
+
+    def commit(self) -> int:
+        """Writes what this turn has put into disk queues; returns how many of them failed."""
+        return self.commits.commit()
+
+    def health(self) -> str:
+        """OK, or NOK and why."""
+        return self.trouble.health()
+
+    def close(self) -> dict:
+        """For a stop: writes everything to disk and closes the queues.
+
+        Returns the delays of deferred messages, which the disk format has no room for, by queue name:
+        {"topics": {topic: {id: ms}}, "channels": {"topic:channel": {id: wall-clock ns}}}.
+        """
+        cdef Topic topic
+        cdef Channel channel
+        cdef dict delays = {"topics": {}, "channels": {}}
+        self.closing = True
+        for topic in self.topics.values():
+            topic_name = topic.name.decode()
+            self.log.info("TOPIC(%s): closing", topic_name)
+            for channel in topic.channels.values():
+                channel_name = channel.name.decode()
+                self.log.info("CHANNEL(%s): closing", channel_name)
+                try:
+                    waiting, in_flight, deferred, times = channel.close()
+                except OSError as error:
+                    self.log.error("CHANNEL(%s): failed to write messages to disk - %s", channel_name, error)
+                    continue
+                if waiting or in_flight or deferred:
+                    self.log.info("CHANNEL(%s): flushed %d memory %d in-flight %d deferred messages to backend",
+                                  channel_name, waiting, in_flight, deferred)
+                if times:
+                    delays["channels"][topic_name + ":" + channel_name] = times
+            try:
+                waiting, times = topic.close()
+            except OSError as error:
+                self.log.error("TOPIC(%s): failed to write messages to disk - %s", topic_name, error)
+                continue
+            if waiting:
+                self.log.info("TOPIC(%s): flushed %d memory messages to backend", topic_name, waiting)
+            if times:
+                delays["topics"][topic_name] = times
+        return delays

@@ -1,0 +1,434 @@
+"""A channel: deals the messages it gets over its consumers and keeps each until it is finished.
+
+Where the original scans random channels every 100 ms for messages whose time has come, a channel here knows its next
+deadline and has the scanner call expire() then.
+"""
+
+cimport cython
+from libc.errno cimport ENOMEM
+from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from cpython.object cimport PyObject
+
+from nsqc.broker.consumer cimport wants_more
+from nsqc.store.backlog cimport PUT_DISK, PUT_NO_MEMORY
+from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_take
+from nsqc.store.fifo cimport Entry
+from nsqc.store.heap cimport heap_first, heap_free, heap_moved, heap_push, heap_remove
+from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove
+from nsqc.store.message cimport message_ref, message_unref
+
+cdef int64_t NEVER = INT64_MAX
+
+cdef enum:
+    PUMP_BURST = 8192       # messages handled before the loop gets its turn
+    EXPIRE_BURST = 4096
+
+cdef uint64_t sample_state = 0x2545F4914F6CDD1D
+
+
+cdef inline uint32_t sample_roll() noexcept:
+    """0 to 99; xorshift is random enough for sampling."""
+    global sample_state
+    sample_state ^= sample_state << 13
+    sample_state ^= sample_state >> 7
+    sample_state ^= sample_state << 17
+    return <uint32_t> ((sample_state >> 11) % 100)
+
+
+@cython.final
+cdef class Channel:
+    """One channel of a topic. Made by Topic.get_channel()."""
+
+    def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
+                 topic, scanner, latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
+        self.name = name
+        self.ephemeral = ephemeral
+        self.backlog = backlog
+        self.clock = clock
+        self.topic = topic
+        self.scanner = scanner
+        self.latency = latency
+        self.max_msg_timeout_ns = max_msg_timeout_ns
+        self.max_consumers = max_consumers
+        self.clients = {}
+        self.alarm_ns = NEVER
+        backlog.owner = self
+
+    def __dealloc__(self):
+        free_deliveries(&self.timeouts)
+        free_deliveries(&self.delayed)
+        idmap_free(&self.in_flight)
+
+    # ------------------------------------------------------------------ from the topic
+
+    cdef int put(self, Message *message) noexcept:
+        self.message_count += 1
+        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
+            self._deliver(message, 0)
+            return 0
+        return self.backlog.put(message, 0, 0, False)
+
+    cdef void put_deferred(self, Message *message, uint32_t defer_ms) noexcept:
+        self.message_count += 1
+        self._defer(message, 0, <int64_t> defer_ms * 1000000)
+
+    # ------------------------------------------------------------------ from consumers
+
+    cdef int finish(self, Consumer consumer, const char *c_id) noexcept:
+        cdef int result
+        cdef Delivery *delivery = self._claim(consumer, c_id, &result)
+        if delivery is NULL:
+            return result
+        self._release(delivery)
+        consumer.in_flight -= 1
+        consumer.finish_count += 1
+        if self.latency is not None:
+            self.latency.insert(delivery.message.timestamp_ns)
+        delivery_free(delivery)
+        self.update(consumer)
+        return CLAIMED
+
+    cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept:
+        cdef int result
+        cdef uint16_t attempts
+        cdef Message *message
+        cdef Delivery *delivery = self._claim(consumer, c_id, &result)
+        if delivery is NULL:
+            return result
+        self._release(delivery)
+        consumer.in_flight -= 1
+        consumer.requeue_count += 1
+        self.requeue_count += 1
+        attempts = delivery.attempts
+        message = delivery_take(delivery)
+        if delay_ns > 0:
+            self._defer(message, attempts, delay_ns)
+        else:
+            self._put_back(message, attempts)
+        self.update(consumer)
+        return CLAIMED
+
+    cdef int touch(self, Consumer consumer, const char *c_id) noexcept:
+        cdef int result
+        cdef Delivery *delivery = self._claim(consumer, c_id, &result)
+        if delivery is NULL:
+            return result
+        delivery.deadline_ns = min(self.clock.monotonic + consumer.msg_timeout_ns,
+                                   delivery.delivered_ns + self.max_msg_timeout_ns)
+        heap_moved(&self.timeouts, delivery)
+        self._arm()
+        return CLAIMED
+
+    cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept:
+        """The delivery with this id, if it is in flight to consumer; else NULL and why."""
+        cdef Delivery *delivery = idmap_find(&self.in_flight, c_id, consumer.id)
+        if delivery is NULL:
+            result[0] = NOT_IN_FLIGHT
+        elif delivery.owner != consumer.id:
+            result[0] = NOT_OWNER
+            return NULL
+        return delivery
+
+    cdef void _release(self, Delivery *delivery) noexcept:
+        """Out of flight; the delivery is the caller's."""
+        idmap_remove(&self.in_flight, delivery)
+        heap_remove(&self.timeouts, delivery)
+
+    # ------------------------------------------------------------------ delivery
+
+    cdef void pump(self) noexcept:
+        cdef Entry entry
+        cdef int burst = PUMP_BURST
+        while self.c_ready is not NULL and not self.paused and burst > 0:
+            if not self.backlog.pop(&entry):
+                return
+            burst -= 1
+            if entry.defer_ms:
+                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000)
+            else:
+                self._deliver(entry.message, entry.attempts)
+        if burst == 0:
+            self.scanner.later(self)
+
+    cdef void _deliver(self, Message *message, uint32_t attempts) noexcept:
+        """Sends to the next ready consumer, who must exist; takes the reference."""
+        cdef Consumer consumer = <Consumer> self.c_ready
+        cdef Delivery *delivery
+        self.c_ready = consumer.c_next
+        if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
+            message_unref(message)      # as with the original, what the sample leaves out is gone
+            return
+        delivery = delivery_new(message, <uint16_t> (attempts + 1))
+        if delivery is NULL:
+            message_unref(message)
+            return
+        delivery.owner = consumer.id
+        delivery.delivered_ns = self.clock.monotonic
+        delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
+        idmap_add(&self.in_flight, delivery)
+        heap_push(&self.timeouts, delivery)
+        if delivery.deadline_ns < self.alarm_ns:
+            self._arm()
+        consumer.in_flight += 1
+        consumer.message_count += 1
+        consumer.deliver(message, delivery.attempts)
+        if not wants_more(consumer):
+            self._unlink(consumer)
+
+    cdef void _put_back(self, Message *message, uint32_t attempts) noexcept:
+        """Behind what waits; it was accepted once, so it is never dropped. Takes the reference."""
+        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
+            self._deliver(message, attempts)
+        elif self.backlog.put(message, attempts, 0, True) == PUT_NO_MEMORY:
+            message_unref(message)
+
+    cdef void _recycle(self, Delivery *delivery) noexcept:
+        """Ends a delivery whose time has come; its message waits again."""
+        cdef uint16_t attempts = delivery.attempts
+        self._put_back(delivery_take(delivery), attempts)
+
+    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns) noexcept:
+        """Holds a message back for delay_ns; takes the reference."""
+        cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
+        if delivery is NULL:
+            message_unref(message)
+            return
+        delivery.deadline_ns = self.clock.monotonic + delay_ns
+        heap_push(&self.delayed, delivery)
+        self._arm()
+
+    # ------------------------------------------------------------------ the ring of ready consumers
+
+    cdef void update(self, Consumer consumer) noexcept:
+        if wants_more(consumer):
+            if not consumer.listed and not self.exiting:
+                self._link(consumer)
+        elif consumer.listed:
+            self._unlink(consumer)
+
+    cdef void _link(self, Consumer consumer) noexcept:
+        """Behind all others."""
+        cdef Consumer head, tail
+        consumer.listed = True
+        if self.c_ready is NULL:
+            consumer.c_next = consumer.c_previous = <PyObject *> consumer
+            self.c_ready = <PyObject *> consumer
+            return
+        head = <Consumer> self.c_ready
+        tail = <Consumer> head.c_previous
+        consumer.c_next = self.c_ready
+        consumer.c_previous = head.c_previous
+        tail.c_next = head.c_previous = <PyObject *> consumer
+
+    cdef void _unlink(self, Consumer consumer) noexcept:
+        cdef Consumer before, behind
+        if not consumer.listed:
+            return
+        consumer.listed = False
+        if consumer.c_next == <PyObject *> consumer:
+            self.c_ready = NULL
+        else:
+            before, behind = <Consumer> consumer.c_previous, <Consumer> consumer.c_next
+            before.c_next = consumer.c_next
+            behind.c_previous = consumer.c_previous
+            if self.c_ready == <PyObject *> consumer:
+                self.c_ready = consumer.c_next
+        consumer.c_next = consumer.c_previous = NULL
+
+    # ------------------------------------------------------------------ time
+
+    cdef void _arm(self) noexcept:
+        cdef int64_t first = next_deadline(self)
+        if first < self.alarm_ns:
+            self.alarm_ns = first
+            self.scanner.arm(self, first)
+
+    def expire(self):
+        """Called by the scanner at the time it was armed for: puts back what has timed out or come due."""
+        cdef Delivery *delivery
+        cdef Consumer consumer
+        cdef int burst = EXPIRE_BURST
+        self.clock.refresh()
+        self.alarm_ns = NEVER
+        if self.exiting:
+            return
+        while burst > 0:
+            delivery = heap_first(&self.timeouts)
+            if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
+                break
+            burst -= 1
+            self.timeout_count += 1
+            self._release(delivery)
+            consumer = self.clients.get(delivery.owner)
+            if consumer is not None:
+                consumer.in_flight -= 1
+                self.update(consumer)
+            self._recycle(delivery)
+        while burst > 0:
+            delivery = heap_first(&self.delayed)
+            if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
+                break
+            burst -= 1
+            heap_remove(&self.delayed, delivery)
+            self._recycle(delivery)
+        self.pump()
+        self._arm()
+
+    def resume(self):
+        """Goes on with a delivery that was interrupted to let others have their turn."""
+        self.clock.refresh()
+        self.pump()
+
+    # ------------------------------------------------------------------ clients
+
+    def add_client(self, Consumer consumer not None) -> bool:
+        """Takes a consumer in; False where the channel has as many as it may."""
+        if self.max_consumers and len(self.clients) >= self.max_consumers:
+            return False
+        self.clients[consumer.id] = consumer
+        return True
+
+    def remove_client(self, Consumer consumer not None):
+        """Lets a consumer go. What is in flight to it stays so until it times out."""
+        self._unlink(consumer)
+        if self.clients.pop(consumer.id, None) is not None and not self.clients and not self.exiting:
+            self.topic.on_clients_gone(self)
+
+    @property
+    def consumers(self) -> list:
+        """The consumers, in order of arrival."""
+        return list(self.clients.values())
+
+    # ------------------------------------------------------------------ administration
+
+    def pause(self):
+        """No deliveries from now on."""
+        self.paused = True
+
+    def unpause(self):
+        """Deliveries go on."""
+        self.clock.refresh()
+        self.paused = False
+        self.pump()
+
+    def empty(self):
+        """Drops what waits, is in flight or deferred; consumers may take new messages."""
+        cdef Consumer consumer
+        free_deliveries(&self.timeouts)
+        free_deliveries(&self.delayed)
+        idmap_free(&self.in_flight)
+        self.backlog.empty()
+        for consumer in self.clients.values():
+            consumer.in_flight = 0
+            self.update(consumer)
+
+    def delete(self):
+        """Closes the consumers and drops everything, files included."""
+        self._exit()
+        self.empty()
+        if self.backlog.disk is not None:
+            self.backlog.disk.delete()
+
+    def close(self) -> tuple:
+        """For a stop: closes the consumers and writes everything to disk.
+
+        Returns (memory, in flight, deferred, delays): how many messages of each kind were written, and for each
+        deferred one its id and due time, in wall-clock nanoseconds. Raises OSError.
+        """
+        cdef Delivery *delivery
+        cdef dict delays
+        cdef int64_t in_flight = self.timeouts.count, deferred = self.delayed.count, waiting
+        self._exit()
+        if self.backlog.disk is None:
+            return (0, 0, 0, {})
+        delays = dict(self.backlog.delays)
+        waiting = self.backlog.spill()
+        self.clock.refresh()
+        while self.timeouts.count:
+            delivery = heap_first(&self.timeouts)
+            self._release(delivery)
+            self._write_back(delivery)
+        while self.delayed.count:
+            delivery = heap_first(&self.delayed)
+            heap_remove(&self.delayed, delivery)
+            delays[delivery.message.id[:16]] = self.clock.wall + delivery.deadline_ns - self.clock.monotonic
+            self._write_back(delivery)
+        if self.backlog.commit():
+            raise OSError(self.backlog.error, "cannot write the channel out")
+        self.backlog.disk.close()
+        return (waiting, in_flight, deferred, delays)
+
+    cdef int _write_back(self, Delivery *delivery) except -1:
+        self.backlog.disk.append(delivery.message, delivery.attempts)
+        delivery_free(delivery)
+        return 0
+
+    cdef int _exit(self) except -1:
+        cdef Consumer consumer
+        self.exiting = True
+        for consumer in list(self.clients.values()):
+            self._unlink(consumer)
+            consumer.dismiss()
+        self.clients.clear()
+        return 0
+
+    # ------------------------------------------------------------------ disk trouble
+
+    def on_write_failed(self, int error):
+        """The backlog could not be written: it keeps its messages, and the topic holds back."""
+        self.topic.on_channel_stuck(self, error)
+
+    def on_write_healed(self):
+        """The backlog is written again."""
+        self.topic.on_channel_healed(self)
+
+    def retry(self) -> int:
+        """Writes a backlog that could not be written before; 0 or errno."""
+        return self.backlog.commit()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the last attempt to write the backlog failed."""
+        return self.backlog.error != 0
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait, in memory and on disk."""
+        return self.backlog.depth() - self.backlog.delayed_on_disk()
+
+    @property
+    def backend_depth(self) -> int:
+        """Messages that wait on disk."""
+        return self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages out to consumers."""
+        return self.timeouts.count
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that wait for their time; those of an earlier run still lie on disk."""
+        return self.delayed.count + self.backlog.delayed_on_disk()
+
+    def restore_delays(self, dict delays not None):
+        """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
+        self.backlog.delays.update(delays)
+
+
+cdef int64_t next_deadline(Channel channel) noexcept:
+    cdef Delivery *delivery = heap_first(&channel.timeouts)
+    cdef int64_t first = NEVER if delivery is NULL else delivery.deadline_ns
+    delivery = heap_first(&channel.delayed)
+    if delivery is not NULL and delivery.deadline_ns < first:
+        first = delivery.deadline_ns
+    return first
+
+
+cdef void free_deliveries(Heap *heap) noexcept:
+    cdef uint32_t slot
+    for slot in range(heap.count):
+        delivery_free(heap.items[slot].delivery)
+    heap_free(heap)

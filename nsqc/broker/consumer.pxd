@@ -1,0 +1,35 @@
+# What a channel may ask of a client. The connection layer subclasses it; this is the one door upward.
+#
+# A consumer takes messages while ready_count > in_flight, unless it is blocked (its socket is full) or closed.
+# Whoever changes one of these tells the channel: Channel.update(consumer).
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint16_t, uint64_t
+from nsqc.store.message cimport Message
+
+
+cdef class Consumer:
+    cdef readonly int64_t id                # unique within the daemon
+    cdef readonly int64_t ready_count       # RDY
+    cdef readonly int64_t in_flight         # messages out to this client; written by the channel
+    cdef readonly uint64_t message_count    # delivered
+    cdef readonly uint64_t finish_count
+    cdef readonly uint64_t requeue_count
+    cdef int64_t msg_timeout_ns
+    cdef readonly int sample_rate           # per cent of the messages it wants; 0: all
+    cdef bint blocked                       # its socket takes no more for now
+    cdef bint closed
+
+    # Its place in the channel's ring of ready consumers; borrowed references, written by the channel.
+    cdef bint listed
+    cdef PyObject *c_next
+    cdef PyObject *c_previous
+
+    # Sends one message. It borrows the message.
+    cdef void deliver(self, Message *message, uint16_t attempts) noexcept
+    # The channel is going away: close the connection.
+    cdef void dismiss(self) noexcept
+
+
+cdef inline bint wants_more(Consumer consumer) noexcept:
+    return consumer.ready_count > consumer.in_flight and not consumer.blocked and not consumer.closed

@@ -1,0 +1,128 @@
+"""What /ping says: whether queues can be written, and the watch that notices when they can again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any
+
+RETRY_S = 0.25
+PROBE_BYTES = 65536
+
+
+class Trouble:
+    """Collects failed writes, retries them, and tells when all is well again.
+
+    A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
+    refused the messages; nothing of it is left to retry, so a probe file tells when there is room again.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
+                 after_retry: Callable[[], None]):
+        self._loop = loop
+        self._workers = workers
+        self._data_path = data_path
+        self._log = log
+        self._after_retry = after_retry
+        self._stuck: dict[Any, None] = {}
+        self._refusing: Any = None
+        self._reason: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def health(self) -> str:
+        """OK, or NOK and the reason."""
+        return "OK" if self._reason is None else f"NOK - {self._reason}"
+
+    def failed(self, topic: Any, channel: Any, error: int) -> None:
+        """A write failed with this errno."""
+        name = topic.name.decode() if channel is None else f"{topic.name.decode()}:{channel.name.decode()}"
+        reason = f"failed to write {name} - {os.strerror(error)}"
+        if reason != self._reason:
+            self._log.error("DISKQUEUE(%s): write failed - %s", name, os.strerror(error))
+        self._reason = reason
+        if channel is None:
+            self._refusing = topic
+        else:
+            self._stuck[channel] = None
+        self._watch()
+
+    def healed(self, topic: Any, channel: Any) -> None:
+        """A queue that had failed was written."""
+        if channel is not None:
+            self._stuck.pop(channel, None)
+        elif self._refusing is topic:
+            self._refusing = None
+        self._settle()
+
+    def forget(self, channel: Any) -> None:
+        """A channel is deleted, and its trouble with it."""
+        if self._stuck.pop(channel, 0) is None:
+            self._settle()
+
+    def written(self) -> None:
+        """Some queue was written: as with the original, that ends the complaint about a topic that was not."""
+        self._refusing = None
+        self._settle()
+
+    @property
+    def bad(self) -> bool:
+        """Whether /ping says NOK."""
+        return self._reason is not None
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _settle(self) -> None:
+        if self._reason is not None and not self._stuck and self._refusing is None:
+            self._log.info("DISKQUEUE: writes succeed again")
+            self._reason = None
+
+    def _watch(self) -> None:
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._timer = None
+        for channel in list(self._stuck):
+            channel.retry()
+        self._after_retry()
+        if self._refusing is not None and not self._stuck:
+            topic = self._refusing
+            probe = self._loop.run_in_executor(self._workers, probe_error, self._data_path, topic.probe_path)
+            probe.add_done_callback(lambda done: self._probed(topic, done))
+        if self._reason is not None:
+            self._watch()
+
+    def _probed(self, topic: Any, done: asyncio.Future[OSError | None]) -> None:
+        if not done.cancelled() and done.exception() is None and done.result() is None and self._refusing is topic:
+            self._refusing = None
+            self._settle()
+
+
+def probe_error(data_path: str, queue_file: str) -> OSError | None:
+    """What a write of some size in data_path, or opening queue_file for writing, fails with; None: it works."""
+    try:
+        existed = os.path.lexists(queue_file)
+        os.close(os.open(queue_file, os.O_RDWR | os.O_CREAT, 0o600))
+        if not existed:
+            os.unlink(queue_file)
+        descriptor, path = tempfile.mkstemp(prefix="nsqc-probe-", suffix=".tmp", dir=data_path)
+        try:
+            if os.write(descriptor, bytes(PROBE_BYTES)) < PROBE_BYTES:
+                return OSError("short write")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            with suppress(OSError):
+                os.unlink(path)
+    except OSError as error:
+        return error
+    return None

@@ -1,0 +1,221 @@
+"""Read-only snapshots of topics, channels and clients, in nsqd's shape: JSON keys, their order, and its nulls.
+
+Reads the broker and the sessions, changes neither. Who presents a snapshot (HTTP, statsd) is another file.
+"""
+
+import ctypes
+import gc
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+_KEPT_PAUSES = 256
+
+
+class Latency(Struct, frozen=True):
+    """End-to-end latencies of finished messages; percentiles is None where none are asked for."""
+
+    count: int = 0
+    percentiles: list[dict[str, float]] | None = None
+
+
+NO_LATENCY = Latency()
+
+
+class PubCount(Struct, frozen=True, gc=False):
+    """How many messages a client published to a topic."""
+
+    topic: str
+    count: int
+
+
+class ClientStats(Struct, kw_only=True, frozen=True):
+    """One V2 connection. connect_ts is in unix seconds; fields that default to UNSET are left out of the JSON."""
+
+    client_id: str
+    hostname: str
+    version: str = "V2"
+    remote_address: str
+    state: int
+    ready_count: int
+    in_flight_count: int
+    message_count: int
+    finish_count: int
+    requeue_count: int
+    connect_ts: int
+    sample_rate: int = 0
+    deflate: bool = False
+    snappy: bool = False
+    user_agent: str
+    authed: bool | UnsetType = UNSET
+    auth_identity: str | UnsetType = UNSET
+    auth_identity_url: str | UnsetType = UNSET
+    pub_counts: list[PubCount] | UnsetType = UNSET
+    tls: bool = False
+    tls_cipher_suite: str = ""
+    tls_version: str = ""
+    tls_negotiated_protocol: str = ""
+    tls_negotiated_protocol_is_mutual: bool = False
+
+
+class ChannelStats(Struct, frozen=True):
+    """One channel; clients is None where they were not asked for."""
+
+    channel_name: str
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    message_count: int
+    requeue_count: int
+    timeout_count: int
+    client_count: int
+    clients: list[ClientStats] | None
+    paused: bool
+    e2e_processing_latency: Latency
+
+
+class TopicStats(Struct, frozen=True):
+    """One topic with its channels, sorted by name; message_bytes counts bodies."""
+
+    topic_name: str
+    channels: list[ChannelStats]
+    depth: int
+    backend_depth: int
+    message_count: int
+    message_bytes: int
+    paused: bool
+    e2e_processing_latency: Latency
+
+
+class Stats(Struct, frozen=True):
+    """A snapshot. topics is None where an unknown one was asked for, producers where there is none."""
+
+    topics: list[TopicStats] | None
+    producers: list[ClientStats] | None
+
+
+class MemoryStats(Struct, frozen=True, gc=False):
+    """nsqd's memory keys, with what this runtime knows; pauses in microseconds, see MemoryWatch.read."""
+
+    heap_objects: int
+    heap_idle_bytes: int
+    heap_in_use_bytes: int
+    heap_released_bytes: int
+    gc_pause_usec_100: int
+    gc_pause_usec_99: int
+    gc_pause_usec_95: int
+    next_gc_bytes: int
+    gc_total_runs: int
+
+
+def collect(broker: Any, sessions: Iterable[Any], topic: str = "", channel: str = "",
+            include_clients: bool = True) -> Stats:
+    """A snapshot of all topics or of one, with all channels or those of one name; sorted by name."""
+    if topic:
+        found = broker.topic(topic.encode())
+        if found is None:
+            return Stats(None, None)
+        topics = [found]
+    else:
+        topics = [broker.topics[name] for name in sorted(broker.topics)]
+    listed = []
+    for one in topics:
+        channels = _channels_of(one, channel)
+        if channels is not None:
+            listed.append(_topic_stats(one, [_channel_stats(c, topic, include_clients) for c in channels]))
+    return Stats(listed, _producers(sessions, topic) if include_clients else None)
+
+
+def _channels_of(topic: Any, channel: str) -> list[Any] | None:
+    """The channels to list for a topic; None leaves the topic out."""
+    if not channel:
+        return [topic.channels[name] for name in sorted(topic.channels)]
+    found = topic.channel(channel.encode())
+    return None if found is None else [found]
+
+
+def _topic_stats(topic: Any, channels: list[ChannelStats]) -> TopicStats:
+    return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
+                      topic.message_bytes, topic.paused, NO_LATENCY)
+
+
+def _channel_stats(channel: Any, topic: str, include_clients: bool) -> ChannelStats:
+    consumers = channel.consumers
+    clients = [consumer.stats(topic or None) for consumer in consumers] if include_clients else None
+    return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
+                        channel.deferred_count, channel.message_count, channel.requeue_count, channel.timeout_count,
+                        len(consumers), clients, channel.paused, NO_LATENCY)
+
+
+def _producers(sessions: Iterable[Any], topic: str) -> list[ClientStats] | None:
+    """Whoever has published anything, as seen for the topic; None rather than an empty list, as nsqd answers."""
+    found = []
+    for session in sessions:
+        every = session.stats(None)
+        if every.pub_counts:
+            found.append(session.stats(topic) if topic else every)
+    return found or None
+
+
+class _MallocInfo(ctypes.Structure):
+    """struct mallinfo2 of the C library, in bytes."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"))
+
+
+class MemoryWatch:
+    """Knows what the runtime tells of its memory, and how long its collector paused."""
+
+    def __init__(self) -> None:
+        self._pauses: deque[int] = deque(maxlen=_KEPT_PAUSES)
+        self._began_ns = 0
+        try:
+            self._mallinfo = ctypes.CDLL(None).mallinfo2
+            self._mallinfo.restype = _MallocInfo
+        except (OSError, AttributeError):
+            # Not glibc: its figures stay 0.
+            self._mallinfo = _MallocInfo
+
+    def start(self) -> None:
+        """Begin to time the collector's pauses."""
+        gc.callbacks.append(self._collecting)
+
+    def stop(self) -> None:
+        """Time no more."""
+        gc.callbacks.remove(self._collecting)
+
+    def read(self) -> MemoryStats:
+        """heap_objects are Python's blocks, heap bytes the C allocator's (messages lie there): idle is what it keeps
+        free, released what of that lies at the end and can go back. No collection is due at a number of bytes: 0."""
+        heap = self._mallinfo()
+        pauses = sorted(self._pauses)
+        return MemoryStats(
+            heap_objects=sys.getallocatedblocks(),
+            heap_idle_bytes=heap.fordblks,
+            heap_in_use_bytes=heap.uordblks + heap.hblkhd,
+            heap_released_bytes=heap.keepcost,
+            gc_pause_usec_100=_percentile(pauses, 100),
+            gc_pause_usec_99=_percentile(pauses, 99),
+            gc_pause_usec_95=_percentile(pauses, 95),
+            next_gc_bytes=0,
+            gc_total_runs=sum(generation["collections"] for generation in gc.get_stats()),
+        )
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_ns = time.perf_counter_ns()
+        else:
+            self._pauses.append((time.perf_counter_ns() - self._began_ns) // 1000)
+
+
+def _percentile(values: list[int], percent: int) -> int:
+    """The value that percent of the sorted ones do not exceed; 0 where there is none."""
+    if not values:
+        return 0
+    return values[min(len(values) - 1, max(0, -(-len(values) * percent // 100) - 1))]

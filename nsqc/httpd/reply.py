@@ -1,0 +1,107 @@
+"""Answers: what a handler may return, and their bytes on the wire, with the headers that the original sends."""
+
+import html
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+JSON = "application/json; charset=utf-8"
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+
+_NSQ_HEADER = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
+_encode = msgspec.json.Encoder().encode
+
+
+class ApiError(Exception):
+    """A handler's refusal: an HTTP status and NSQ's word for the reason."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
+
+class Reply:
+    """A status, a body, and the headers that go with it."""
+
+    __slots__ = ("body", "content_type", "extra", "nsq", "status")
+
+    def __init__(self, status: int, body: bytes = b"", content_type: str = "", nsq: bool = False,
+                 extra: str = "") -> None:
+        self.status = status
+        self.body = body
+        self.content_type = content_type    # empty: the header is left out
+        self.nsq = nsq                      # with X-NSQ-Content-Type
+        self.extra = extra                  # further header lines, each with its line end
+
+    def render(self, date: str, *, http10: bool = False, close: bool = False, keep: bool = False,
+               head: bool = False) -> bytes:
+        """The bytes to send. close and keep ask for the Connection header; head leaves the body out."""
+        lines = (
+            f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
+            f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
+            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {len(self.body)}\r\n"
+        )
+        if close:
+            lines += "Connection: close\r\n"
+        elif keep:
+            lines += "Connection: keep-alive\r\n"
+        return (lines + "\r\n").encode("latin-1") + (b"" if head else self.body)
+
+
+def v1(data: Any) -> Reply:
+    """The reply of a V1 call: text and bytes as they are, None as an empty body, the rest as JSON."""
+    if data is None:
+        return Reply(200, nsq=True)
+    if isinstance(data, str):
+        data = data.encode()
+    if isinstance(data, bytes):
+        return Reply(200, data, TEXT if data else "", nsq=True)
+    return Reply(200, _encode(data), JSON, nsq=True)
+
+
+def v1_error(status: int, text: str, extra: str = "") -> Reply:
+    """The reply of a V1 call that failed."""
+    return Reply(status, _encode({"message": text}), JSON, nsq=True, extra=extra)
+
+
+def plain(text: str, status: int = 200) -> Reply:
+    """The reply of a call that answers in plain text, without the NSQ header."""
+    return Reply(status, text.encode(), TEXT)
+
+
+def redirect(status: int, location: str, with_body: bool) -> Reply:
+    """A redirection; Go adds a line of HTML for GET and HEAD."""
+    extra = f"Location: {location}\r\n"
+    if not with_body:
+        return Reply(status, extra=extra)
+    body = f'<a href="{html.escape(location)}">{HTTPStatus(status).phrase}</a>.\n\n'
+    return Reply(status, body.encode(), HTML, extra=extra)
+
+
+def bad_request(status: int = 400, reason: str = "") -> Reply:
+    """What Go's server answers by itself, before any handler: text, and no length."""
+    text = f"{status} {HTTPStatus(status).phrase}" + (f": {reason}" if reason else "")
+    return Reply(status, text.encode(), TEXT)
+
+
+class Dates:
+    """The Date header, made once a second, and with it the reply to a publish, the most frequent of all."""
+
+    __slots__ = ("line", "published", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0        # of the loop's clock: from then on the line is old
+        self.line = ""
+        self.published = b""    # OK, for HTTP/1.1 on a connection that stays
+
+    def refresh(self, now: float) -> None:
+        """Make both anew; now is the loop's time."""
+        unix = time.time()
+        self.until = now + 1.0 - unix % 1.0
+        self.line = f"Date: {formatdate(unix, usegmt=True)}\r\n"
+        self.published = v1("OK").render(self.line)

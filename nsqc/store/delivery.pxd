@@ -1,0 +1,22 @@
+# What a channel knows of one message beside the message itself, while it is in flight or deferred.
+#
+# A Delivery owns one reference to its message. It lies in one heap (slot is its place there) and, in flight, in the
+# channel's IdMap as well.
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t
+from nsqc.store.message cimport Message
+
+
+cdef struct Delivery:
+    Message *message
+    int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
+    int64_t delivered_ns    # monotonic: when it went out; bounds TOUCH
+    int64_t owner           # id of the consumer it is in flight to; 0: deferred
+    uint32_t slot           # place in the heap
+    uint16_t attempts       # as last delivered
+
+
+cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
+cdef void delivery_free(Delivery *delivery) noexcept nogil                          # gives it back
+cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery, hands the reference on
+cdef int64_t delivery_alive() noexcept nogil

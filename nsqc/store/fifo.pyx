@@ -1,0 +1,83 @@
+"""The memory queue of a topic or channel."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc
+
+from nsqc.store.message cimport message_unref
+
+cdef enum:
+    BLOCK_ENTRIES = 255
+    MAX_SPARE_BLOCKS = 64   # shared by all queues; small queues that come and go reuse them
+
+cdef FifoBlock *c_spare = NULL
+cdef int spares = 0
+
+
+cdef FifoBlock *block_new() noexcept nogil:
+    global c_spare, spares
+    cdef FifoBlock *block = c_spare
+    if block is not NULL:
+        c_spare = block.next
+        spares -= 1
+    else:
+        block = <FifoBlock *> malloc(sizeof(FifoBlock))
+        if block is NULL:
+            return NULL
+    block.next = NULL
+    return block
+
+
+cdef void block_free(FifoBlock *block) noexcept nogil:
+    global c_spare, spares
+    if spares < MAX_SPARE_BLOCKS:
+        block.next = c_spare
+        c_spare = block
+        spares += 1
+    else:
+        free(block)
+
+
+cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept nogil:
+    cdef FifoBlock *block = fifo.tail
+    cdef Entry *entry
+    if block is NULL or fifo.end == BLOCK_ENTRIES:
+        block = block_new()
+        if block is NULL:
+            return -1
+        if fifo.tail is NULL:
+            fifo.head = block
+            fifo.first = 0
+        else:
+            fifo.tail.next = block
+        fifo.tail = block
+        fifo.end = 0
+    entry = &block.entries[fifo.end]
+    entry.message = message
+    entry.attempts = attempts
+    entry.defer_ms = defer_ms
+    fifo.end += 1
+    fifo.count += 1
+    return 0
+
+
+cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
+    cdef FifoBlock *block = fifo.head
+    if fifo.count == 0:
+        return False
+    entry[0] = block.entries[fifo.first]
+    fifo.first += 1
+    fifo.count -= 1
+    if fifo.count == 0:
+        block_free(block)
+        fifo.head = fifo.tail = NULL
+    elif fifo.first == BLOCK_ENTRIES:
+        fifo.head = block.next
+        fifo.first = 0
+        block_free(block)
+    return True
+
+
+cdef void fifo_free(Fifo *fifo) noexcept nogil:
+    cdef Entry entry
+    while fifo_pop(fifo, &entry):
+        message_unref(entry.message)

@@ -1,0 +1,20 @@
+# Message ids: 64 bits, written as 16 hexadecimal digits.
+#
+#   bits   meaning
+#   63-22  time in units of 2^20 ns (about a millisecond) since EPOCH_UNITS
+#   21-12  node id
+#   11-0   sequence within the unit
+
+from libc.stdint cimport int64_t
+
+
+cdef class GuidFactory:
+    cdef int64_t node_bits      # node id, shifted into place
+    cdef int64_t unit           # of the last id; may run ahead of the clock, never goes back
+    cdef int64_t sequence       # of the last id within its unit
+
+    @staticmethod
+    cdef GuidFactory new(int64_t node_id, int64_t first_unit)
+
+    # Writes the next id, 16 digits, to c_to. wall_ns: the time now.
+    cdef void next(self, int64_t wall_ns, char *c_to) noexcept

@@ -1,0 +1,23 @@
+# A binary heap of deliveries by deadline. Each delivery knows its slot, so removal from the middle is cheap.
+# It does not own the deliveries.
+
+from libc.stdint cimport int64_t, uint32_t
+from nsqc.store.delivery cimport Delivery
+
+cdef struct HeapItem:
+    int64_t deadline_ns     # copy of the delivery's, so that comparing touches one array only
+    Delivery *delivery
+
+cdef struct Heap:
+    HeapItem *items         # owned; NULL while empty
+    uint32_t count
+    uint32_t room
+
+cdef int heap_push(Heap *heap, Delivery *delivery) noexcept nogil           # 0; -1: no memory
+cdef void heap_remove(Heap *heap, Delivery *delivery) noexcept nogil
+cdef void heap_moved(Heap *heap, Delivery *delivery) noexcept nogil         # after its deadline has changed
+cdef void heap_free(Heap *heap) noexcept nogil
+
+
+cdef inline Delivery *heap_first(Heap *heap) noexcept nogil:
+    return heap.items[0].delivery if heap.count else NULL

@@ -1,0 +1,148 @@
+"""The binary heap behind message time-outs and delays."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from nsqc.store.delivery cimport delivery_free, delivery_new
+from nsqc.store.message cimport message_new
+
+cdef enum:
+    FIRST_ROOM = 32
+    KEPT_ROOM = 4096        # 64 KiB; below this a heap is not worth shrinking while it goes up and down
+
+
+cdef inline void put(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:
+    heap.items[slot] = item
+    item.delivery.slot = slot
+
+
+cdef void sift_up(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:
+    cdef uint32_t parent
+    while slot:
+        parent = (slot - 1) >> 1
+        if heap.items[parent].deadline_ns <= item.deadline_ns:
+            break
+        put(heap, slot, heap.items[parent])
+        slot = parent
+    put(heap, slot, item)
+
+
+cdef void sift_down(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:
+    cdef uint32_t child
+    while True:
+        child = 2 * slot + 1
+        if child >= heap.count:
+            break
+        if child + 1 < heap.count and heap.items[child + 1].deadline_ns < heap.items[child].deadline_ns:
+            child += 1
+        if heap.items[child].deadline_ns >= item.deadline_ns:
+            break
+        put(heap, slot, heap.items[child])
+        slot = child
+    put(heap, slot, item)
+
+
+cdef void settle(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:
+    if slot and heap.items[(slot - 1) >> 1].deadline_ns > item.deadline_ns:
+        sift_up(heap, slot, item)
+    else:
+        sift_down(heap, slot, item)
+
+
+cdef int resize(Heap *heap, uint32_t room) noexcept nogil:
+    cdef HeapItem *c_items = <HeapItem *> realloc(heap.items, room * sizeof(HeapItem))
+    if c_items is NULL:
+        return -1
+    heap.items = c_items
+    heap.room = room
+    return 0
+
+
+cdef int heap_push(Heap *heap, Delivery *delivery) noexcept nogil:
+    cdef HeapItem item
+    if heap.count == heap.room and resize(heap, max(FIRST_ROOM, 2 * heap.room)) < 0:
+        return -1
+    item.deadline_ns = delivery.deadline_ns
+    item.delivery = delivery
+    heap.count += 1
+    sift_up(heap, heap.count - 1, item)
+    return 0
+
+
+cdef void heap_remove(Heap *heap, Delivery *delivery) noexcept nogil:
+    cdef uint32_t slot = delivery.slot
+    heap.count -= 1
+    if slot < heap.count:
+        settle(heap, slot, heap.items[heap.count])
+    if heap.room > KEPT_ROOM and heap.count < heap.room // 8:
+        resize(heap, heap.room // 4)
+
+
+cdef void heap_moved(Heap *heap, Delivery *delivery) noexcept nogil:
+    cdef HeapItem item
+    item.deadline_ns = delivery.deadline_ns
+    item.delivery = delivery
+    settle(heap, delivery.slot, item)
+
+
+cdef void heap_free(Heap *heap) noexcept nogil:
+    free(heap.items)
+    heap.items = NULL
+    heap.count = heap.room = 0
+
+
+cdef class DeadlineHeap:
+    """The heap for Python: numbered items with deadlines. Tests and benches drive the same C functions through it."""
+
+    cdef Heap heap
+    cdef dict items         # number to the address of its delivery
+
+    def __cinit__(self):
+        self.items = {}
+
+    def __dealloc__(self):
+        cdef uint32_t slot
+        for slot in range(self.heap.count):
+            delivery_free(self.heap.items[slot].delivery)
+        heap_free(&self.heap)
+
+    def __len__(self):
+        return self.heap.count
+
+    def push(self, number: int, int64_t deadline_ns):
+        """Adds item number (16 bits), due at deadline_ns."""
+        cdef Delivery *delivery = delivery_new(message_new(b"0" * 16, 0, NULL, 0), number)
+        delivery.deadline_ns = deadline_ns
+        heap_push(&self.heap, delivery)
+        self.items[number] = <size_t> delivery
+
+    def move(self, number: int, int64_t deadline_ns):
+        """Changes the deadline of an item."""
+        cdef Delivery *delivery = <Delivery *> <size_t> self.items[number]
+        delivery.deadline_ns = deadline_ns
+        heap_moved(&self.heap, delivery)
+
+    def remove(self, number: int):
+        """Takes an item out, wherever it lies."""
+        cdef Delivery *delivery = <Delivery *> <size_t> self.items.pop(number)
+        heap_remove(&self.heap, delivery)
+        delivery_free(delivery)
+
+    def pop(self):
+        """The earliest item's number and deadline; None where empty."""
+        cdef Delivery *delivery = heap_first(&self.heap)
+        if delivery is NULL:
+            return None
+        found = (delivery.attempts, delivery.deadline_ns)
+        self.remove(delivery.attempts)
+        return found
+
+    def check(self) -> bool:
+        """Whether order and slots hold everywhere."""
+        cdef uint32_t slot
+        for slot in range(self.heap.count):
+            if self.heap.items[slot].delivery.slot != slot:
+                return False
+            if slot and self.heap.items[(slot - 1) >> 1].deadline_ns > self.heap.items[slot].deadline_ns:
+                return False
+        return True

@@ -1,0 +1,22 @@
+# Message id to delivery: an open hash with linear probing. It does not own the deliveries.
+#
+# An id can stand in it more than once: a queue that lost its positions in a crash may hold a message twice, and each
+# copy is a delivery of its own.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from nsqc.store.delivery cimport Delivery
+
+cdef struct IdSlot:
+    uint64_t hash
+    Delivery *delivery      # NULL: free
+
+cdef struct IdMap:
+    IdSlot *slots           # owned; NULL while empty
+    uint32_t count
+    uint32_t mask           # number of slots - 1; slots are a power of two
+
+cdef int idmap_add(IdMap *map, Delivery *delivery) noexcept nogil       # 0; -1: no memory
+# The delivery with this id that belongs to owner, else any with this id, else NULL.
+cdef Delivery *idmap_find(IdMap *map, const char *c_id, int64_t owner) noexcept nogil
+cdef void idmap_remove(IdMap *map, Delivery *delivery) noexcept nogil
+cdef void idmap_free(IdMap *map) noexcept nogil

@@ -1,0 +1,100 @@
+"""In-flight messages by id."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    FIRST_SLOTS = 64
+    KEPT_SLOTS = 8192       # 128 KiB; below this a map is not worth shrinking while it goes up and down
+
+
+cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
+    """Ids differ in few digits; two odd multipliers and a fold spread them over all bits."""
+    cdef uint64_t high, low, mixed
+    memcpy(&high, c_id, 8)
+    memcpy(&low, c_id + 8, 8)
+    mixed = high * <uint64_t> 0x9E3779B97F4A7C15 ^ low * <uint64_t> 0xC2B2AE3D27D4EB4F
+    return mixed ^ (mixed >> 29) ^ (mixed >> 47)
+
+
+cdef inline void place(IdMap *map, IdSlot item) noexcept nogil:
+    cdef uint32_t at = <uint32_t> item.hash & map.mask
+    while map.slots[at].delivery is not NULL:
+        at = (at + 1) & map.mask
+    map.slots[at] = item
+
+
+cdef int resize(IdMap *map, uint32_t slots) noexcept nogil:
+    cdef IdMap grown
+    cdef uint32_t at
+    grown.slots = <IdSlot *> calloc(slots, sizeof(IdSlot))
+    if grown.slots is NULL:
+        return -1
+    grown.mask = slots - 1
+    grown.count = map.count
+    if map.slots is not NULL:
+        for at in range(map.mask + 1):
+            if map.slots[at].delivery is not NULL:
+                place(&grown, map.slots[at])
+        free(map.slots)
+    map[0] = grown
+    return 0
+
+
+cdef int idmap_add(IdMap *map, Delivery *delivery) noexcept nogil:
+    cdef IdSlot item
+    if map.slots is NULL:
+        if resize(map, FIRST_SLOTS) < 0:
+            return -1
+    elif 2 * map.count > map.mask and resize(map, 2 * (map.mask + 1)) < 0:
+        return -1
+    item.hash = hash_id(delivery.message.id)
+    item.delivery = delivery
+    place(map, item)
+    map.count += 1
+    return 0
+
+
+cdef Delivery *idmap_find(IdMap *map, const char *c_id, int64_t owner) noexcept nogil:
+    cdef uint64_t hash_
+    cdef uint32_t at
+    cdef Delivery *found = NULL
+    if map.count == 0:
+        return NULL
+    hash_ = hash_id(c_id)
+    at = <uint32_t> hash_ & map.mask
+    while map.slots[at].delivery is not NULL:
+        if map.slots[at].hash == hash_ and memcmp(map.slots[at].delivery.message.id, c_id, 16) == 0:
+            found = map.slots[at].delivery
+            if found.owner == owner:
+                break
+        at = (at + 1) & map.mask
+    return found
+
+
+cdef void idmap_remove(IdMap *map, Delivery *delivery) noexcept nogil:
+    """Closes the gap by moving back whatever probing would otherwise miss."""
+    cdef uint32_t at = <uint32_t> hash_id(delivery.message.id) & map.mask
+    cdef uint32_t gap, home
+    while map.slots[at].delivery is not delivery:
+        at = (at + 1) & map.mask
+    gap = at
+    while True:
+        at = (at + 1) & map.mask
+        if map.slots[at].delivery is NULL:
+            break
+        home = <uint32_t> map.slots[at].hash & map.mask
+        if ((at - home) & map.mask) >= ((at - gap) & map.mask):
+            map.slots[gap] = map.slots[at]
+            gap = at
+    map.slots[gap].delivery = NULL
+    map.count -= 1
+    if map.mask >= KEPT_SLOTS and map.count < map.mask // 16:
+        resize(map, (map.mask + 1) // 4)
+
+
+cdef void idmap_free(IdMap *map) noexcept nogil:
+    free(map.slots)
+    map.slots = NULL
+    map.count = map.mask = 0

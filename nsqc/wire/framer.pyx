@@ -1,0 +1,64 @@
+"""The framed writer: response, error and message frames into a connection's send buffer. Knows no socket."""
+
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
+from nsqc.wire.hton cimport store_i32, store_i64, store_u16
+
+cdef enum:
+    FIRST_ROOM = 1024       # enough for replies; consumers grow from here
+    KEPT_ROOM = 1024        # what an emptied buffer may keep, so that idle connections stay small
+
+
+cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
+    """Room for length more bytes, counted as written; where they go, or NULL."""
+    cdef Py_ssize_t need = buf.length + length
+    cdef Py_ssize_t room = buf.room
+    cdef char *c_grown
+    if need > room:
+        room = max(FIRST_ROOM, 2 * room, need)
+        c_grown = <char *> realloc(buf.data, <size_t> room)
+        if c_grown is NULL:
+            return NULL
+        buf.data = c_grown
+        buf.room = room
+    buf.length = need
+    return buf.data + need - length
+
+
+cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil:
+    cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + length)
+    if c_to is NULL:
+        return -1
+    store_i32(c_to, <int32_t> (4 + length))
+    store_i32(c_to + 4, frame_type)
+    memcpy(c_to + FRAME_HEAD_BYTES, c_data, <size_t> length)
+    return 0
+
+
+cdef int frame_message(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
+                       const char *c_body, uint32_t size) noexcept nogil:
+    cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + <Py_ssize_t> size)
+    if c_to is NULL:
+        return -1
+    store_i32(c_to, <int32_t> (4 + MESSAGE_HEAD_BYTES + size))
+    store_i32(c_to + 4, FRAME_MESSAGE)
+    store_i64(c_to + 8, timestamp_ns)
+    store_u16(c_to + 16, attempts)
+    memcpy(c_to + 18, c_id, MESSAGE_ID_BYTES)
+    memcpy(c_to + 34, c_body, size)
+    return 0
+
+
+cdef void sendbuf_clear(SendBuf *buf) noexcept nogil:
+    buf.length = 0
+    if buf.room > KEPT_ROOM:
+        sendbuf_free(buf)
+
+
+cdef void sendbuf_free(SendBuf *buf) noexcept nogil:
+    free(buf.data)
+    buf.data = NULL
+    buf.length = buf.room = 0

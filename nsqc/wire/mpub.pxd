@@ -1,0 +1,28 @@
+# The body of a multi-publish: message count, then size and bytes of each message.
+#
+#   offset  bytes  field
+#        0      4  number of messages, big-endian
+#        4      4  size of the first message
+#        8      n  its bytes, and so on
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum MpubState:
+    MPUB_MORE           # not whole yet
+    MPUB_WHOLE
+    MPUB_BAD_COUNT      # value: the count
+    MPUB_BAD_SIZE       # value: a size of zero or below; index: of which message
+    MPUB_TOO_BIG        # value: a size above the limit
+    MPUB_OVERRUN        # a message ends behind the declared body; value: its size
+
+# How far a body has been checked; zeroed for a new one.
+cdef struct MpubCheck:
+    int32_t count       # messages announced; 0: not read yet
+    int32_t index       # messages checked so far
+    int32_t value       # the number an error is about
+    int64_t at          # offset of the next size field
+
+# Goes on checking where the last call stopped; have bytes of a body of size bytes lie at c_body.
+# No message may be above max_message bytes, nor the count above what max_body bytes could hold.
+cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t size,
+                    int64_t max_message, int64_t max_body) noexcept nogil

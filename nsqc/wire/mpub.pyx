@@ -1,0 +1,49 @@
+"""Multi-publish bodies, checked as they arrive. Makes no message; knows bytes only."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from nsqc.wire.hton cimport load_i32
+
+
+cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t size,
+                    int64_t max_message, int64_t max_body) noexcept nogil:
+    cdef int32_t length
+    if check.count == 0:
+        if have < 4:
+            return MPUB_MORE
+        check.value = load_i32(c_body)
+        # The least message takes five bytes, four of them its size.
+        if check.value <= 0 or check.value > (max_body - 4) // 5:
+            return MPUB_BAD_COUNT
+        check.count = check.value
+        check.at = 4
+    while check.index < check.count:
+        if check.at + 4 > size:
+            check.value = 0
+            return MPUB_OVERRUN
+        if check.at + 4 > have:
+            return MPUB_MORE
+        length = load_i32(c_body + check.at)
+        check.value = length
+        if length <= 0:
+            return MPUB_BAD_SIZE
+        if length > max_message:
+            return MPUB_TOO_BIG
+        if check.at + 4 + length > size:
+            return MPUB_OVERRUN
+        if check.at + 4 + length > have:
+            return MPUB_MORE
+        check.at += 4 + length
+        check.index += 1
+    return MPUB_WHOLE
+
+
+def check(bytes body not None, max_msg_size, max_body_size) -> int:
+    """Number of messages in a whole body; -1 where the count is at fault, -2 where a message is."""
+    cdef MpubCheck state
+    state.count = state.index = state.value = 0
+    state.at = 0
+    cdef int found = mpub_check(&state, body, len(body), len(body), max_msg_size, max_body_size)
+    if found == MPUB_WHOLE:
+        return state.count
+    return -1 if state.count == 0 else -2
