@@ -95,12 +95,12 @@ class Dates:
     __slots__ = ("line", "published", "until")
 
     def __init__(self) -> None:
-        self.until = 0.0        # of the loop's clock: from then on the line is old
+        self.until = 0.0        # monotonic seconds: from then on the line is old
         self.line = ""
         self.published = b""    # OK, for HTTP/1.1 on a connection that stays
 
     def refresh(self, now: float) -> None:
-        """Make both anew; now is the loop's time."""
+        """Make both anew; now is the monotonic time."""
         unix = time.time()
         self.until = now + 1.0 - unix % 1.0
         self.line = f"Date: {formatdate(unix, usegmt=True)}\r\n"

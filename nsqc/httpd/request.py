@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -14,8 +15,8 @@ _METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
 class Request:
     """A request from its head on; the body is filled in when it has come."""
 
-    __slots__ = ("body", "broken", "http10", "keep_alive", "length", "method", "param", "path", "query", "remote",
-                 "route", "started", "url")
+    __slots__ = ("body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path", "query",
+                 "remote", "route", "started", "url")
 
     def __init__(self, method: bytes, url: bytes, remote: str = "", length: int = 0, http10: bool = False,
                  keep_alive: bool = True) -> None:
@@ -28,6 +29,7 @@ class Request:
         self.keep_alive = keep_alive
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
+        self.dropped: Callable[[], Any] | None = None   # called when the client goes or the server closes meanwhile
         self.route: Any = None
         self.param = ""                 # what stands for the wildcard of the route
         self.started = time.perf_counter_ns()
@@ -75,10 +77,10 @@ def _refuse_bad_escape(text: bytes) -> None:
         raise ValueError(f'invalid URL escape "{shown}"')
 
 
-def leading_method(data: bytes) -> bytes:
+def leading_method(data: bytes | memoryview) -> bytes:
     """The method at the start of a request, empty where it is not whole or none."""
     found = _METHOD_AND_SPACE.match(data)
-    return b"" if found is None else found[0]
+    return b"" if found is None else bytes(found[0])
 
 
 def read_arguments(app: Any, request: Request) -> dict[bytes, bytes]:

@@ -1,0 +1,105 @@
+"""Topic and channel calls: create, delete, empty, pause, unpause. Error words and the order of checks are nsqd's, with
+its differences between calls: only some of them look at whether a name is valid before they look for its topic.
+"""
+
+from typing import Any
+
+from nsqc.httpd.publish import wanted_topic
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Request, read_arguments, read_whole
+from nsqc.wire.names import is_valid_name
+
+
+def create_topic(app: Any, request: Request) -> None:
+    """Makes the topic, or leaves it."""
+    wanted_topic(app, read_arguments(app, request))
+
+
+def delete_topic(app: Any, request: Request) -> None:
+    """Deletes the topic with its channels and messages."""
+    if not app.broker.delete_topic(_topic_name(app, request)):
+        raise ApiError(404, "TOPIC_NOT_FOUND")
+
+
+def empty_topic(app: Any, request: Request) -> None:
+    """Drops the messages that the topic has not passed to its channels."""
+    name = _topic_name(app, request)
+    if not is_valid_name(name):
+        raise ApiError(400, "INVALID_TOPIC")
+    _existing(app, name).empty()
+
+
+async def pause_topic(app: Any, request: Request) -> None:
+    """Holds the topic's messages back from its channels; on disk before it is answered."""
+    _existing(app, _topic_name(app, request)).pause()
+    await app.broker.save_metadata()
+
+
+async def unpause_topic(app: Any, request: Request) -> None:
+    """Ends pause_topic; on disk before it is answered."""
+    _existing(app, _topic_name(app, request)).unpause()
+    await app.broker.save_metadata()
+
+
+def create_channel(app: Any, request: Request) -> None:
+    """Makes the channel of an existing topic, or leaves it."""
+    topic, name = _topic_and_channel(app, request)
+    topic.get_channel(name)
+
+
+def delete_channel(app: Any, request: Request) -> None:
+    """Deletes the channel with its messages, and closes its consumers."""
+    topic, name = _topic_and_channel(app, request)
+    if not topic.delete_channel(name):
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+
+
+def empty_channel(app: Any, request: Request) -> None:
+    """Drops the channel's messages."""
+    _existing_channel(app, request).empty()
+
+
+async def pause_channel(app: Any, request: Request) -> None:
+    """Stops deliveries from the channel; on disk before it is answered."""
+    _existing_channel(app, request).pause()
+    await app.broker.save_metadata()
+
+
+async def unpause_channel(app: Any, request: Request) -> None:
+    """Ends pause_channel; on disk before it is answered."""
+    _existing_channel(app, request).unpause()
+    await app.broker.save_metadata()
+
+
+def _topic_name(app: Any, request: Request) -> bytes:
+    name = read_whole(app, request).get(b"topic")
+    if name is None:
+        raise ApiError(400, "MISSING_ARG_TOPIC")
+    return name
+
+
+def _existing(app: Any, name: bytes) -> Any:
+    topic = app.broker.topic(name)
+    if topic is None:
+        raise ApiError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+def _topic_and_channel(app: Any, request: Request) -> tuple[Any, bytes]:
+    arguments = read_whole(app, request)
+    for key in (b"topic", b"channel"):
+        word = key.decode().upper()
+        name = arguments.get(key)
+        if name is None:
+            raise ApiError(400, f"MISSING_ARG_{word}")
+        if not is_valid_name(name):
+            raise ApiError(400, f"INVALID_ARG_{word}")
+    return _existing(app, arguments[b"topic"]), arguments[b"channel"]
+
+
+def _existing_channel(app: Any, request: Request) -> Any:
+    topic, name = _topic_and_channel(app, request)
+    channel = topic.channel(name)
+    if channel is None:
+        raise ApiError(404, "CHANNEL_NOT_FOUND")
+    return channel

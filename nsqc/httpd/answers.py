@@ -1,0 +1,189 @@
+"""The answering half of a connection: answers leave in the order of their requests, in one write a turn.
+
+An answer that has to wait (a pause that goes to disk first, a profile), or a client that does not read what it was
+sent, blocks the connection: nothing more is read from it, and requests that have come already wait in a queue.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from nsqc.httpd.reply import ApiError, Reply, v1_error
+from nsqc.httpd.request import Request
+
+# Answers collected in one turn are sent on when they exceed this.
+_FLUSH_BYTES = 64 * 1024
+# How long a connection that ends with unread input stays half open, so that its client can read the answer: seconds.
+_LINGER_SECONDS = 0.5
+
+
+class Answers(asyncio.Protocol):
+    """Base of Connection; knows requests and replies, but not how requests come in."""
+
+    __slots__ = ("app", "blocked", "closing", "ended", "out", "out_bytes", "pending", "queue", "server", "transport",
+                 "unread", "write_paused")
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.app = server.app
+        self.transport: Any = None
+        self.out: list[bytes] = []              # this turn's answers
+        self.out_bytes = 0                      # of them, but for those of plain publishes
+        self.blocked = False                    # pending, or write_paused
+        self.write_paused = False
+        self.pending: Request | None = None     # its handler waits
+        self.queue: deque[Request | bytes] = deque()
+        self.closing = False                    # takes no more input, ends behind the answers that are due
+        self.ended = False                      # the last answer has gone out
+        self.unread = False                     # ended before its client had sent all
+
+    def handle(self, request: Request) -> None:
+        """Answers a request, or lets it wait for its turn."""
+        if self.blocked:
+            self.queue.append(request)
+            return
+        route = request.route
+        try:
+            data = route.handler(self.app, request)
+            if hasattr(data, "__await__"):
+                self.pending = request
+                self._block()
+                self.server.loop.create_task(data).add_done_callback(self._handled)
+                return
+            reply = data if type(data) is Reply else route.reply(data)
+        except Exception as error:
+            reply = self._failed(route, error)
+        self._finish(request, reply)
+
+    def interim(self, data: bytes) -> None:
+        """Sends a line that is no answer yet, in its turn."""
+        if self.blocked:
+            self.queue.append(data)
+        else:
+            self.out.append(data)
+
+    def send(self, reply: Reply, request: Request | None = None) -> None:
+        """Puts an answer in line; request tells its form, None: HTTP/1.1 on a connection that stays."""
+        stays = request is None or (request.keep_alive and not self.server.closing)
+        if request is None:
+            data = reply.render(self.app.date())
+        else:
+            data = reply.render(self.app.date(), http10=request.http10, close=not stays and not request.http10,
+                                keep=stays and request.http10, head=request.method == b"HEAD")
+        self.out.append(data)
+        self.out_bytes += len(data)
+        if not stays:
+            self._end()
+        elif self.out_bytes > _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hands to the transport what has been collected."""
+        out = self.out
+        if out and not self.transport.is_closing():
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self.out = []
+        self.out_bytes = 0
+
+    def end_soon(self) -> None:
+        """The server closes: ends at once what is idle, else behind the answer that is being made."""
+        self.drop_pending()
+        if self.pending is None and not self.queue:
+            self.closing = True
+            self.flush()
+            self.transport.close()
+
+    def drop_pending(self) -> None:
+        """Tells a handler that takes its time to come to an end."""
+        if self.pending is not None and self.pending.dropped is not None:
+            self.pending.dropped()
+
+    # ------------------------------------------------------------------ the loop's calls
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, or the connection has been closed."""
+        self.closing = self.ended = True
+        self.queue.clear()
+        self.drop_pending()
+        self.pending = None
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: read nothing more from it."""
+        self.write_paused = True
+        self._block()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self.write_paused = False
+        if self.pending is None:
+            self._unblock()
+
+    # ------------------------------------------------------------------ within
+
+    def _handled(self, task: asyncio.Task[Any]) -> None:
+        """A handler that had to wait is done."""
+        request = self.pending
+        if request is None:
+            # Its client has gone. What it was to do has been done; an error of it is still worth a line.
+            if not task.cancelled() and task.exception() is not None:
+                self._failed(None, task.exception())
+            return
+        self.pending = None
+        try:
+            data = task.result()
+            reply = data if type(data) is Reply else request.route.reply(data)
+        except Exception as error:
+            reply = self._failed(request.route, error)
+        self._finish(request, reply)
+        if not self.write_paused:
+            self._unblock()
+
+    def _failed(self, route: Any, error: BaseException | None) -> Reply:
+        if isinstance(error, ApiError) and route is not None:
+            return route.error(error.status, error.text)
+        self.app.log.error("panic in HTTP handler - %r", error)
+        return v1_error(500, "INTERNAL_ERROR")
+
+    def _finish(self, request: Request, reply: Reply) -> None:
+        if request.route.logged:
+            self.app.log_request(request, reply.status)
+        self.send(reply, request)
+
+    def _end(self) -> None:
+        """Closes the connection behind the last answer."""
+        self.closing = self.ended = True
+        self.queue.clear()
+        self.flush()
+        if self.transport.is_closing():
+            return
+        if self.unread and self.transport.can_write_eof():
+            # Closing with unread input would reset the connection, and the client would lose the answer.
+            self.transport.write_eof()
+            self.server.loop.call_later(_LINGER_SECONDS, self.transport.close)
+            if self.blocked:
+                self.blocked = False
+                self.transport.resume_reading()
+        else:
+            self.transport.close()
+
+    def _block(self) -> None:
+        self.blocked = True
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _unblock(self) -> None:
+        """Goes on with what waits; reads again when nothing does."""
+        self.blocked = False
+        while self.queue and not self.blocked:
+            waiting = self.queue.popleft()
+            if type(waiting) is bytes:
+                self.out.append(waiting)
+            else:
+                self.handle(waiting)
+        self.flush()
+        if self.blocked or self.ended or self.transport.is_closing():
+            return
+        if self.closing:
+            self._end()
+        else:
+            self.transport.resume_reading()

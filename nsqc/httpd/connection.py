@@ -1,0 +1,361 @@
+"""The receiving half of a connection: bytes to requests. Sizes are checked while bytes arrive, times by the server.
+
+Publishing is a hot path. A plain `POST /pub?topic=NAME` is known by its whole target in a small cache, makes no
+Request, and is answered with ready-made bytes. In plain Python this reaches the rate of a bare C server that answers
+anything (wrk, 16 connections, 200 bytes): the kernel takes most of a request's CPU time, so nothing here is compiled.
+"""
+
+from typing import Any
+
+import httptools
+from httptools.parser.errors import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserInvalidMethodError,
+    HttpParserUpgrade,
+)
+
+from nsqc.httpd.answers import Answers
+from nsqc.httpd.reply import bad_request, v1_error
+from nsqc.httpd.request import Request, leading_method
+from nsqc.httpd.router import fixed, resolve
+from nsqc.sockets import peer_text
+
+MAX_HEAD_BYTES = 64 * 1024
+# What is left of a body that was refused is read and dropped up to here; above it the connection ends.
+_MAX_DROPPED_BYTES = 256 * 1024
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION = range(1, 6)
+_FIELDS = {
+    name: number
+    for number, lower in ((_HOST, b"host"), (_LENGTH, b"content-length"), (_EXPECT, b"expect"),
+                          (_CODING, b"transfer-encoding"), (_CONNECTION, b"connection"))
+    for name in (lower, lower.title())
+}
+_PARSERS_METHODS = frozenset(
+    b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
+    b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
+    b"UNLOCK UNSUBSCRIBE".split())
+
+
+class _HeadTooLarge(Exception):
+    """Stops the parser."""
+
+
+class Connection(Answers):
+    """The loop's protocol for one client, and the parser's callbacks."""
+
+    __slots__ = ("begun", "body", "broker", "chunked", "connection_field", "due", "expect", "head_bytes", "hosts",
+                 "in_body", "length", "method", "parser", "partial", "progress", "remote", "request", "skip", "target",
+                 "url")
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self.broker = server.app.broker
+        self.parser: Any = None
+        self.remote = ""
+        # The request that is coming in.
+        self.begun = False                      # its first byte is here, its last not
+        self.in_body = False                    # its head is whole
+        self.skip = False                       # it has been answered, the rest of it is dropped
+        self.due = 0.0                          # loop time by which more must have come; 0: it is whole
+        self.url = b""
+        self.method = b""                       # its own, where the parser knows no such method
+        self.head_bytes = 0                     # of whole lines
+        self.partial = 0                        # bytes since the parser last told of something
+        self.progress = False                   # it has, in this read
+        self.hosts = 0
+        self.length = 0                         # of the body, as announced
+        self.chunked = self.expect = self.connection_field = False
+        self.body: bytes | bytearray = b""
+        self.target: bytes | None = None        # the topic, for a plain publish
+        self.request: Request | None = None     # for anything else
+
+    # ------------------------------------------------------------------ the loop's calls
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is here."""
+        self.transport = transport
+        self.remote = peer_text(transport.get_extra_info("peername"))
+        self._new_parser()
+        self.server.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone, or the connection has been closed."""
+        super().connection_lost(error)
+        self.parser = None      # parser and connection hold each other
+        self.server.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the client."""
+        if self.closing:
+            return
+        try:
+            self.parser.feed_data(data)
+        except HttpParserError as error:
+            self._parse_rest(data, error)
+        if self.out:
+            self.flush()
+        if self.begun:
+            self._await_rest(len(data))
+        elif self.due:
+            self.due = 0.0
+            self.server.unfinished.discard(self)
+
+    def eof_received(self) -> bool:
+        """The client sends no more; what it asked for is still answered."""
+        if self.begun and not self.skip and not self.closing:
+            if self.in_body:
+                self._fail_body()
+            else:
+                self._refuse(400)
+        waits = self.blocked and (self.pending is not None or bool(self.queue))
+        self.closing = True
+        return waits
+
+    # ------------------------------------------------------------------ the parser's calls
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self.begun = True
+
+    def on_url(self, url: bytes) -> None:
+        """The request target, or a part of it."""
+        self.url += url
+        self.progress = True
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer behind a chunked body."""
+        self.progress = True
+        self._count_head(len(name) + len(value))
+        field = _FIELDS.get(name) or _FIELDS.get(name.lower())
+        if field is None or self.in_body:
+            return
+        if field == _LENGTH:
+            self.length = int(value)
+        elif field == _HOST:
+            self.hosts += 1
+        else:
+            self._special_header(field, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self.in_body = True
+        if (self.hosts == 1 and 0 < self.length <= self.app.max_msg_size
+                and not (self.connection_field or self.expect or self.chunked or self.closing)
+                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive()):
+            self.target = self.app.targets.get(self.url) or self.app.find_target(self.url)
+            if self.target is not None:
+                return
+        self._open_request()
+
+    def on_body(self, chunk: bytes) -> None:
+        """A part of the body."""
+        self.progress = True
+        if self.target is None and self._is_unwanted():
+            return
+        if not self.body:
+            self.body = chunk
+        else:
+            if type(self.body) is bytes:
+                self.body = bytearray(self.body)
+            self.body += chunk
+        if self.request is not None:
+            self._check_limit(self.request)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if self.target is None:
+            if not self.skip and not self.closing and self.request is not None:
+                self._complete(self.request)
+        elif self.blocked:
+            self._open_request()
+            self._complete(self.request)
+        else:
+            topic = self.broker.topic(self.target) or self.broker.get_topic(self.target)
+            body = self.body
+            if topic.publish(body if type(body) is bytes else bytes(body)):
+                self.send(v1_error(503, "EXITING"))
+            else:
+                self.out.append(self.app.published())
+        self._reset()
+
+    # ------------------------------------------------------------------ requests
+
+    def _new_parser(self) -> None:
+        self.parser = httptools.HttpRequestParser(self)
+        # The original takes lines that end without a carriage return, too.
+        self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+
+    def _reset(self) -> None:
+        self.begun = self.in_body = False
+        self.url = self.body = b""
+        self.head_bytes = self.length = self.hosts = 0
+        if self.target is not None:
+            self.target = None
+            return
+        self.request = None
+        self.method = b""
+        self.skip = self.chunked = self.connection_field = self.expect = False
+
+    def _count_head(self, size: int) -> None:
+        self.head_bytes += size
+        if self.head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+
+    def _special_header(self, field: int, value: bytes) -> None:
+        if field == _CODING:
+            self.chunked = True
+            if value.lower() != b"chunked":
+                self._refuse(501, "Unsupported transfer encoding")
+        elif field == _CONNECTION:
+            self.connection_field = True
+        elif value.lower() == b"100-continue":
+            self.expect = True
+        else:
+            self._refuse(417)
+
+    def _open_request(self) -> None:
+        """Makes the Request, and sees whether it can be answered already."""
+        if self.closing:
+            return
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            if version == "0.9":
+                self._refuse(400)
+            else:
+                self._refuse(505, "unsupported protocol version")
+            return
+        if self.hosts != 1 and (self.hosts or version == "1.1"):
+            self._refuse(400, "too many Host headers" if self.hosts else "missing required Host header")
+            return
+        try:
+            request = Request(self.method or self.parser.get_method(), self.url, self.remote,
+                              -1 if self.chunked else self.length, version == "1.0", self.parser.should_keep_alive())
+        except ValueError:
+            self._refuse(400)
+            return
+        request.route = resolve(request)
+        self.request = request
+        if request.length:
+            self._open_body(request)
+
+    def _open_body(self, request: Request) -> None:
+        route = request.route
+        limit = None if route.body_limit is None else route.body_limit(self.app.settings.now)
+        if self.expect and not route.reads_body:
+            # Nobody wants this body, and its client waits with it.
+            self._answer_early(request, close=True)
+        elif limit is not None and request.length > limit:
+            self._answer_early(request, close=self.expect or request.length > _MAX_DROPPED_BYTES)
+        elif self.expect and not request.http10:
+            self.interim(_CONTINUE)
+
+    def _is_unwanted(self) -> bool:
+        """Whether nobody wants this part of a body."""
+        return self.skip or self.closing or self.request is None or self.request.route.body_limit is None
+
+    def _check_limit(self, request: Request) -> None:
+        limit = request.route.body_limit(self.app.settings.now)
+        if len(self.body) > limit:
+            request.body = bytes(self.body[:limit + 1])
+            self._answer_early(request, close=True)
+
+    def _complete(self, request: Request) -> None:
+        request.body = self.body if type(self.body) is bytes else bytes(self.body)
+        self.handle(request)
+
+    def _answer_early(self, request: Request, close: bool) -> None:
+        """Answers before the body has come; what comes of it is dropped."""
+        self.skip = True
+        self.body = b""
+        if close:
+            request.keep_alive = False
+            self.closing = self.unread = True
+        self.handle(request)
+
+    def _fail_body(self) -> None:
+        """The body cannot be read to its end."""
+        request = self.request
+        if request is None:
+            # A plain publish, so far.
+            self.target = None
+            self._open_request()
+            request = self.request
+        request.broken = True
+        request.body = bytes(self.body)
+        self._answer_early(request, close=True)
+        self.flush()
+
+    # ------------------------------------------------------------------ input that is no plain request
+
+    def _parse_rest(self, data: bytes, error: HttpParserError | None) -> None:
+        """Goes on behind what the parser stops at, though Go's server does not."""
+        rest = memoryview(data)
+        while error is not None and not self.closing:
+            if isinstance(error, HttpParserUpgrade):
+                # No upgrade is offered: what follows is the next request, as ever.
+                rest = rest[error.args[0]:]
+            elif isinstance(error, HttpParserInvalidMethodError) and not self.due:
+                # The parser has a list of methods. Any other is parsed under the name of GET.
+                method = leading_method(rest)
+                if not method or method in _PARSERS_METHODS:
+                    self._refuse(400)
+                    return
+                self.method = method
+                rest = memoryview(b"GET" + rest[len(method):])
+            else:
+                self._malformed(error)
+                return
+            self._new_parser()
+            error = self._feed(rest)
+
+    def _feed(self, data: memoryview) -> HttpParserError | None:
+        try:
+            self.parser.feed_data(data)
+        except HttpParserError as error:
+            return error
+        return None
+
+    def _malformed(self, error: HttpParserError) -> None:
+        cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
+        if isinstance(cause, _HeadTooLarge):
+            self._refuse(431)
+        elif cause is not None:
+            self.app.log.error("panic in HTTP handler - %r", cause)
+            self._refuse(500)
+        elif self.in_body and not self.skip:
+            self._fail_body()
+        else:
+            self._refuse(400)
+
+    def _refuse(self, status: int, reason: str = "") -> None:
+        """Answers below all routes, and ends the connection."""
+        if self.closing:
+            return
+        self.closing = self.unread = self.skip = True
+        request = Request(b"GET", b"/", keep_alive=False)
+        request.route = fixed(bad_request(status, reason))
+        self.handle(request)
+
+    def _await_rest(self, size: int) -> None:
+        """A request is not whole yet: bounds what the parser holds of it, and sets its deadline."""
+        if self.closing:
+            return
+        self.partial = 0 if self.progress else self.partial + size
+        self.progress = False
+        if self.head_bytes + self.partial > MAX_HEAD_BYTES:
+            self._refuse(431)
+        elif not self.due:
+            self.server.watch(self)
+            self.due = self.server.now() + self.server.header_timeout
+        elif self.in_body:
+            # A head has so long altogether, a body so long from one part to the next.
+            self.due = self.server.now() + self.server.header_timeout
+
+    def expired(self) -> None:
+        """The rest of a request has not come in time."""
+        self.closing = True
+        self.transport.close()

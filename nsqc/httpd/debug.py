@@ -1,0 +1,162 @@
+"""/debug: where time and memory go. The paths are those of Go's net/http/pprof where this runtime has an equivalent;
+the answers are text to read (`profile` also feeds flame graph tools), not Go's binary format.
+
+  /debug/pprof/               this list
+  /debug/pprof/cmdline        the command line, its parts divided by NUL
+  /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack a line
+  /debug/pprof/heap           memory figures, what the broker holds, live Python objects by type
+  /debug/pprof/goroutine      the stacks of all threads and tasks
+  /debug/pprof/threadcreate   the threads
+  /debug/freememory (POST)    collects garbage and gives free memory back to the system
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from nsqc.httpd.reply import ApiError, Reply, plain
+from nsqc.httpd.request import Request, read_arguments
+
+_DEFAULT_SECONDS = 30.0
+_MAX_SECONDS = 600.0
+_SAMPLES_PER_SECOND = 100
+_TYPES_SHOWN = 40
+
+
+def index(app: Any, request: Request) -> Reply:
+    """What there is."""
+    return plain(__doc__.partition("\n\n")[2])
+
+
+def cmdline(app: Any, request: Request) -> Reply:
+    """How the daemon was called."""
+    return plain(Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode("utf-8", "replace"))
+
+
+async def profile(app: Any, request: Request) -> Reply:
+    """Samples of the loop's thread, taken by another thread, so that the loop goes on as ever."""
+    seconds = _seconds(app, request)
+    if app.profiling:
+        raise ApiError(500, "Could not enable CPU profiling: cpu profiling already in use")
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    stop = threading.Event()
+    request.dropped = stop.set
+    app.profiling = True
+    try:
+        # A thread of its own, and a daemon: nothing may wait for it at the end of the process.
+        sampler = threading.Thread(target=_sample, name="profile", daemon=True,
+                                   args=(threading.get_ident(), seconds, stop, loop, done))
+        sampler.start()
+        sampled = await done
+    finally:
+        stop.set()
+        app.profiling = False
+    return plain("".join(f"{stack} {count}\n" for stack, count in sampled.most_common()))
+
+
+def _seconds(app: Any, request: Request) -> float:
+    try:
+        seconds = float(read_arguments(app, request).get(b"seconds", b"0"))
+    except ValueError:
+        seconds = 0.0
+    # Negated, so that not-a-number also falls back.
+    if not seconds > 0.0:
+        seconds = _DEFAULT_SECONDS
+    return min(seconds, _MAX_SECONDS)
+
+
+def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.AbstractEventLoop,
+            done: asyncio.Future[Counter[str]]) -> None:
+    """Counts how often the thread is found with which stack, and resolves done with that."""
+    found: Counter[str] = Counter()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not stop.wait(1 / _SAMPLES_PER_SECOND):
+        frame = sys._current_frames().get(thread)
+        if frame is not None:
+            found[_folded(frame)] += 1
+    # A loop that is closed by now wants no result.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(lambda: done.done() or done.set_result(found))
+
+
+def _folded(frame: FrameType | None) -> str:
+    names = []
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "?")
+        names.append(f"{module}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        frame = frame.f_back
+    return ";".join(reversed(names))
+
+
+def heap(app: Any, request: Request) -> Reply:
+    """Memory and live objects."""
+    lines = [f"{name} {value}" for name, value in _process_memory()]
+    memory = app.memory.read()
+    lines += [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
+    topics = app.broker.topics.values()
+    lines += [
+        f"topics {len(topics)}",
+        f"channels {sum(len(topic.channels) for topic in topics)}",
+        f"sessions {sum(1 for _ in app.sessions())}",
+        f"http_connections {sum(len(server.connections) for server in app.servers)}",
+    ]
+    kinds = Counter(type(thing).__qualname__ for thing in gc.get_objects())
+    lines += [f"objects {kind} {count}" for kind, count in kinds.most_common(_TYPES_SHOWN)]
+    return plain("\n".join(lines) + "\n")
+
+
+def _process_memory() -> list[tuple[str, int]]:
+    """The kernel's figures of this process, in bytes."""
+    found = []
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
+            found.append((name, int(value.split()[0]) * 1024))
+    return found
+
+
+def stacks(app: Any, request: Request) -> Reply:
+    """Where every thread and every task stands."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    out = []
+    for ident, frame in sys._current_frames().items():
+        out.append(f"thread {names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}\n")
+    for task in asyncio.all_tasks():
+        frames = task.get_stack()
+        out.append(f"task {task.get_name()}\n{''.join(''.join(traceback.format_stack(f, 1)) for f in frames)}\n")
+    return plain("".join(out))
+
+
+def threads(app: Any, request: Request) -> Reply:
+    """The threads by name."""
+    return plain("".join(f"{thread.name} ({thread.ident})\n" for thread in threading.enumerate()))
+
+
+def free_memory(app: Any, request: Request) -> None:
+    """Gives back what can be given. The original then fails on its empty answer, and this answers alike."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def set_block_rate(app: Any, request: Request) -> None:
+    """There is no profile of blocked threads here; the argument is checked, the rest is the original's answer."""
+    try:
+        text = request.arguments().get(b"rate", b"")
+    except ValueError:
+        text = b""
+    digits = text[1:] if text[:1] in (b"+", b"-") else text
+    if not digits.isdigit():
+        shown = text.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"')
+        raise ApiError(400, f'invalid block rate : strconv.Atoi: parsing "{shown}": invalid syntax')

@@ -1,0 +1,120 @@
+"""/pub and /mpub. Checks come in the original's order, which clients can see: size, body, topic, the rest.
+
+A body that is above the limit arrives cut one byte behind it, so its length alone tells.
+"""
+
+import re
+from typing import Any
+
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Request, read_arguments
+from nsqc.wire.mpub import check
+from nsqc.wire.names import is_valid_name
+
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_INT64 = range(-1 << 63, 1 << 63)
+_BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
+
+
+def plain_target(url: bytes) -> bytes | None:
+    """The topic of a publish that asks for nothing else: `/pub?topic=NAME` with a valid name that needs no escape."""
+    head, _, name = url.partition(b"?topic=")
+    return name if head == b"/pub" and is_valid_name(name) else None
+
+
+def wanted_topic(app: Any, arguments: dict[bytes, bytes]) -> Any:
+    """The topic a publish is for, made where it does not exist."""
+    name = arguments.get(b"topic")
+    if name is None:
+        raise ApiError(400, "MISSING_ARG_TOPIC")
+    if not is_valid_name(name):
+        raise ApiError(400, "INVALID_TOPIC")
+    return app.broker.get_topic(name)
+
+
+def accepted(failure: int) -> str:
+    """OK, or the original's word for a message that could not be taken."""
+    if failure:
+        raise ApiError(503, "EXITING")
+    return "OK"
+
+
+def pub(app: Any, request: Request) -> str:
+    """One message: the body."""
+    options = app.settings.now
+    if request.length > options.max_msg_size or len(request.body) > options.max_msg_size:
+        raise ApiError(413, "MSG_TOO_BIG")
+    if request.broken:
+        raise ApiError(500, "INTERNAL_ERROR")
+    if not request.body:
+        raise ApiError(400, "MSG_EMPTY")
+    arguments = read_arguments(app, request)
+    topic = wanted_topic(app, arguments)
+    defer_ms = 0
+    if b"defer" in arguments:
+        defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
+    return accepted(topic.publish(request.body, defer_ms))
+
+
+def _defer_ms(text: bytes, limit_ns: int) -> int:
+    """Milliseconds to hold a message back, at most limit_ns (nanoseconds)."""
+    value = int(text) if _INTEGER.fullmatch(text) else -1
+    if value not in _INT64 or value < 0 or value * 1_000_000 > limit_ns:
+        raise ApiError(400, "INVALID_DEFER")
+    return value
+
+
+def mpub(app: Any, request: Request) -> str:
+    """Many messages, one a line, or with `binary` in the form of the TCP command."""
+    options = app.settings.now
+    if request.length > options.max_body_size:
+        raise ApiError(413, "BODY_TOO_BIG")
+    arguments = read_arguments(app, request)
+    topic = wanted_topic(app, arguments)
+    if _is_binary(app, arguments):
+        return accepted(_publish_binary(topic, request, options))
+    bodies = _lines(request, options)
+    return accepted(topic.publish_many(bodies) if bodies else 0)
+
+
+def _is_binary(app: Any, arguments: dict[bytes, bytes]) -> bool:
+    value = arguments.get(b"binary")
+    if value is None:
+        return False
+    known = _BOOLEANS.get(value)
+    if known is None:
+        app.log.warn("deprecated value '%s' used for /mpub binary param", value.decode("latin-1"))
+        return True
+    return known
+
+
+def _publish_binary(topic: Any, request: Request, options: Any) -> int:
+    count = check(request.body, options.max_msg_size, options.max_body_size)
+    if count < 0:
+        raise ApiError(413, "BAD_BODY" if count == -1 else "BAD_MESSAGE")
+    if len(request.body) > options.max_body_size:
+        raise ApiError(413, "BODY_TOO_BIG")
+    return topic.publish_batch(request.body, 0)
+
+
+def _lines(request: Request, options: Any) -> list[bytes]:
+    """The messages of a text body: its lines, but for empty ones."""
+    body = request.body
+    lines = body.split(b"\n")
+    # The original reads line by line: a line that is too long counts before the end of the body, a limit on which
+    # counts before the length of the last line, which only the end of the body ends.
+    last = lines.pop()
+    _refuse_long(lines, options)
+    if request.broken:
+        raise ApiError(500, "INTERNAL_ERROR")
+    if len(body) > options.max_body_size:
+        raise ApiError(413, "BODY_TOO_BIG")
+    _refuse_long([last], options)
+    lines.append(last)
+    return [line for line in lines if line]
+
+
+def _refuse_long(lines: list[bytes], options: Any) -> None:
+    limit = options.max_msg_size
+    if any(len(line) > limit for line in lines):
+        raise ApiError(413, "MSG_TOO_BIG")

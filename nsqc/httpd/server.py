@@ -1,0 +1,171 @@
+"""HTTP listeners: what their connections share, and their life from the first connection to the last answer."""
+
+import asyncio
+import ssl as tls
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from nsqc.broker.stats import MemoryWatch
+from nsqc.durations import format_duration
+from nsqc.httpd.connection import Connection
+from nsqc.httpd.publish import plain_target
+from nsqc.httpd.reply import Dates
+from nsqc.httpd.request import Request
+from nsqc.sockets import address_text, bind, port_of, remove
+
+_KEPT_TARGETS = 4096
+_BACKLOG = 4096
+# Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers.
+_SWEEP_SECONDS = 1.0
+_CLOSE_SECONDS = 1.0
+
+
+class App:
+    """What handlers work on, shared by all listeners of a daemon."""
+
+    def __init__(self, *, broker: Any, settings: Any, log: Any, sessions: Callable[[], Iterable[Any]],
+                 info: Mapping[str, Any], start_time: float) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.log = log
+        self.sessions = sessions            # all V2 connections
+        self.info = info                    # hostname, tcp_port, http_port: read with each call of /info
+        self.start_time = start_time        # unix seconds
+        self.memory = MemoryWatch()
+        self.memory.start()
+        self.profiling = False
+        self.servers: list[Server] = []
+        self.now = time.monotonic
+        self.dates = Dates()
+        self.targets: dict[bytes, bytes] = {}   # request targets of plain publishes, and their topics
+        self.max_msg_size = settings.now.max_msg_size
+        settings.on_change(self._changed)
+
+    def _changed(self, *_: Any) -> None:
+        self.max_msg_size = self.settings.now.max_msg_size
+
+    def find_target(self, url: bytes) -> bytes | None:
+        """The topic of a plain publish, kept for the next one; None: it is something else."""
+        name = plain_target(url)
+        if name is not None:
+            if len(self.targets) >= _KEPT_TARGETS:
+                self.targets.clear()
+            self.targets[url] = name
+        return name
+
+    def date(self) -> str:
+        """The Date header."""
+        now = self.now()
+        if now >= self.dates.until:
+            self.dates.refresh(now)
+        return self.dates.line
+
+    def published(self) -> bytes:
+        """The answer to a plain publish."""
+        now = self.now()
+        if now >= self.dates.until:
+            self.dates.refresh(now)
+        return self.dates.published
+
+    def log_request(self, request: Request, status: int) -> None:
+        """The original's line for an answered request."""
+        elapsed = format_duration(time.perf_counter_ns() - request.started)
+        self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),
+                      request.remote, elapsed)
+
+
+class Server:
+    """One listener and its connections."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, app: App, name: str) -> None:
+        self.loop = loop
+        self.app = app
+        self.name = name                            # HTTP or HTTPS, for the log
+        self.address = ""                           # where it really listens
+        self.port = -1                              # -1: a unix socket
+        self.now = loop.time
+        self.header_timeout = app.settings.now.http_header_timeout / 1e9
+        self.connections: set[Connection] = set()
+        self.unfinished: set[Connection] = set()    # whose request is not whole, with a deadline
+        self.closing = False
+        self._sock: Any = None
+        self._listener: Any = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    async def listen(self, address: str, ssl: tls.SSLContext | None = None) -> None:
+        """Binds and accepts; OSError or ValueError says why not."""
+        sock = self._sock = bind(address)
+        try:
+            self.address = address_text(sock)
+            self.port = port_of(sock)
+            if self.port < 0:
+                self._listener = await self.loop.create_unix_server(
+                    lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
+            else:
+                self._listener = await self.loop.create_server(
+                    lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        self.app.servers.append(self)
+        self.app.log.info("%s: listening on %s", self.name, self.address)
+
+    async def close(self) -> None:
+        """Accepts no more, lets answers in progress out, and closes every connection."""
+        if self.closing:
+            return
+        self.closing = True
+        self.app.log.info("%s: closing %s", self.name, self.address)
+        if self.port < 0:
+            remove(self._sock, self.address)
+        self._listener.close()
+        for connection in list(self.connections):
+            connection.end_soon()
+        if self.connections:
+            self._idle = self.loop.create_future()
+            await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS)
+            for connection in list(self.connections):
+                connection.transport.abort()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self.app.servers.remove(self)
+
+    # ------------------------------------------------------------------ for connections
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self.unfinished.discard(connection)
+        if self._idle is not None and not self.connections and not self._idle.done():
+            self._idle.set_result(None)
+
+    def watch(self, connection: Connection) -> None:
+        """A connection has begun a request that is not whole."""
+        self.unfinished.add(connection)
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(self._interval(), self._look)
+
+    def _interval(self) -> float:
+        return min(_SWEEP_SECONDS, self.header_timeout / 4)
+
+    def _look(self) -> None:
+        """Closes connections whose request did not come in time."""
+        now = self.now()
+        for connection in list(self.unfinished):
+            if connection.blocked:
+                # It is we who do not read.
+                connection.due = now + self.header_timeout
+            elif connection.due < now:
+                self.unfinished.discard(connection)
+                connection.expired()
+        self._sweep = self.loop.call_later(self._interval(), self._look) if self.unfinished else None
+
+
+async def listen(loop: asyncio.AbstractEventLoop, address: str, app: App, *, name: str = "HTTP",
+                 ssl: tls.SSLContext | None = None) -> Server:
+    """A server that answers on the address: HOST:PORT (port 0: any) or the path of a unix socket."""
+    server = Server(loop, app, name)
+    await server.listen(address, ssl)
+    return server
