@@ -21,8 +21,9 @@ cdef class Broker:
     cdef readonly object log
     cdef readonly object scanner
     cdef readonly list listeners        # callable(event, topic, channel or None); events are the names below
-    cdef readonly bint closing          # a stop has begun: nothing new is made
+    cdef public bint closing            # a stop has begun: nothing new is made
     cdef public object starter          # callable(topic), where somebody must be asked for channels before it starts
+    cdef public object saver            # callable() -> future: nsqd.dat is on disk
     cdef object disks                   # nsqc.store: opens disk queues; None keeps all in memory
     cdef object trouble                 # nsqc.broker.health.Trouble
     cdef NameSlot *slots                # owned; topics by name without a Python object for the name

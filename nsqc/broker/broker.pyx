@@ -47,6 +47,7 @@ cdef class Broker:
         self.guids = guids
         self.clock = Clock()
         self.commits = CommitSet()
+        self.commits.watch = trouble
         self.topics = {}
         self.listeners = []
         self._index()
@@ -176,6 +177,10 @@ cdef class Broker:
     def commit(self) -> int:
         """Writes what this turn has put into disk queues; returns how many of them failed."""
         return self.commits.commit()
+
+    def save_metadata(self):
+        """A future that is done once the topics, channels and pauses of now are on disk."""
+        return self.saver()
 
     def health(self) -> str:
         """OK, or NOK and why."""

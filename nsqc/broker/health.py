@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any
@@ -21,13 +20,11 @@ class Trouble:
     refused the messages; nothing of it is left to retry, so a probe file tells when there is room again.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
-                 after_retry: Callable[[], None]):
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any):
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
         self._log = log
-        self._after_retry = after_retry
         self._stuck: dict[Any, None] = {}
         self._refusing: Any = None
         self._reason: str | None = None
@@ -93,7 +90,6 @@ class Trouble:
         self._timer = None
         for channel in list(self._stuck):
             channel.retry()
-        self._after_retry()
         if self._refusing is not None and not self._stuck:
             topic = self._refusing
             probe = self._loop.run_in_executor(self._workers, probe_error, self._data_path, topic.probe_path)
@@ -110,10 +106,8 @@ class Trouble:
 def probe_error(data_path: str, queue_file: str) -> OSError | None:
     """What a write of some size in data_path, or opening queue_file for writing, fails with; None: it works."""
     try:
-        existed = os.path.lexists(queue_file)
-        os.close(os.open(queue_file, os.O_RDWR | os.O_CREAT, 0o600))
-        if not existed:
-            os.unlink(queue_file)
+        with suppress(FileNotFoundError):  # never made here: the queue may be making it right now
+            os.close(os.open(queue_file, os.O_RDWR))
         descriptor, path = tempfile.mkstemp(prefix="nsqc-probe-", suffix=".tmp", dir=data_path)
         try:
             if os.write(descriptor, bytes(PROBE_BYTES)) < PROBE_BYTES:

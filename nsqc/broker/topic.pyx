@@ -274,6 +274,11 @@ cdef class Topic:
         self.refresh()
         self.broker.on_write_healed(self, channel)
 
+    @property
+    def probe_path(self) -> str:
+        """The file that the backlog is written to."""
+        return self.backlog.disk.write_path
+
     # ------------------------------------------------------------------ figures
 
     @property

@@ -30,7 +30,7 @@ class App:
         self.settings = settings
         self.log = log
         self.sessions = sessions            # all V2 connections
-        self.info = info                    # hostname, tcp_port, http_port: read with each call of /info
+        self.info = info                    # hostname, tcp_port: read with each call of /info
         self.start_time = start_time        # unix seconds
         self.memory = MemoryWatch()
         self.memory.start()
@@ -97,9 +97,11 @@ class Server:
     async def listen(self, address: str, ssl: tls.SSLContext | None = None) -> None:
         """Binds and accepts; OSError or ValueError says why not."""
         sock = self._sock = bind(address)
+        self.address = address_text(sock)
+        self.port = port_of(sock)
         try:
-            self.address = address_text(sock)
-            self.port = port_of(sock)
+            # From now on /info knows the port, and a client may be here before this call returns.
+            self.app.servers.append(self)
             if self.port < 0:
                 self._listener = await self.loop.create_unix_server(
                     lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
@@ -108,8 +110,8 @@ class Server:
                     lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
         except BaseException:
             sock.close()
+            self.app.servers.remove(self)
             raise
-        self.app.servers.append(self)
         self.app.log.info("%s: listening on %s", self.name, self.address)
 
     async def close(self) -> None:

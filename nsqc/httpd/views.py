@@ -67,7 +67,7 @@ def info(app: Any, request: Request) -> Info:
         version=NSQD_VERSION,
         broadcast_address=options.broadcast_address,
         hostname=app.info["hostname"],
-        http_port=app.info["http_port"],
+        http_port=next((server.port for server in app.servers if server.name == "HTTP"), -1),
         tcp_port=app.info["tcp_port"],
         start_time=int(app.start_time),
         max_heartbeat_interval=options.max_heartbeat_interval,

@@ -20,6 +20,7 @@ cdef enum PutResult:
 cdef class CommitSet:
     cdef list dirty             # backlogs with unwritten records
     cdef readonly int64_t serial    # of the commit to come; rises with each
+    cdef object watch           # its bad says whether written() wants to be told of a commit without failure
     cdef object after           # callable(failed: int), set by the connection layer; called after each commit
 
     cdef int commit(self) except -1     # writes all; returns how many backlogs failed

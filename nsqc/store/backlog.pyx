@@ -31,6 +31,8 @@ cdef class CommitSet:
             backlog.listed = False
             if backlog.commit():
                 failed += 1
+        if failed == 0 and self.watch is not None and self.watch.bad:
+            self.watch.written()
         if self.after is not None:
             self.after(failed)
         self.serial += 1

@@ -1,0 +1,222 @@
+"""The daemon as a whole: built, started, signalled, drained, closed. It alone knows every room."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import gc
+import os
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from nsqc import version
+from nsqc.broker import metadata, sidecar
+from nsqc.broker.broker import Broker
+from nsqc.broker.health import Trouble
+from nsqc.broker.scanner import Scanner
+from nsqc.httpd import server as httpd
+from nsqc.options import Options, Settings
+from nsqc.store.disks import Disks
+from nsqc.store.guid import GuidFactory
+from nsqc.tcp.connection import Hub
+from nsqc.tcp.listener import Listener
+
+WORKERS = 4  # threads for fsync, unlink and small files
+IDS_EVERY_S = 5.0  # how often the ids' progress is noted
+TICK_S = 0.1  # how often disk queues look at their sync deadlines
+LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+
+
+class StartError(Exception):
+    """The daemon cannot start; the text is one line for the operator."""
+
+
+def run(options: Options, log: Any) -> int:
+    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it cannot start."""
+    loop = uvloop.new_event_loop()
+    try:
+        return loop.run_until_complete(serve(loop, options, log))
+    finally:
+        loop.close()
+
+
+async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any) -> int:
+    """Startup, main loop, shutdown, in that order."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        daemon = Daemon(loop, options, log)
+        await daemon.start()
+    except StartError as error:
+        log.fatal("%s", error)
+        return 1
+    await stop.wait()
+    await daemon.stop()
+    return 0
+
+
+class Daemon:
+    """Every room of one running nsqc."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Any):
+        """Takes the data path and reads what lies there. Raises StartError."""
+        self.loop = loop
+        self.log = log
+        self.settings = Settings(options)
+        self.settings.on_change(self._settings_changed)
+        self.data_path = Path(options.data_path or ".").absolute()
+        self.start_time = time.time()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._lock = lock(self.data_path)
+        log.info("%s", version.line())
+        log.info("ID: %d", options.node_id)
+        self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
+        self.listener = self._listen_tcp()
+        self._build()
+        self._load()
+
+    def _listen_tcp(self) -> Listener:
+        address = self.settings.now.tcp_address
+        try:
+            return Listener(address, self.log)
+        except (OSError, ValueError) as error:
+            raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
+
+    def _build(self) -> None:
+        options = self.settings.now
+        self.scanner = Scanner(self.loop)
+        self.disks = Disks(options, self.data_path, self.loop, self.workers, self.log)
+        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log)
+        self.sidecar = sidecar.load(self.data_path, self.log)
+        self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
+        self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids)
+        self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
+        self.broker.saver = self.metadata.save
+        self.hub = Hub(self.broker, self.settings, self.log, self.loop)
+        self._noted_unit = self.guids.reached
+
+    def _load(self) -> None:
+        try:
+            metadata.restore(self.broker, metadata.load(self.data_path, self.log), self.log)
+        except metadata.MetadataError as error:
+            raise StartError(f"failed to load metadata - {error}") from None
+        sidecar.restore(self.broker, self.sidecar)
+        try:
+            metadata.write(self.data_path, metadata.snapshot(self.broker))
+        except OSError as error:
+            raise StartError(f"failed to persist metadata - {error}") from None
+
+    # ------------------------------------------------------------------ start
+
+    async def start(self) -> None:
+        """Lets messages flow and clients come. Raises StartError."""
+        self.broker.listeners.append(self.metadata.on_event)
+        for topic in list(self.broker.topics.values()):
+            topic.start()
+        self._tick()
+        self._note_ids()
+        await self._listen_http()
+        await self.listener.start(self.loop, self.hub)
+        gc.collect()
+        gc.freeze()
+
+    async def _listen_http(self) -> None:
+        options = self.settings.now
+        self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0}
+        self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
+                             info=self.info, start_time=self.start_time)
+        if not options.http_address:
+            return
+        try:
+            http = await httpd.listen(self.loop, options.http_address, self.app)
+        except (OSError, ValueError) as error:
+            raise StartError(
+                f"failed to instantiate nsqd - listen ({options.http_address}) failed - {error}") from None
+        self.info["http_port"] = http.port
+
+    # ------------------------------------------------------------------ while it runs
+
+    def _settings_changed(self, *_: Any) -> None:
+        self.log.level = self.settings.now.log_level
+
+    def _tick(self) -> None:
+        self.disks.tick()
+        self._timers["tick"] = self.loop.call_later(TICK_S, self._tick)
+
+    def _note_ids(self) -> None:
+        """Notes how far ids may come until the next note, so that they rise even after a kill and a clock step."""
+        ahead = int(2 * IDS_EVERY_S * 1e9) >> sidecar.UNIT_BITS
+        reached = self.guids.reached
+        if reached != self._noted_unit:
+            self._noted_unit = reached
+            self.sidecar.reached_unit = reached + ahead
+            self.loop.run_in_executor(self.workers, self._save_sidecar)
+        self._timers["ids"] = self.loop.call_later(IDS_EVERY_S, self._note_ids)
+
+    def _save_sidecar(self) -> None:
+        try:
+            sidecar.save(self.data_path, self.sidecar, durable=False)
+        except OSError as error:
+            self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
+
+    # ------------------------------------------------------------------ stop
+
+    async def stop(self) -> None:
+        """Lets the clients go, writes everything to disk, and gives the data path back."""
+        self.listener.close()
+        self.hub.close()
+        for server in list(self.app.servers):
+            await server.close()
+        await self._linger()
+        for timer in self._timers.values():
+            timer.cancel()
+        self.scanner.close()
+        self.trouble.close()
+        self.broker.closing = True
+        await self.metadata.finish()
+        self._write_all()
+        self.workers.shutdown()
+        os.close(self._lock)
+        self.log.info("NSQ: bye")
+
+    async def _linger(self) -> None:
+        """A moment for clients to take their last replies; silent ones are not waited for any longer."""
+        deadline = self.loop.time() + LINGER_S
+        while self.hub.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.01)
+
+    def _write_all(self) -> None:
+        try:
+            metadata.write(self.data_path, metadata.snapshot(self.broker))
+        except OSError as error:
+            self.log.error("failed to persist metadata - %s", error)
+        self.log.info("NSQ: closing topics")
+        delays = self.broker.close()
+        self.disks.close()
+        try:
+            sidecar.save(self.data_path, sidecar.collect(self.guids.reached, delays))
+        except OSError as error:
+            self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
+
+
+def lock(data_path: Path) -> int:
+    """Takes the data path for this process; the lock goes with it. Returns a descriptor, raises StartError."""
+    try:
+        descriptor = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise StartError(f"failed to instantiate nsqd - failed to lock data-path: open {data_path}: "
+                         f"{error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise StartError(f"failed to instantiate nsqd - failed to lock data-path: cannot flock directory {data_path} - "
+                         f"{error.strerror} (possibly in use by another instance of nsqd)") from None
+    return descriptor

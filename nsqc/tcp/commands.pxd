@@ -1,0 +1,23 @@
+# One function for each V2 command, and the switch that lists them.
+
+from nsqc.tcp.session cimport Session
+from nsqc.wire.parser cimport Command, Parser
+
+cdef enum Outcome:
+    DONE            # nothing to answer
+    ANSWER_OK
+    ANSWER          # session.error holds the reply
+    FATAL = 3       # session.error holds the error; the connection closes behind it
+    FAILED          # session.error holds the error; the connection goes on
+    WANTS_BODY      # the line is fine: parser.expect_body has been called
+    SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
+
+
+# The line of a command is known. Commands without body are done here.
+cdef int run_line(Session session, Parser parser) noexcept
+# The body is known, too.
+cdef int run_body(Session session, Parser parser) noexcept
+# The parser refuses the body: event says why.
+cdef int refuse(Session session, Parser parser, int event) noexcept
+# The connection ends, or stalls, amid a command: FATAL with what is missing, or DONE where nothing is to be said.
+cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept

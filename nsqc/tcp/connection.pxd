@@ -1,0 +1,56 @@
+# One client connection as the loop sees it: bytes in, commands run, replies out, timers, the end.
+#
+# All connections read into one area. What belongs to an unfinished command is kept in inbuf and, if it is not large,
+# put right before the area's next bytes, so that a command is parsed where it lies:
+#
+#   | headroom, up to HEADROOM bytes of a kept command | RECEIVE_BYTES that the loop reads into |
+
+from libc.stdint cimport int64_t
+from nsqc.broker.broker cimport Broker
+from nsqc.tcp.outbox cimport Outbox, Turn
+from nsqc.tcp.session cimport Limits, Session
+from nsqc.wire.inbuf cimport InBuf
+from nsqc.wire.parser cimport Parser
+
+
+cdef class Hub:
+    # What the connections of one daemon share.
+    cdef readonly Broker broker
+    cdef readonly Turn turn
+    cdef readonly Limits limits
+    cdef readonly object settings
+    cdef readonly object log
+    cdef readonly object loop
+    cdef readonly dict connections      # connection to None, in order of arrival; all that are open
+    cdef char *area                     # owned
+
+
+cdef class Connection:
+    cdef Hub hub
+    cdef object transport
+    cdef Outbox outbox
+    cdef Session session                # None until the magic has come
+    cdef Parser parser
+    cdef InBuf inbuf                    # owned
+    cdef readonly object address
+    cdef bint closing                   # nothing more is read or run
+    cdef bint reading_paused
+    cdef int64_t heard_ns               # monotonic: when bytes came last
+    cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
+    cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
+    cdef object heartbeat_timer
+    cdef object stall_timer
+    # The first reply in the outbox that depends on the turn's commit, and the command that it answers.
+    cdef bint marked
+    cdef Py_ssize_t mark_at
+    cdef int mark_kind
+    cdef object mark_topic
+
+    cdef Py_ssize_t _consume(self, const char *c_from, Py_ssize_t length) except -1
+    cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
+    cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1
+    cdef bint _act(self, int outcome) noexcept      # False: the connection ends
+    cdef void _mark(self) noexcept
+    cdef void _watch_stall(self) noexcept
+    cdef void _end(self) noexcept
+    cdef void _say(self, int frame_type, bytes text) noexcept

@@ -1,0 +1,370 @@
+"""The loop's protocol for a V2 client. It acts on what commands return, and knows nothing of topics but through them.
+
+The object is the loop's BufferedProtocol and the buffer itself, so a read makes no Python object.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+from cpython.buffer cimport PyBuffer_FillInfo
+
+from nsqc.store.clock cimport monotonic_ns
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, FATAL, SPILLED, WANTS_BODY, cut_short, refuse,
+                                run_body, run_line)
+from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
+from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
+from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
+                               PARSE_MORE)
+
+import os
+
+cdef enum:
+    RECEIVE_BYTES = 262144
+    HEADROOM = 65536
+    MAX_UNREAD = 1048576    # bytes of output that a client may leave unread before its input is left unread, too
+
+MARK_NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB"}
+
+
+@cython.final
+cdef class Hub:
+    """What the connections of one daemon share: broker, limits, the turn, the receive area."""
+
+    def __cinit__(self):
+        self.area = <char *> malloc(HEADROOM + RECEIVE_BYTES)
+        if self.area is NULL:
+            raise MemoryError
+
+    def __init__(self, Broker broker not None, settings, log, loop):
+        self.broker = broker
+        self.settings = settings
+        self.log = log
+        self.loop = loop
+        self.turn = Turn(loop, broker.commits, settings.now.output_buffer_flush == "timeout")
+        self.limits = Limits(settings.now)
+        self.connections = {}
+
+    def __dealloc__(self):
+        free(self.area)
+
+    def sessions(self) -> list:
+        """The sessions of all clients that have greeted."""
+        return [session for session in map(session_of, self.connections) if session is not None]
+
+    def close(self):
+        """Flushes and closes all connections."""
+        for connection in list(self.connections):
+            connection.close()
+
+
+def session_of(Connection connection not None):
+    """A connection's Session; None before its magic has come."""
+    return connection.session
+
+
+@cython.final
+cdef class Connection:
+    """One client connection, from accept to close."""
+
+    def __init__(self, Hub hub not None):
+        self.hub = hub
+
+    def __dealloc__(self):
+        inbuf_free(&self.inbuf)
+
+    # ------------------------------------------------------------------ called by the loop
+
+    def connection_made(self, transport):
+        """A client has connected."""
+        options = self.hub.settings.now
+        sock = transport.get_extra_info("socket")
+        self.transport = transport
+        self.address = peer_text(transport.get_extra_info("peername"))
+        # Everything that the socket does not take at once blocks the outbox until it is gone.
+        transport.set_write_buffer_limits(high=0)
+        self.outbox = Outbox.new(self.hub.turn, transport, sock.fileno(), 16384,
+                                 options.output_buffer_timeout // 1000000)
+        self.parser = Parser.new(options.max_msg_size)
+        self.hub.connections[self] = None
+        self.heard_ns = self.began_ns = monotonic_ns()
+        self._watch_stall()
+        self.hub.log.info("TCP: new client(%s)", self.address)
+
+    def get_buffer(self, sizehint):
+        """Where the next bytes go: the shared area, through this object's buffer interface."""
+        return self
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.hub.area + HEADROOM, RECEIVE_BYTES, 0, flags)
+
+    def buffer_updated(self, Py_ssize_t length):
+        """Bytes have come."""
+        cdef const char *c_from = self.hub.area + HEADROOM
+        cdef Py_ssize_t kept = self.inbuf.length
+        cdef Py_ssize_t used
+        if self.closing:
+            return
+        self.hub.broker.clock.refresh()
+        self.heard_ns = self.hub.broker.clock.monotonic
+        if kept == 0:
+            used = self._consume(c_from, length)
+            if used < length and not self.closing and inbuf_append(&self.inbuf, c_from + used, length - used) < 0:
+                self._end()
+        elif kept <= HEADROOM:
+            c_from -= kept
+            memcpy(<char *> c_from, self.inbuf.data, <size_t> kept)
+            used = self._consume(c_from, kept + length)
+            self._keep(c_from, used, kept, length)
+        elif inbuf_append(&self.inbuf, c_from, length) < 0:
+            self._end()
+        else:
+            inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
+        if self.inbuf.length:
+            self._watch_stall()
+        if self.session is not None and self.session.pump_due:
+            self.session.pump_due = False
+            self.session.channel.pump()
+        if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.reading_paused:
+            self.reading_paused = True
+            self.transport.pause_reading()
+
+    cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1:
+        """After kept and length bytes at c_from were parsed and used of them are done: inbuf holds the rest."""
+        if self.closing:
+            return 0
+        if used == 0:
+            if inbuf_append(&self.inbuf, c_from + kept, length) < 0:
+                self._end()
+            return 0
+        inbuf_drop(&self.inbuf, kept)
+        if used < kept + length and inbuf_append(&self.inbuf, c_from + used, kept + length - used) < 0:
+            self._end()
+        return 0
+
+    def eof_received(self):
+        """The client sends no more; what it has sent is answered, then the connection closes."""
+        if not self.closing and self.session is not None:
+            self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        self.close()
+        return True
+
+    def connection_lost(self, error):
+        """The connection is gone."""
+        self.closing = True
+        self.hub.connections.pop(self, None)
+        self.outbox.closed = True
+        self.outbox.close()
+        for timer in (self.heartbeat_timer, self.stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self.heartbeat_timer = self.stall_timer = None
+        inbuf_free(&self.inbuf)
+        self._leave()
+        self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+
+    def pause_writing(self):
+        """The socket takes no more."""
+        self.outbox.blocked = True
+        self.blocked_ns = monotonic_ns()
+        self._tell_channel(True)
+
+    def resume_writing(self):
+        """Everything that had been kept for the socket is gone."""
+        self.blocked_ns = 0
+        self.outbox.unblock()
+        if self.reading_paused and not self.closing:
+            self.reading_paused = False
+            self.transport.resume_reading()
+        self._tell_channel(False)
+
+    def _tell_channel(self, bint blocked):
+        if self.session is None:
+            return
+        self.session.blocked = blocked
+        if self.session.channel is not None:
+            self.session.channel.update(self.session)
+            if not blocked:
+                self.hub.broker.clock.refresh()
+                self.session.channel.pump()
+
+    # ------------------------------------------------------------------ commands
+
+    cdef Py_ssize_t _consume(self, const char *c_from, Py_ssize_t length) except -1:
+        """Runs the commands in these bytes; how many bytes are done with."""
+        cdef Parser parser = self.parser
+        cdef const char *c_at = c_from
+        cdef const char *c_end = c_from + length
+        cdef int event
+        if self.session is None:
+            c_at += self._greet(c_at, length)
+            if self.session is None:
+                return c_at - c_from
+        while c_at < c_end and not self.closing:
+            event = parser.next(c_at, c_end)
+            if event == PARSE_MORE:
+                break
+            if event == PARSE_LINE:
+                if not self._act(run_line(self.session, parser)):
+                    break
+                if parser.state != AT_LINE:
+                    continue
+            elif event == PARSE_BODY:
+                if not self._act(run_body(self.session, parser)):
+                    break
+            elif event == PARSE_LINE_TOO_LONG:
+                self._end()
+                break
+            else:
+                self._act(refuse(self.session, parser, event))
+                break
+            c_at += parser.used
+            self.began_ns = 0
+        return c_at - c_from
+
+    cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1:
+        """The first four bytes say which protocol the client speaks."""
+        if length < MAGIC_BYTES:
+            return 0
+        magic = c_from[:MAGIC_BYTES]
+        self.hub.log.info("CLIENT(%s): desired protocol magic '%s'", self.address, magic.decode("latin-1"))
+        if memcmp(c_from, b"  V2", MAGIC_BYTES) != 0:
+            self.hub.log.error("client(%s) bad protocol magic '%s'", self.address, magic.decode("latin-1"))
+            self._say(FRAME_ERROR, b"E_BAD_PROTOCOL")
+            self._end()
+            return length
+        self.session = Session(self.hub.broker, self.hub.limits, self, self.hub.settings.now, self.hub.log,
+                               self.outbox, self.address)
+        self.restart_heartbeats()
+        self.began_ns = 0
+        return MAGIC_BYTES
+
+    cdef bint _act(self, int outcome) noexcept:
+        if outcome == DONE or outcome == WANTS_BODY:
+            return True
+        if outcome == SPILLED:
+            self._mark()
+            outcome = ANSWER_OK
+        if outcome == ANSWER_OK:
+            self.outbox.reply(FRAME_RESPONSE, b"OK", 2)
+            return True
+        if outcome == ANSWER:
+            self._say(FRAME_RESPONSE, self.session.error)
+            return True
+        self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
+        self._say(FRAME_ERROR, self.session.error)
+        if outcome == FAILED:
+            return True
+        self._end()
+        return False
+
+    cdef void _say(self, int frame_type, bytes text) noexcept:
+        self.outbox.reply(frame_type, text, len(text))
+
+    # ------------------------------------------------------------------ replies that depend on the disk
+
+    cdef void _mark(self) noexcept:
+        """The next reply holds only once the turn's commit has succeeded."""
+        if self.marked:
+            if self.mark_topic is self.session.topic:
+                return
+            self.hub.turn.settle()      # so that a mark is about one topic; its commit is this connection's matter
+        self.marked = True
+        self.mark_at = self.outbox.buf.length
+        self.mark_kind = self.parser.command.kind
+        self.mark_topic = self.session.topic
+        self.hub.turn.marked.append(self)
+
+    def settle_mark(self, int failed):
+        """The commit is through: the marked replies stand, or give way to an error."""
+        cdef int error = self.mark_topic.failed_in(self.hub.turn.commits.serial) if failed else 0
+        self.marked = False
+        self.mark_topic = None
+        if error == 0 or self.outbox.closed:
+            return
+        self.outbox.buf.length = self.mark_at
+        name = MARK_NAMES[self.mark_kind]
+        text = b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(error).encode())
+        self.hub.log.error("[%s] - %s", self.address, text.decode())
+        self._say(FRAME_ERROR, text)
+        self._end()
+
+    # ------------------------------------------------------------------ time
+
+    def restart_heartbeats(self):
+        """The heartbeat interval is new."""
+        if self.heartbeat_timer is not None:
+            self.heartbeat_timer.cancel()
+            self.heartbeat_timer = None
+        if self.session.heartbeat_ms > 0:
+            self.heartbeat_timer = self.hub.loop.call_later(self.session.heartbeat_ms / 1000.0, self.beat)
+
+    def beat(self):
+        """A heartbeat is due, or the client has been silent, or deaf, for too long."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t interval_ns = self.session.heartbeat_ms * 1000000
+        self.heartbeat_timer = None
+        if self.closing:
+            return
+        if now - self.heard_ns >= 2 * interval_ns - 5000000:
+            self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
+            self.transport.abort()
+            return
+        if self.blocked_ns and now - self.blocked_ns >= interval_ns:
+            self.hub.log.error("client(%s) - takes nothing from its socket", self.address)
+            self.transport.abort()
+            return
+        self._say(FRAME_RESPONSE, b"_heartbeat_")
+        self.restart_heartbeats()
+
+    cdef void _watch_stall(self) noexcept:
+        """A begun command, or the magic, must come whole before its deadline. At most one timer runs."""
+        if self.began_ns == 0:
+            self.began_ns = self.heard_ns
+        if self.stall_timer is None and not self.closing:
+            self.stall_timer = self.hub.loop.call_later(self.hub.limits.stall_ns / 1e9, self.check_stall)
+
+    def check_stall(self):
+        """Closes the connection if what it had begun is still not whole."""
+        cdef int64_t left_ns
+        self.stall_timer = None
+        if self.closing or (self.session is not None and self.inbuf.length == 0):
+            return
+        left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
+        if left_ns > 1000000:
+            self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
+            return
+        self.hub.log.error("client(%s) - stalled within a command", self.address)
+        if self.session is not None:
+            self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        self._end()
+
+    # ------------------------------------------------------------------ the end
+
+    cdef void _end(self) noexcept:
+        self.close()
+
+    def close(self):
+        """Sends what was collected, then closes. Nothing more is read."""
+        if self.closing:
+            return
+        self.closing = True
+        self._leave()
+        self.outbox.flush()
+        self.outbox.close()
+        self.transport.close()
+
+    def _leave(self):
+        """The channel forgets this client; what is in flight to it waits for its time-out."""
+        if self.session is not None:
+            self.session.closed = True
+            if self.session.channel is not None:
+                self.session.channel.remove_client(self.session)
+
+
+def peer_text(peer) -> str:
+    """host:port, with brackets around an IPv6 host; "@" for a unix socket, as Go prints it."""
+    if not isinstance(peer, tuple):
+        return "@"
+    host, port = peer[0], peer[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,159 @@
+"""IDENTIFY bodies: what a client may negotiate, and the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nsqc import NSQD_VERSION
+from nsqc.errors import ClientError
+
+OK = b"OK"
+DEFAULT_DEFLATE_LEVEL = 6
+MIN_MS = 1000
+MIN_BUFFER_BYTES = 64
+NS_PER_MS = 1_000_000
+
+Int32 = msgspec.Meta(ge=-(2**31), le=2**31 - 1)
+
+
+class Wanted(msgspec.Struct, gc=False):
+    """The body. Unknown fields are ignored, null counts as left out, both as with the original."""
+
+    client_id: str | None = None
+    hostname: str | None = None
+    heartbeat_interval: int | None = None
+    output_buffer_size: int | None = None
+    output_buffer_timeout: int | None = None
+    feature_negotiation: bool | None = None
+    tls_v1: bool | None = None
+    deflate: bool | None = None
+    deflate_level: int | None = None
+    snappy: bool | None = None
+    sample_rate: int | None = None
+    user_agent: str | None = None
+    msg_timeout: int | None = None
+
+
+class Settings(msgspec.Struct, gc=False, frozen=True):
+    """What a session goes by after IDENTIFY. Times in milliseconds, 0 for none."""
+
+    client_id: str
+    hostname: str
+    user_agent: str
+    heartbeat_ms: int
+    output_buffer_size: int
+    output_buffer_timeout_ms: int
+    sample_rate: int
+    msg_timeout_ms: int
+
+
+class Answer(msgspec.Struct, gc=False):
+    """The reply to a client that negotiates features; keys in the original's order."""
+
+    max_rdy_count: int
+    version: str
+    max_msg_timeout: int
+    msg_timeout: int
+    tls_v1: bool
+    deflate: bool
+    deflate_level: int
+    max_deflate_level: int
+    snappy: bool
+    sample_rate: int
+    auth_required: bool
+    output_buffer_size: int
+    output_buffer_timeout: int
+
+
+decoder = msgspec.json.Decoder(Wanted)
+encoder = msgspec.json.Encoder()
+
+
+def negotiate(session: Any, body: bytes) -> bytes:
+    """Applies an IDENTIFY body to a session; the reply. Raises ClientError."""
+    try:
+        wanted = decoder.decode(body)
+    except msgspec.DecodeError as error:
+        session.log.error("[%s] - IDENTIFY failed to decode JSON body - %s", session.address, error)
+        raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
+    session.log.info("[%s] IDENTIFY: %s", session.address, wanted)
+    settings = settle(wanted, session.options, session.current_settings())
+    session.apply(settings)
+    if not wanted.feature_negotiation:
+        return OK
+    return encoder.encode(answer(session.options, settings))
+
+
+def settle(wanted: Wanted, options: Any, current: dict[str, int]) -> Settings:
+    """Checks what is wanted against the options; what is left out stays as it is. Raises ClientError."""
+    heartbeat = pick("heartbeat interval", wanted.heartbeat_interval, current["heartbeat_ms"],
+                     MIN_MS, options.max_heartbeat_interval // NS_PER_MS)
+    timeout = pick("output buffer timeout", wanted.output_buffer_timeout, current["output_buffer_timeout_ms"],
+                   options.min_output_buffer_timeout // NS_PER_MS, options.max_output_buffer_timeout // NS_PER_MS)
+    size = pick("output buffer size", wanted.output_buffer_size, current["output_buffer_size"],
+                MIN_BUFFER_BYTES, options.max_output_buffer_size)
+    if wanted.output_buffer_size == -1:  # no buffer, then no timer either
+        size, timeout = 1, 0
+    rate = wanted.sample_rate or 0
+    if not 0 <= rate <= 99:
+        raise ClientError("E_BAD_BODY", f"IDENTIFY sample rate ({rate}) is invalid")
+    msg_timeout = pick("msg timeout", wanted.msg_timeout, current["msg_timeout_ms"],
+                       MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
+    return Settings(wanted.client_id or "", wanted.hostname or "", wanted.user_agent or "",
+                    heartbeat, size, timeout, rate, msg_timeout)
+
+
+def pick(name: str, wanted: int | None, current: int, least: int, most: int, may_disable: bool = True) -> int:
+    """A wanted number within its range; 0 for the current value, -1 for none."""
+    if not wanted:
+        return current
+    if wanted == -1 and may_disable:
+        return 0
+    if not least <= wanted <= most:
+        raise ClientError("E_BAD_BODY", f"IDENTIFY {name} ({wanted}) is invalid")
+    return wanted
+
+
+def answer(options: Any, settings: Settings) -> Answer:
+    """What the client is told."""
+    return Answer(
+        max_rdy_count=options.max_rdy_count,
+        version=NSQD_VERSION,
+        max_msg_timeout=options.max_msg_timeout // NS_PER_MS,
+        msg_timeout=settings.msg_timeout_ms,
+        tls_v1=False,
+        deflate=False,
+        deflate_level=min(DEFAULT_DEFLATE_LEVEL, options.max_deflate_level),
+        max_deflate_level=options.max_deflate_level,
+        snappy=False,
+        sample_rate=settings.sample_rate,
+        auth_required=False,
+        output_buffer_size=settings.output_buffer_size,
+        output_buffer_timeout=settings.output_buffer_timeout_ms,
+    )
+
+
+def quote(name: bytes) -> str:
+    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names so."""
+    out = []
+    text = name.decode("utf-8", "surrogateescape")
+    for char in text:
+        code = ord(char)
+        if char in '"\\':
+            out.append("\\" + char)
+        elif 0xDC80 <= code <= 0xDCFF:
+            out.append(f"\\x{code - 0xDC00:02x}")
+        elif char in ESCAPES:
+            out.append(ESCAPES[char])
+        elif code < 0x20 or code == 0x7F:
+            out.append(f"\\x{code:02x}")
+        elif char.isprintable():
+            out.append(char)
+        else:
+            out.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return '"' + "".join(out) + '"'
+
+
+ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}

@@ -1,0 +1,41 @@
+"""The TCP listener of V2 clients: host:port or the path of a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from nsqc.sockets import address_text, bind, port_of, remove
+from nsqc.tcp.connection import Connection
+
+BACKLOG = 4096
+
+
+class Listener:
+    """One listening socket. Bound first, so that a taken address is noticed before anything else happens."""
+
+    def __init__(self, address: str, log: Any):
+        """Raises OSError or ValueError where the address cannot be had."""
+        self._sock = bind(address)
+        self._path = address
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self.address = address_text(self._sock)
+        self.port = port_of(self._sock)  # -1: a unix socket
+
+    async def start(self, loop: asyncio.AbstractEventLoop, hub: Any) -> None:
+        """Accepts connections from now on."""
+        make = loop.create_unix_server if self.port < 0 else loop.create_server
+        self._server = await make(lambda: Connection(hub), sock=self._sock, backlog=BACKLOG)
+        self._log.info("TCP: listening on %s", self.address)
+
+    def close(self) -> None:
+        """Accepts no more."""
+        if self.port < 0:
+            remove(self._sock, self._path)
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        else:
+            self._sock.close()
+        self._log.info("TCP: closing %s", self.address)

@@ -1,0 +1,54 @@
+# What is on its way out of one connection, and when it goes. All flush rules live here:
+#
+#   size      the buffer has reached output_buffer_size and FLUSH_BYTES: it goes at once
+#   turn      whatever a turn of the loop has left goes at its end, after the disk commit it depends on
+#   timeout   with output-buffer-flush=timeout, as with the original: a message waits for output_buffer_timeout while
+#             its client has room under RDY; a reply, or the last message that RDY allows, takes everything along
+#
+# A socket that takes no more blocks the outbox: its session stops being ready, and above MAX_UNREAD bytes of replies
+# its input is left unread, until the transport has got rid of everything.
+
+from libc.stdint cimport int32_t, int64_t, uint16_t
+from nsqc.broker.consumer cimport Consumer
+from nsqc.store.backlog cimport CommitSet
+from nsqc.store.message cimport Message
+from nsqc.wire.framer cimport SendBuf
+
+
+cdef class Turn:
+    cdef readonly CommitSet commits
+    cdef object loop
+    cdef list due               # outboxes to flush at the end of this turn
+    cdef list marked            # connections whose replies depend on the commit of this turn
+    cdef bint scheduled
+    cdef readonly bint waits    # output-buffer-flush=timeout
+
+    cdef void schedule(self) noexcept
+    cdef int settle(self) except -1     # the commit, if anything waits for one; before any byte leaves
+
+
+cdef class Outbox:
+    cdef SendBuf buf            # owned
+    cdef Turn turn
+    cdef object transport
+    cdef object timer           # running while messages wait for the timeout
+    cdef int fd                 # of a plain socket, written to directly; -1: write through the transport
+    cdef Py_ssize_t size        # output_buffer_size
+    cdef int64_t timeout_ms     # output_buffer_timeout; 0: none
+    cdef bint due               # in turn.due
+    cdef bint blocked           # the transport holds bytes that the socket did not take
+    cdef bint closed
+    cdef readonly int64_t sent_bytes
+
+    @staticmethod
+    cdef Outbox new(Turn turn, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
+
+    cdef void reply(self, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept
+    # room: whether the client may get more messages behind this one
+    cdef void message(self, Message *message, uint16_t attempts, bint room) noexcept
+    cdef void flush(self) noexcept
+    cdef void unblock(self) noexcept        # the transport has got rid of its bytes
+    cdef void close(self) noexcept
+    cdef void _due(self) noexcept
+    cdef void _send(self) noexcept
+    cdef void _hold(self) noexcept

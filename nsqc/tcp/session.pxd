@@ -1,0 +1,49 @@
+# A V2 client between its first and its last byte: what it has negotiated, what it may do, what it has done.
+
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
+from nsqc.broker.broker cimport Broker
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.topic cimport Topic
+from nsqc.tcp.outbox cimport Outbox
+
+cdef enum SessionState:     # numbers as in the original's statistics
+    STATE_INIT = 0
+    STATE_SUBSCRIBED = 3
+    STATE_CLOSING = 4
+
+
+cdef class Limits:
+    # From the options; fixed for the life of the daemon.
+    cdef readonly int64_t max_msg_size
+    cdef readonly int64_t max_body_size
+    cdef readonly int64_t max_rdy_count
+    cdef readonly int64_t max_req_timeout_ns
+    cdef readonly int64_t stall_ns          # a begun command must be complete within this
+
+
+cdef class Session(Consumer):
+    cdef readonly Broker broker
+    cdef readonly Limits limits
+    cdef readonly object options        # nsqc.options.Options as of the connection's start
+    cdef readonly object log
+    cdef readonly object connection     # the Connection, for closing
+    cdef Outbox outbox
+    cdef readonly int state             # SessionState
+    cdef Channel channel                # None until SUB
+    cdef bint pump_due                  # the channel has reason to look for more to deliver
+    cdef readonly object address        # "host:port" of the peer
+    cdef public object client_id, hostname, user_agent      # str
+    cdef readonly double connected      # seconds since 1970
+    cdef readonly int64_t heartbeat_ms  # 0: none
+    cdef readonly int64_t output_buffer_size
+    cdef readonly int64_t output_buffer_timeout_ms
+    # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
+    cdef Topic topic
+    cdef uint64_t topic_count
+    cdef dict published                 # topic name to messages published, in order of the first
+    # What went wrong, for the connection to say: set by commands together with FAILED or FATAL.
+    cdef bytes error
+
+    cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
+    cdef int fail(self, bytes text) noexcept            # returns FATAL

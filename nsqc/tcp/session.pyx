@@ -1,0 +1,132 @@
+"""A V2 client: identity, limits, counters, and what its channel delivers to it."""
+
+cimport cython
+from libc.stdint cimport uint16_t
+from libc.string cimport memcmp
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
+from nsqc.broker.consumer cimport wants_more
+from nsqc.store.message cimport Message
+
+import time
+
+from nsqc.broker.stats import ClientStats, PubCount
+
+cdef int64_t next_id = 0
+
+DEFAULT_BUFFER_BYTES = 16 * 1024
+
+
+@cython.final
+cdef class Limits:
+    """What clients may ask for."""
+
+    def __init__(self, options):
+        self.max_msg_size = options.max_msg_size
+        self.max_body_size = options.max_body_size
+        self.max_rdy_count = options.max_rdy_count
+        self.max_req_timeout_ns = options.max_req_timeout
+        self.stall_ns = options.handshake_timeout
+
+
+@cython.final
+cdef class Session(Consumer):
+    """One client's state. The Connection owns it; a channel knows it as a Consumer."""
+
+    def __init__(self, Broker broker not None, Limits limits not None, connection, options, log, Outbox outbox not None,
+                 address):
+        global next_id
+        next_id += 1
+        self.id = next_id
+        self.broker = broker
+        self.limits = limits
+        self.connection = connection
+        self.options = options
+        self.log = log
+        self.outbox = outbox
+        self.address = address
+        self.client_id = self.hostname = address.rpartition(":")[0].strip("[]")
+        self.user_agent = ""
+        self.connected = time.time()
+        self.heartbeat_ms = options.client_timeout // 2_000_000
+        self.output_buffer_size = DEFAULT_BUFFER_BYTES
+        self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
+        self.msg_timeout_ns = options.msg_timeout
+        self.published = {}
+
+    # ------------------------------------------------------------------ as a consumer
+
+    cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
+        self.outbox.message(message, attempts, wants_more(self))
+        self.blocked = self.outbox.blocked
+
+    cdef void dismiss(self) noexcept:
+        self.connection.close()
+
+    # ------------------------------------------------------------------ for commands
+
+    cdef int fail(self, bytes text) noexcept:
+        self.error = text
+        return 3        # FATAL, see commands.pxd
+
+    cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length):
+        """The topic to publish to, made where it is missing."""
+        cdef Topic topic = self.topic
+        if (topic is not None and not topic.exiting and PyBytes_GET_SIZE(topic.name) == length
+                and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
+            return topic
+        self.fold_counts()
+        topic = self.broker.find(c_name, length)
+        if topic is None:
+            topic = self.broker.get_topic(c_name[:length])
+        self.topic = topic
+        return topic
+
+    def fold_counts(self):
+        """Moves the current topic's publish count to where statistics read it."""
+        if self.topic is not None and self.topic_count:
+            name = self.topic.name.decode()
+            self.published[name] = self.published.get(name, 0) + self.topic_count
+            self.topic_count = 0
+
+    def apply(self, settings):
+        """Takes over what IDENTIFY has negotiated: an nsqc.tcp.identify.Settings."""
+        self.client_id = settings.client_id
+        self.hostname = settings.hostname
+        self.user_agent = settings.user_agent
+        self.heartbeat_ms = settings.heartbeat_ms
+        self.output_buffer_size = settings.output_buffer_size
+        self.output_buffer_timeout_ms = settings.output_buffer_timeout_ms
+        self.sample_rate = settings.sample_rate
+        self.msg_timeout_ns = settings.msg_timeout_ms * 1_000_000
+        self.outbox.size = self.output_buffer_size
+        self.outbox.timeout_ms = self.output_buffer_timeout_ms
+        self.connection.restart_heartbeats()
+
+    def current_settings(self) -> dict:
+        """What an IDENTIFY that leaves a field out keeps."""
+        return {
+            "heartbeat_ms": self.heartbeat_ms,
+            "output_buffer_size": self.output_buffer_size,
+            "output_buffer_timeout_ms": self.output_buffer_timeout_ms,
+            "msg_timeout_ms": self.msg_timeout_ns // 1_000_000,
+        }
+
+    # ------------------------------------------------------------------ figures
+
+    @property
+    def is_producer(self) -> bool:
+        """Whether this client has published."""
+        return bool(self.topic_count or self.published)
+
+    def stats(self, topic=None):
+        """ClientStats; of the publish counts the one of topic, or the first."""
+        self.fold_counts()
+        counts = [PubCount(name, count) for name, count in self.published.items() if not topic or name == topic]
+        return ClientStats(
+            client_id=self.client_id, hostname=self.hostname, version="V2", remote_address=self.address,
+            state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
+            message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
+            connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=False, snappy=False,
+            user_agent=self.user_agent, pub_counts=counts[:1],
+        )
