@@ -1,8 +1,9 @@
 """Messages: allocation and reference counts. Owns no queue; knows neither disk nor wire."""
 
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
+
+from nsqc.store.slab cimport slab_alloc, slab_free
 
 cdef extern from *:
     """
@@ -17,14 +18,15 @@ cdef extern from *:
     long nsqc_messages_alive
     void NSQC_COUNT_MESSAGE(long) nogil
 
-cdef size_t HEAD = 32   # bytes before the body; checked below
+cdef enum:
+    HEAD_BYTES = 32         # before the body; checked here
 
-if <size_t> &(<Message *> NULL).body[0] != HEAD:
+if <size_t> &(<Message *> NULL).body[0] != HEAD_BYTES:
     raise ImportError("Message has an unexpected layout on this platform")
 
 
 cdef Message *message_new(const char *c_id, int64_t timestamp_ns, const char *c_body, uint32_t size) noexcept nogil:
-    cdef Message *message = <Message *> malloc(32 + <size_t> size)
+    cdef Message *message = <Message *> slab_alloc(HEAD_BYTES + <size_t> size)
     if message is NULL:
         return NULL
     message.refs = 1
@@ -45,7 +47,7 @@ cdef void message_unref(Message *message) noexcept nogil:
     message.refs -= 1
     if message.refs == 0:
         NSQC_COUNT_MESSAGE(-1)
-        free(message)
+        slab_free(message, HEAD_BYTES + <size_t> message.size)
 
 
 cdef int64_t message_alive() noexcept nogil:

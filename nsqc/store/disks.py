@@ -1,0 +1,1 @@
+"""The disk queues of one daemon: opened by name, ticked together, closed together."""

@@ -1,0 +1,137 @@
+"""The parser and framer for Python: tests, benches and tools read commands and build frames through it.
+
+A CommandReader keeps unfinished input as a connection does, so what it returns does not depend on how the bytes were
+cut.
+"""
+
+cimport cython
+
+from nsqc.wire.const cimport FRAME_ERROR, FRAME_MESSAGE, FRAME_RESPONSE
+from nsqc.wire.framer cimport SendBuf, frame_bytes, frame_message, sendbuf_free
+from nsqc.wire.inbuf cimport InBuf, inbuf_append, inbuf_drop, inbuf_free
+from nsqc.wire.parser cimport (AT_LINE, MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
+                               PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_OVERRUN,
+                               PARSE_TOO_BIG, Parser, command_has_body)
+
+ERRORS = {
+    PARSE_LINE_TOO_LONG: "line too long", PARSE_BAD_SIZE: "bad size", PARSE_TOO_BIG: "too big",
+    PARSE_BAD_COUNT: "bad count", PARSE_BAD_MESSAGE_SIZE: "bad message size",
+    PARSE_MESSAGE_TOO_BIG: "message too big", PARSE_OVERRUN: "overrun",
+}
+
+
+@cython.final
+cdef class CommandReader:
+    """Splits V2 input into commands.
+
+    max_message, max_body: limits in bytes; PUB and DPUB go by the first, other bodies by the second.
+    """
+
+    cdef Parser parser
+    cdef InBuf inbuf
+    cdef long max_message, max_body
+    cdef readonly object failed     # why the input cannot be read on; None: it can
+
+    def __init__(self, max_message: int = 1048576, max_body: int = 5242880):
+        self.parser = Parser.new(max_message)
+        self.max_message = max_message
+        self.max_body = max_body
+
+    def __dealloc__(self):
+        inbuf_free(&self.inbuf)
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the unfinished command."""
+        return self.inbuf.length
+
+    def feed(self, bytes data not None) -> list:
+        """The commands that are whole now, each as (words, body or None); at most four words of a line are kept."""
+        cdef list commands = []
+        if self.failed is None:
+            if inbuf_append(&self.inbuf, data, len(data)) < 0:
+                raise MemoryError
+            while self.inbuf.length and self.failed is None:
+                if not self._one(commands):
+                    break
+        return commands
+
+    def count(self, bytes data not None) -> int:
+        """How many commands lie in data; makes nothing of them."""
+        cdef const char *c_at = data
+        cdef const char *c_end = c_at + len(data)
+        cdef int event
+        cdef long found = 0
+        while c_at < c_end:
+            event = self.parser.next(c_at, c_end)
+            if event == PARSE_LINE and command_has_body(self.parser.command.kind):
+                self.parser.expect_body(self.max_body)
+                continue
+            if event != PARSE_LINE and event != PARSE_BODY:
+                break
+            found += 1
+            c_at += self.parser.used
+        return found
+
+    cdef bint _one(self, list commands) except -1:
+        cdef Parser parser = self.parser
+        cdef int event = parser.next(self.inbuf.data, self.inbuf.data + self.inbuf.length)
+        cdef bytes name
+        if event == PARSE_MORE:
+            return False
+        if event in ERRORS:
+            self.failed = ERRORS[event]
+            return False
+        if event == PARSE_LINE and command_has_body(parser.command.kind):
+            name = parser.command.args[0][:parser.command.arg_bytes[0]]
+            parser.expect_body(self.max_message if name in (b"PUB", b"DPUB") else self.max_body)
+            return True
+        words = [parser.command.args[at][:parser.command.arg_bytes[at]]
+                 for at in range(min(parser.command.argc, MAX_ARGS))]
+        body = None
+        if event == PARSE_BODY:
+            body = parser.command.body[:parser.used - (parser.command.body - self.inbuf.data)]
+        commands.append((words, body))
+        inbuf_drop(&self.inbuf, parser.used)
+        return True
+
+
+def response_frame(bytes data not None) -> bytes:
+    """A response frame."""
+    return one_frame(FRAME_RESPONSE, data)
+
+
+def error_frame(bytes data not None) -> bytes:
+    """An error frame."""
+    return one_frame(FRAME_ERROR, data)
+
+
+cdef bytes one_frame(int frame_type, bytes data):
+    cdef SendBuf buf
+    buf.data = NULL
+    buf.length = buf.room = 0
+    try:
+        if frame_bytes(&buf, frame_type, data, len(data)) < 0:
+            raise MemoryError
+        return buf.data[:buf.length]
+    finally:
+        sendbuf_free(&buf)
+
+
+def message_frames(bytes body not None, timestamp_ns: int, attempts: int, bytes message_id not None,
+                   count: int = 1) -> bytes:
+    """count equal message frames; message_id has 16 digits."""
+    cdef SendBuf buf
+    cdef long left = count
+    if len(message_id) != 16:
+        raise ValueError("a message id has 16 digits")
+    buf.data = NULL
+    buf.length = buf.room = 0
+    try:
+        while left > 0:
+            if frame_message(&buf, timestamp_ns, attempts, message_id, body, <unsigned int> len(body)) < 0:
+                raise MemoryError
+            left -= 1
+        return buf.data[:buf.length]
+    finally:
+        sendbuf_free(&buf)

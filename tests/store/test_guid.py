@@ -1,0 +1,47 @@
+"""Message ids: unique, rising, true to node and time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqc.store.guid import GuidFactory
+
+EPOCH_UNITS = 1288834974288
+NOW = 1_790_000_000_000_000_000
+
+
+def unit_of(digits: bytes) -> int:
+    return (int(digits, 16) >> 22) + EPOCH_UNITS
+
+
+def test_parts():
+    made = GuidFactory.make(517).next_id(NOW)
+    assert len(made) == 16
+    assert made == made.lower()
+    assert unit_of(made) == NOW >> 20
+    assert int(made, 16) >> 12 & 1023 == 517
+    assert int(made, 16) & 4095 == 0
+
+
+def test_a_full_unit_borrows_the_next():
+    factory = GuidFactory.make(1)
+    made = [factory.next_id(NOW) for _ in range(10_000)]
+    assert made == sorted(set(made))
+    assert unit_of(made[4095]) == NOW >> 20
+    assert unit_of(made[4096]) == (NOW >> 20) + 1
+    assert factory.reached == (NOW >> 20) + 2
+
+
+@given(st.lists(st.integers(-10**12, 10**12), min_size=1, max_size=60))
+def test_rises_whatever_the_clock_does(steps):
+    factory, clock, made = GuidFactory.make(3), NOW, []
+    for step in steps:
+        clock += step
+        made += [factory.next_id(clock), factory.next_id(clock)]
+    assert made == sorted(set(made))
+
+
+def test_goes_on_above_an_earlier_run():
+    first = GuidFactory.make(9)
+    last = max(first.next_id(NOW) for _ in range(9000))
+    second = GuidFactory.make(9, first.reached)
+    assert second.next_id(NOW - 10**12) > last

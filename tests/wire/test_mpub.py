@@ -1,0 +1,28 @@
+"""Bodies of multi-publishes that come whole, over HTTP."""
+
+import struct
+
+from nsqc.wire.mpub import check
+
+
+def body(count: int, *sizes_and_bytes: bytes) -> bytes:
+    return struct.pack(">i", count) + b"".join(struct.pack(">i", len(b)) + b for b in sizes_and_bytes)
+
+
+def test_counts_messages():
+    assert check(body(2, b"a", b"bc"), 10, 100) == 2
+
+
+def test_trailing_bytes_are_left_alone():
+    assert check(body(1, b"a") + b"more", 10, 100) == 1
+
+
+def test_bad_bodies():
+    assert check(b"", 10, 100) == -1
+    assert check(body(0), 10, 100) == -1
+    assert check(body(-1), 10, 100) == -1
+    assert check(body(20, b"a"), 10, 100) == -1, "20 messages of at least 5 bytes do not fit into 100"
+    assert check(body(1), 10, 100) == -2
+    assert check(body(1, b"a" * 11), 10, 100) == -2
+    assert check(body(2, b"a"), 10, 100) == -2
+    assert check(body(1, b""), 10, 100) == -2
