@@ -1,7 +1,7 @@
 """The answering half of a connection: answers leave in the order of their requests, in one write a turn.
 
 An answer that has to wait (a pause that goes to disk first, a profile), or a client that does not read what it was
-sent, blocks the connection: nothing more is read from it, and requests that have come already wait in a queue.
+sent, blocks the connection: requests that have come already wait in a queue, and hardly more is read.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ _LINGER_SECONDS = 0.5
 class Answers(asyncio.Protocol):
     """Base of Connection; knows requests and replies, but not how requests come in."""
 
-    __slots__ = ("app", "blocked", "closing", "ended", "out", "out_bytes", "pending", "queue", "server", "transport",
-                 "unread", "write_paused")
+    __slots__ = ("app", "blocked", "closing", "ended", "eof", "held", "out", "out_bytes", "pending", "queue", "server",
+                 "transport", "unread", "write_paused")
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -33,6 +33,8 @@ class Answers(asyncio.Protocol):
         self.write_paused = False
         self.pending: Request | None = None     # its handler waits
         self.queue: deque[Request | bytes] = deque()
+        self.held = b""                         # one read that came meanwhile; it is the last until it is taken
+        self.eof = False                        # the client has sent all it will
         self.closing = False                    # takes no more input, ends behind the answers that are due
         self.ended = False                      # the last answer has gone out
         self.unread = False                     # ended before its client had sent all
@@ -46,8 +48,9 @@ class Answers(asyncio.Protocol):
         try:
             data = route.handler(self.app, request)
             if hasattr(data, "__await__"):
+                # One more read may come, or else nobody would notice that the client has gone.
                 self.pending = request
-                self._block()
+                self.blocked = True
                 self.server.loop.create_task(data).add_done_callback(self._handled)
                 return
             reply = data if type(data) is Reply else route.reply(data)
@@ -73,7 +76,7 @@ class Answers(asyncio.Protocol):
         self.out.append(data)
         self.out_bytes += len(data)
         if not stays:
-            self._end()
+            self.end()
         elif self.out_bytes > _FLUSH_BYTES:
             self.flush()
 
@@ -109,14 +112,31 @@ class Answers(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read its answers: read nothing more from it."""
-        self.write_paused = True
-        self._block()
+        self.write_paused = self.blocked = True
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         """It does again."""
         self.write_paused = False
         if self.pending is None:
             self._unblock()
+
+    # ------------------------------------------------------------------ from and to the receiving half
+
+    def hold(self, data: bytes) -> None:
+        """Keeps input for when the connection is no longer blocked."""
+        self.held += data
+        self.transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes input; the receiving half does."""
+        raise NotImplementedError
+
+    def input_ended(self) -> None:
+        """Sees to what is left of a request behind the last input, then ends; the receiving half does the first."""
+        if not self.ended:
+            self.end()
 
     # ------------------------------------------------------------------ within
 
@@ -149,27 +169,20 @@ class Answers(asyncio.Protocol):
             self.app.log_request(request, reply.status)
         self.send(reply, request)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Closes the connection behind the last answer."""
         self.closing = self.ended = True
         self.queue.clear()
         self.flush()
         if self.transport.is_closing():
             return
-        if self.unread and self.transport.can_write_eof():
+        if self.unread and not self.eof and self.transport.can_write_eof():
             # Closing with unread input would reset the connection, and the client would lose the answer.
             self.transport.write_eof()
             self.server.loop.call_later(_LINGER_SECONDS, self.transport.close)
-            if self.blocked:
-                self.blocked = False
-                self.transport.resume_reading()
+            self.transport.resume_reading()
         else:
             self.transport.close()
-
-    def _block(self) -> None:
-        self.blocked = True
-        if not self.transport.is_closing():
-            self.transport.pause_reading()
 
     def _unblock(self) -> None:
         """Goes on with what waits; reads again when nothing does."""
@@ -181,9 +194,14 @@ class Answers(asyncio.Protocol):
             else:
                 self.handle(waiting)
         self.flush()
+        if self.held and not self.blocked:
+            held, self.held = self.held, b""
+            self.data_received(held)
         if self.blocked or self.ended or self.transport.is_closing():
             return
         if self.closing:
-            self._end()
+            self.end()
+        elif self.eof:
+            self.input_ended()
         else:
             self.transport.resume_reading()

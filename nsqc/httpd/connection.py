@@ -25,6 +25,7 @@ MAX_HEAD_BYTES = 64 * 1024
 # What is left of a body that was refused is read and dropped up to here; above it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
 
+_STOPS = (HttpParserError, HttpParserUpgrade)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION = range(1, 6)
 _FIELDS = {
@@ -46,13 +47,14 @@ class _HeadTooLarge(Exception):
 class Connection(Answers):
     """The loop's protocol for one client, and the parser's callbacks."""
 
-    __slots__ = ("begun", "body", "broker", "chunked", "connection_field", "due", "expect", "head_bytes", "hosts",
-                 "in_body", "length", "method", "parser", "partial", "progress", "remote", "request", "skip", "target",
-                 "url")
+    __slots__ = ("begun", "body", "broker", "chunked", "due", "expect", "head_bytes", "hosts",
+                 "in_body", "length", "method", "parser", "partial", "progress", "remote", "request", "skip", "special",
+                 "target", "targets", "url")
 
     def __init__(self, server: Any) -> None:
         super().__init__(server)
         self.broker = server.app.broker
+        self.targets = server.app.targets
         self.parser: Any = None
         self.remote = ""
         # The request that is coming in.
@@ -67,7 +69,8 @@ class Connection(Answers):
         self.progress = False                   # it has, in this read
         self.hosts = 0
         self.length = 0                         # of the body, as announced
-        self.chunked = self.expect = self.connection_field = False
+        self.chunked = self.expect = False
+        self.special = False                    # with headers that a plain publish does not have
         self.body: bytes | bytearray = b""
         self.target: bytes | None = None        # the topic, for a plain publish
         self.request: Request | None = None     # for anything else
@@ -78,7 +81,7 @@ class Connection(Answers):
         """A client is here."""
         self.transport = transport
         self.remote = peer_text(transport.get_extra_info("peername"))
-        self._new_parser()
+        self.parser = httptools.HttpRequestParser(self)
         self.server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -91,9 +94,12 @@ class Connection(Answers):
         """Bytes from the client."""
         if self.closing:
             return
+        if self.blocked:
+            self.hold(data)
+            return
         try:
             self.parser.feed_data(data)
-        except HttpParserError as error:
+        except _STOPS as error:
             self._parse_rest(data, error)
         if self.out:
             self.flush()
@@ -105,14 +111,21 @@ class Connection(Answers):
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
+        self.eof = True
+        if self.blocked:
+            self.drop_pending()
+            return True
+        self.input_ended()
+        return False
+
+    def input_ended(self) -> None:
+        """The client has sent all, perhaps in the middle of a request."""
         if self.begun and not self.skip and not self.closing:
             if self.in_body:
                 self._fail_body()
             else:
                 self._refuse(400)
-        waits = self.blocked and (self.pending is not None or bool(self.queue))
-        self.closing = True
-        return waits
+        super().input_ended()
 
     # ------------------------------------------------------------------ the parser's calls
 
@@ -124,12 +137,16 @@ class Connection(Answers):
         """The request target, or a part of it."""
         self.url += url
         self.progress = True
-        self._count_head(len(url))
+        self.head_bytes += len(url)
+        if self.head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header, or a trailer behind a chunked body."""
         self.progress = True
-        self._count_head(len(name) + len(value))
+        self.head_bytes += len(name) + len(value)
+        if self.head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
         field = _FIELDS.get(name) or _FIELDS.get(name.lower())
         if field is None or self.in_body:
             return
@@ -138,15 +155,15 @@ class Connection(Answers):
         elif field == _HOST:
             self.hosts += 1
         else:
+            self.special = True
             self._special_header(field, value)
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self.in_body = True
-        if (self.hosts == 1 and 0 < self.length <= self.app.max_msg_size
-                and not (self.connection_field or self.expect or self.chunked or self.closing)
-                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive()):
-            self.target = self.app.targets.get(self.url) or self.app.find_target(self.url)
+        if (self.length and not self.special and self.hosts == 1 and self.length <= self.app.max_msg_size
+                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.closing):
+            self.target = self.targets.get(self.url) or self.app.find_target(self.url)
             if self.target is not None:
                 return
         self._open_request()
@@ -184,26 +201,17 @@ class Connection(Answers):
 
     # ------------------------------------------------------------------ requests
 
-    def _new_parser(self) -> None:
-        self.parser = httptools.HttpRequestParser(self)
-        # The original takes lines that end without a carriage return, too.
-        self.parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
-
     def _reset(self) -> None:
         self.begun = self.in_body = False
         self.url = self.body = b""
         self.head_bytes = self.length = self.hosts = 0
         if self.target is not None:
+            # Nothing else was touched.
             self.target = None
             return
         self.request = None
         self.method = b""
-        self.skip = self.chunked = self.connection_field = self.expect = False
-
-    def _count_head(self, size: int) -> None:
-        self.head_bytes += size
-        if self.head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
+        self.skip = self.special = self.chunked = self.expect = False
 
     def _special_header(self, field: int, value: bytes) -> None:
         if field == _CODING:
@@ -211,7 +219,8 @@ class Connection(Answers):
             if value.lower() != b"chunked":
                 self._refuse(501, "Unsupported transfer encoding")
         elif field == _CONNECTION:
-            self.connection_field = True
+            # The parser minds it.
+            return
         elif value.lower() == b"100-continue":
             self.expect = True
         else:
@@ -287,11 +296,10 @@ class Connection(Answers):
         request.broken = True
         request.body = bytes(self.body)
         self._answer_early(request, close=True)
-        self.flush()
 
     # ------------------------------------------------------------------ input that is no plain request
 
-    def _parse_rest(self, data: bytes, error: HttpParserError | None) -> None:
+    def _parse_rest(self, data: bytes, error: Exception | None) -> None:
         """Goes on behind what the parser stops at, though Go's server does not."""
         rest = memoryview(data)
         while error is not None and not self.closing:
@@ -309,17 +317,17 @@ class Connection(Answers):
             else:
                 self._malformed(error)
                 return
-            self._new_parser()
+            self.parser = httptools.HttpRequestParser(self)
             error = self._feed(rest)
 
-    def _feed(self, data: memoryview) -> HttpParserError | None:
+    def _feed(self, data: memoryview) -> Exception | None:
         try:
             self.parser.feed_data(data)
-        except HttpParserError as error:
+        except _STOPS as error:
             return error
         return None
 
-    def _malformed(self, error: HttpParserError) -> None:
+    def _malformed(self, error: Exception) -> None:
         cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
         if isinstance(cause, _HeadTooLarge):
             self._refuse(431)

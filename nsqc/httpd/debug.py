@@ -4,7 +4,7 @@ the answers are text to read (`profile` also feeds flame graph tools), not Go's 
   /debug/pprof/               this list
   /debug/pprof/cmdline        the command line, its parts divided by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack a line
-  /debug/pprof/heap           memory figures, what the broker holds, live Python objects by type
+  /debug/pprof/heap           memory figures, what the broker holds, live Python objects: the most frequent and nsqc's
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/freememory (POST)    collects garbage and gives free memory back to the system
@@ -110,8 +110,11 @@ def heap(app: Any, request: Request) -> Reply:
         f"sessions {sum(1 for _ in app.sessions())}",
         f"http_connections {sum(len(server.connections) for server in app.servers)}",
     ]
-    kinds = Counter(type(thing).__qualname__ for thing in gc.get_objects())
-    lines += [f"objects {kind} {count}" for kind, count in kinds.most_common(_TYPES_SHOWN)]
+    kinds = Counter(type(thing) for thing in gc.get_objects())
+    names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+    for place, (kind, count) in enumerate(kinds.most_common()):
+        if place < _TYPES_SHOWN or names[kind].startswith("nsqc."):
+            lines.append(f"objects {names[kind]} {count}")
     return plain("\n".join(lines) + "\n")
 
 

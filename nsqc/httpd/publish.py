@@ -11,7 +11,7 @@ from nsqc.httpd.request import Request, read_arguments
 from nsqc.wire.mpub import check
 from nsqc.wire.names import is_valid_name
 
-_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _INT64 = range(-1 << 63, 1 << 63)
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 
@@ -58,7 +58,8 @@ def pub(app: Any, request: Request) -> str:
 
 def _defer_ms(text: bytes, limit_ns: int) -> int:
     """Milliseconds to hold a message back, at most limit_ns (nanoseconds)."""
-    value = int(text) if _INTEGER.fullmatch(text) else -1
+    found = _INTEGER.fullmatch(text)
+    value = int(found[1] + found[2]) if found else -1
     if value not in _INT64 or value < 0 or value * 1_000_000 > limit_ns:
         raise ApiError(400, "INVALID_DEFER")
     return value

@@ -99,9 +99,9 @@ class Dates:
         self.line = ""
         self.published = b""    # OK, for HTTP/1.1 on a connection that stays
 
-    def refresh(self, now: float) -> None:
-        """Make both anew; now is the monotonic time."""
+    def refresh(self) -> None:
+        """Makes both anew."""
         unix = time.time()
-        self.until = now + 1.0 - unix % 1.0
+        self.until = time.monotonic() + 1.0 - unix % 1.0
         self.line = f"Date: {formatdate(unix, usegmt=True)}\r\n"
         self.published = v1("OK").render(self.line)

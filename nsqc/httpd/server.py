@@ -4,6 +4,7 @@ import asyncio
 import ssl as tls
 import time
 from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
 from typing import Any
 
 from nsqc.broker.stats import MemoryWatch
@@ -36,7 +37,6 @@ class App:
         self.memory.start()
         self.profiling = False
         self.servers: list[Server] = []
-        self.now = time.monotonic
         self.dates = Dates()
         self.targets: dict[bytes, bytes] = {}   # request targets of plain publishes, and their topics
         self.max_msg_size = settings.now.max_msg_size
@@ -56,17 +56,17 @@ class App:
 
     def date(self) -> str:
         """The Date header."""
-        now = self.now()
-        if now >= self.dates.until:
-            self.dates.refresh(now)
-        return self.dates.line
+        dates = self.dates
+        if monotonic() >= dates.until:
+            dates.refresh()
+        return dates.line
 
     def published(self) -> bytes:
         """The answer to a plain publish."""
-        now = self.now()
-        if now >= self.dates.until:
-            self.dates.refresh(now)
-        return self.dates.published
+        dates = self.dates
+        if monotonic() >= dates.until:
+            dates.refresh()
+        return dates.published
 
     def log_request(self, request: Request, status: int) -> None:
         """The original's line for an answered request."""

@@ -1,0 +1,60 @@
+"""Targets and queries."""
+
+import pytest
+
+from nsqc.httpd.publish import plain_target
+from nsqc.httpd.request import Request, leading_method, split_url, unescape
+
+
+@pytest.mark.parametrize(("url", "path", "query"), [
+    (b"/ping", b"/ping", b""),
+    (b"/ping?", b"/ping", b""),
+    (b"/p%2Fx?a=%2F?b", b"/p/x", b"a=%2F?b"),
+    (b"http://host:1/ping?x", b"/ping", b"x"),
+    (b"http://host?x=/y", b"", b"x=/y"),
+    (b"http://host", b"", b""),
+    (b"/a://b", b"/a://b", b""),
+    (b"*", b"*", b""),
+])
+def test_split_url(url, path, query):
+    assert split_url(url) == (path, query)
+
+
+@pytest.mark.parametrize("url", [b"/%", b"/%1", b"/%zz", b"/a%2gb?x"])
+def test_bad_escape_in_a_path(url):
+    with pytest.raises(ValueError, match="invalid URL escape"):
+        split_url(url)
+
+
+@pytest.mark.parametrize(("query", "arguments"), [
+    (b"", {}),
+    (b"&&", {}),
+    (b"a=1&b=2&a=3", {b"a": b"1", b"b": b"2"}),
+    (b"a&b=&=c", {b"a": b"", b"b": b"", b"": b"c"}),
+    (b"a+b=c%2Bd+e&x=y=z", {b"a b": b"c+d e", b"x": b"y=z"}),
+])
+def test_arguments(query, arguments):
+    assert Request(b"GET", b"/x?" + query).arguments() == arguments
+
+
+@pytest.mark.parametrize("query", [b"a=%", b"%4=a", b"a;b", b"x=1&a=b;c"])
+def test_malformed_arguments(query):
+    with pytest.raises(ValueError, match="invalid"):
+        Request(b"GET", b"/x?" + query).arguments()
+
+
+def test_unescape():
+    assert unescape(b"%41%c3%A4+") == b"A\xc3\xa4 "
+
+
+def test_plain_target():
+    assert plain_target(b"/pub?topic=a.b-c_1#ephemeral") == b"a.b-c_1#ephemeral"
+    for url in (b"/pub", b"/pub?topic=", b"/pub?topic=a&defer=1", b"/pub?topic=a%20", b"/pub?topic=a+b",
+                b"/PUB?topic=a", b"/mpub?topic=a", b"/pub/?topic=a", b"/pub?topic=" + b"a" * 65, b"/pub?x=1&topic=a"):
+        assert plain_target(url) is None
+
+
+def test_leading_method():
+    assert leading_method(memoryview(b"BREW /x")) == b"BREW"
+    for data in (b"", b"BREW", b" BREW x", b"BR\x00EW x", b"{} x"):
+        assert leading_method(data) == b""
