@@ -75,7 +75,7 @@ class Daemon:
         self.start_time = time.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._lock = lock(self.data_path)
-        log.info("%s", version.line())
+        log.info("%s", version.version_line("nsqd"))
         log.info("ID: %d", options.node_id)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.listener = self._listen_tcp()

@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.latency cimport LatencyWindow
 from nsqc.store.backlog cimport Backlog
 from nsqc.wire.names cimport name_is_ephemeral
 
@@ -136,9 +137,11 @@ cdef class Broker:
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
+        cdef list quantiles = list(options.e2e_processing_latency_percentile)
+        latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
         return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True), self.clock,
-                       topic, self.scanner, None, options.max_msg_timeout, options.max_channel_consumers)
+                       topic, self.scanner, latency, options.max_msg_timeout, options.max_channel_consumers)
 
     cdef Backlog _backlog(self, name, bint ephemeral, bint keeps):
         disk = None if ephemeral else self.disks.open(name)

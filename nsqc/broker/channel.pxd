@@ -6,6 +6,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.latency cimport LatencyWindow
 from nsqc.store.backlog cimport Backlog
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
@@ -28,7 +29,7 @@ cdef class Channel:
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef readonly dict clients          # id to Consumer, in order of arrival
-    cdef readonly object latency        # end-to-end latency window; None where percentiles are off
+    cdef readonly LatencyWindow latency # None where no percentiles are asked for
     cdef Backlog backlog
     cdef IdMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out

@@ -40,7 +40,7 @@ cdef class Channel:
     """One channel of a topic. Made by Topic.get_channel()."""
 
     def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
-                 topic, scanner, latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
+                 topic, scanner, LatencyWindow latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
         self.name = name
         self.ephemeral = ephemeral
         self.backlog = backlog
@@ -83,7 +83,7 @@ cdef class Channel:
         consumer.in_flight -= 1
         consumer.finish_count += 1
         if self.latency is not None:
-            self.latency.insert(delivery.message.timestamp_ns)
+            self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
         delivery_free(delivery)
         self.update(consumer)
         return CLAIMED

@@ -13,6 +13,8 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from nsqc.broker.latency import LatencyWindow
+
 _KEPT_PAUSES = 256
 
 
@@ -141,7 +143,7 @@ def _channels_of(topic: Any, channel: str) -> list[Any] | None:
 
 def _topic_stats(topic: Any, channels: list[ChannelStats]) -> TopicStats:
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
-                      topic.message_bytes, topic.paused, NO_LATENCY)
+                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())))
 
 
 def _channel_stats(channel: Any, topic: str, include_clients: bool) -> ChannelStats:
@@ -149,7 +151,16 @@ def _channel_stats(channel: Any, topic: str, include_clients: bool) -> ChannelSt
     clients = [consumer.stats(topic or None) for consumer in consumers] if include_clients else None
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
                         channel.deferred_count, channel.message_count, channel.requeue_count, channel.timeout_count,
-                        len(consumers), clients, channel.paused, NO_LATENCY)
+                        len(consumers), clients, channel.paused, _latency([channel]))
+
+
+def _latency(channels: list[Any]) -> Latency:
+    """What the finished messages of some channels took, together."""
+    windows = [channel.latency for channel in channels if channel.latency is not None]
+    if not windows:
+        return NO_LATENCY
+    count, values = LatencyWindow.result(windows)
+    return Latency(count, [{"quantile": quantile, "value": value} for quantile, value in values])
 
 
 def _producers(sessions: Iterable[Any], topic: str) -> list[ClientStats] | None:

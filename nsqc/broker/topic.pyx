@@ -102,9 +102,12 @@ cdef class Topic:
                 result = one
         return self._settle(result)
 
-    def publish_batch(self, bytes batch not None) -> int:
-        """Publishes the messages of a checked binary multi-publish body (nsqc.wire.mpub); 0 or errno."""
-        cdef const char *c_at = batch
+    def publish_batch(self, bytes batch not None, Py_ssize_t start=0) -> int:
+        """Publishes the messages of a binary multi-publish that begins at start and that nsqc.wire.mpub has checked.
+
+        Returns 0 or errno.
+        """
+        cdef const char *c_at = <const char *> batch + start
         if self.exiting:
             return ESHUTDOWN
         self.clock.refresh()

@@ -10,6 +10,8 @@ from nsqc.store.message cimport Message
 
 import time
 
+from msgspec import UNSET
+
 from nsqc.broker.stats import ClientStats, PubCount
 
 cdef int64_t next_id = 0
@@ -128,5 +130,5 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=False, snappy=False,
-            user_agent=self.user_agent, pub_counts=counts[:1],
+            user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
         )

@@ -1,0 +1,5 @@
+"""python -m nsqc"""
+
+from nsqc.cli import main
+
+main()

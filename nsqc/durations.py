@@ -1,0 +1,48 @@
+"""Durations as Go writes and reads them: 250ms, 1h30m, -1.5h. In Python they are integers of nanoseconds."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+LARGEST = 2**63 - 1
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds. Raises ValueError where the text is no duration; only 0 may lack a unit."""
+    unsigned = text[1:] if text[:1] in ("+", "-") else text
+    if unsigned == "0":
+        return 0
+    total, at = Fraction(0), 0
+    while part := PART.match(unsigned, at):
+        total += Fraction(part[1]) * UNITS[part[2]]
+        at = part.end()
+    if at == 0 or at != len(unsigned) or total > LARGEST:
+        raise ValueError(f"{text!r} is no duration such as 250ms or 1h30m")
+    return -int(total) if text[0] == "-" else int(total)
+
+
+def format_duration(nanoseconds: int) -> str:
+    """As Go prints it: 1h30m0s, 2.5s, 250ms, 12.3µs, 0s."""
+    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if left == 0:
+        return "0s"
+    for unit, size in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
+        if left < size * 1000:
+            return f"{sign}{decimal(left, size)}{unit}"
+    minutes, seconds = divmod(left, UNITS["m"])
+    hours, minutes = divmod(minutes, 60)
+    text = f"{decimal(seconds, UNITS['s'])}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{sign}{hours}h{text}" if hours else sign + text
+
+
+def decimal(value: int, size: int) -> str:
+    """value / size without trailing zeros."""
+    whole, rest = divmod(value, size)
+    if not rest:
+        return str(whole)
+    return f"{whole}." + f"{rest:0{len(str(size)) - 1}d}".rstrip("0")

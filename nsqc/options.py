@@ -1,0 +1,266 @@
+"""Every option, declared once: name, kind, default, range, help. Flags, config file, /config and help come from here.
+
+Attribute names are nsqd's flag names with underscores. Durations are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+
+MS, S = 10**6, 10**9
+MINUTE, HOUR = 60 * S, 3600 * S
+MIB = 1024 * 1024
+INT64 = 2**63 - 1
+# Delays travel in 32 bits of milliseconds.
+LONGEST_DELAY = (2**32 - 1) * MS
+
+
+class Kind(Enum):
+    """How a value is written."""
+
+    BOOL = "bool"
+    INT = "int"
+    TEXT = "string"
+    DURATION = "duration"
+    TEXTS = "string, may be repeated"
+    FLOATS = "float, may be repeated"
+    LEVEL = "debug|info|warn|error|fatal"
+    TLS_REQUIRED = "true|false|tcp-https"
+    TLS_VERSION = "tls1.0|tls1.1|tls1.2|tls1.3"
+    FLUSH = "turn|timeout"
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one option beside its name and default."""
+
+    kind: Kind
+    help: str
+    group: str
+    key: str = ""  # in the config file, where it is not the name
+    least: int | None = None
+    most: int | None = None
+    own: bool = False  # nsqc's, unknown to nsqd
+
+
+LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
+TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
+FLUSH_RULES = ("turn", "timeout")
+
+BASIC, NETWORK, LOOKUP, DISK, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
+    "Basic", "Listening", "Lookup and auth", "Disk queues", "Messages and commands", "Limits for clients", "Statsd",
+    "End-to-end latency", "TLS", "Compression")
+
+
+def flag(kind: Kind, group: str, text: str, **more: Any) -> Flag:
+    return Flag(kind=kind, group=group, help=text, **more)
+
+
+def default_node_id() -> int:
+    """nsqd's: a hash of the host name."""
+    return zlib.crc32(hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """All options of a daemon."""
+
+    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and leave")] = False
+    config: Annotated[str, flag(Kind.TEXT, BASIC, "a TOML file with options; flags win over it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "the least level that is logged")] = 2
+    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "what log lines begin with")] = "[nsqd] "
+    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --log-level")] = False
+    node_id: Annotated[int, flag(
+        Kind.INT, BASIC, "the part of message ids that tells daemons apart, 0 to 1023; by default a hash of the host name",
+        key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
+    worker_id: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --node-id")] = False
+
+    tcp_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "where TCP clients connect: HOST:PORT, or the path of a unix socket")] = "0.0.0.0:4150"
+    http_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "where HTTP clients connect: HOST:PORT, or the path of a unix socket; empty: nowhere",
+    )] = "0.0.0.0:4151"
+    https_address: Annotated[str, flag(Kind.TEXT, NETWORK, "where HTTPS clients connect, with TLS set up")] = "0.0.0.0:4152"
+    broadcast_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "the address that others are told; by default the host name",
+    )] = msgspec.field(default_factory=socket.gethostname)
+    broadcast_tcp_port: Annotated[int, flag(
+        Kind.INT, NETWORK, "the TCP port that others are told; 0: the one listened on", least=0, most=65535)] = 0
+    broadcast_http_port: Annotated[int, flag(
+        Kind.INT, NETWORK, "the HTTP port that others are told; 0: the one listened on", least=0, most=65535)] = 0
+    handshake_timeout: Annotated[int, flag(
+        Kind.DURATION, NETWORK, "how long a begun command, or the protocol's magic, may take to come whole",
+        least=1, own=True)] = 30 * S
+    http_header_timeout: Annotated[int, flag(
+        Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
+
+    lookupd_tcp_address: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses")] = ()
+    auth_http_address: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, LOOKUP, "auth server to ask, HOST:PORT or URL", key="auth_http_addresses")] = ()
+    http_client_connect_timeout: Annotated[int, flag(
+        Kind.DURATION, LOOKUP, "for connecting to lookupd and auth servers", least=0)] = 2 * S
+    http_client_request_timeout: Annotated[int, flag(
+        Kind.DURATION, LOOKUP, "for whole requests to them", least=0)] = 5 * S
+
+    data_path: Annotated[str, flag(Kind.TEXT, DISK, "the folder of queues and metadata; by default the current one")] = ""
+    mem_queue_size: Annotated[int, flag(
+        Kind.INT, DISK, "messages kept in memory, for each topic and channel; 0: all go to disk", least=0)] = 10000
+    max_bytes_per_file: Annotated[int, flag(
+        Kind.INT, DISK, "size at which a disk queue begins a new file, bytes", least=1)] = 100 * MIB
+    sync_every: Annotated[int, flag(
+        Kind.INT, DISK, "messages of a disk queue after which it is synced", least=1)] = 2500
+    sync_timeout: Annotated[int, flag(
+        Kind.DURATION, DISK, "time after which a disk queue is synced", least=1)] = 2 * S
+    fd_pool_size: Annotated[int, flag(
+        Kind.INT, DISK, "file descriptors that disk queues share", least=4, most=1_000_000, own=True)] = 256
+    queue_scan_worker_pool_max: Annotated[int, flag(
+        Kind.INT, DISK, "without effect: deadlines are exact here, nothing is scanned")] = 4
+    queue_scan_selection_count: Annotated[int, flag(
+        Kind.INT, DISK, "without effect: deadlines are exact here, nothing is scanned")] = 20
+
+    msg_timeout: Annotated[int, flag(
+        Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1)] = MINUTE
+    max_msg_timeout: Annotated[int, flag(
+        Kind.DURATION, MESSAGES, "the longest such time, TOUCH included", least=1)] = 15 * MINUTE
+    max_msg_size: Annotated[int, flag(
+        Kind.INT, MESSAGES, "largest message, bytes", least=1, most=2**31 - 64)] = MIB
+    max_req_timeout: Annotated[int, flag(
+        Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY)] = HOUR
+    max_body_size: Annotated[int, flag(
+        Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=2**31 - 64)] = 5 * MIB
+    client_timeout: Annotated[int, flag(
+        Kind.DURATION, MESSAGES, "twice the default heartbeat interval", least=2 * MS, own=True)] = MINUTE
+
+    max_heartbeat_interval: Annotated[int, flag(
+        Kind.DURATION, CLIENTS, "longest heartbeat interval a client may ask for", least=0)] = MINUTE
+    max_rdy_count: Annotated[int, flag(Kind.INT, CLIENTS, "highest RDY", least=0)] = 2500
+    max_output_buffer_size: Annotated[int, flag(
+        Kind.INT, CLIENTS, "largest output buffer a client may ask for, bytes", least=0)] = 64 * 1024
+    max_output_buffer_timeout: Annotated[int, flag(
+        Kind.DURATION, CLIENTS, "longest output buffer timeout a client may ask for", least=0)] = 30 * S
+    min_output_buffer_timeout: Annotated[int, flag(
+        Kind.DURATION, CLIENTS, "shortest output buffer timeout a client may ask for", least=0)] = 25 * MS
+    output_buffer_timeout: Annotated[int, flag(
+        Kind.DURATION, CLIENTS, "output buffer timeout of a client that asks for none", least=0)] = 250 * MS
+    output_buffer_flush: Annotated[str, flag(
+        Kind.FLUSH, CLIENTS, "when messages leave: at the end of a turn of the loop, or held for the output buffer "
+        "timeout as nsqd does", own=True)] = "turn"
+    max_channel_consumers: Annotated[int, flag(
+        Kind.INT, CLIENTS, "consumers a channel may have; 0: any number", least=0)] = 0
+
+    statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "HOST:PORT that gets statistics by UDP")] = ""
+    statsd_interval: Annotated[int, flag(Kind.DURATION, STATSD, "time between them", least=1)] = MINUTE
+    statsd_mem_stats: Annotated[bool, flag(Kind.BOOL, STATSD, "include memory figures")] = True
+    statsd_prefix: Annotated[str, flag(Kind.TEXT, STATSD, "of all keys; %s stands for the host")] = "nsq.%s"
+    statsd_udp_packet_size: Annotated[int, flag(Kind.INT, STATSD, "largest datagram, bytes", least=1)] = 508
+    statsd_exclude_ephemeral: Annotated[bool, flag(
+        Kind.BOOL, STATSD, "leave ephemeral topics and channels out")] = False
+
+    e2e_processing_latency_percentile: Annotated[tuple[float, ...], flag(
+        Kind.FLOATS, LATENCY, "fractions in (0, 1.0] of messages to tell the processing time of",
+        key="e2e_processing_latency_percentiles")] = ()
+    e2e_processing_latency_window_time: Annotated[int, flag(
+        Kind.DURATION, LATENCY, "the time that these figures look back", least=1)] = 10 * MINUTE
+
+    tls_cert: Annotated[str, flag(Kind.TEXT, TLS, "certificate file")] = ""
+    tls_key: Annotated[str, flag(Kind.TEXT, TLS, "key file")] = ""
+    tls_client_auth_policy: Annotated[str, flag(
+        Kind.TEXT, TLS, "whether clients need a certificate: require or require-verify")] = ""
+    tls_root_ca_file: Annotated[str, flag(Kind.TEXT, TLS, "authorities for client certificates")] = ""
+    tls_required: Annotated[int, flag(
+        Kind.TLS_REQUIRED, TLS, "who must use TLS: everybody, nobody, or all but HTTP clients")] = TLS_NOT_REQUIRED
+    tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "least version")] = TLS_VERSIONS["tls1.0"]
+
+    deflate: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer deflate")] = True
+    max_deflate_level: Annotated[int, flag(
+        Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9)] = 6
+    snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy")] = True
+
+    def replace(self, **changes: Any) -> Options:
+        """A copy with changes."""
+        return msgspec.structs.replace(self, **changes)
+
+    def by_config_name(self, name: str) -> Any:
+        """What GET /config/NAME answers. Raises KeyError for a name that is no option's."""
+        value = getattr(self, SHOWN[name])
+        return list(value) if isinstance(value, tuple) else value
+
+
+FLAGS: dict[str, Flag] = {
+    name: next(item for item in hint.__metadata__ if isinstance(item, Flag))
+    for name, hint in get_type_hints(Options, include_extras=True).items()
+}
+# Config file keys to attribute names.
+KEYS: dict[str, str] = {known.key or name: name for name, known in FLAGS.items()}
+# What is no option but an instruction, or stands for nothing, is not shown by /config.
+SHOWN = {key: name for key, name in KEYS.items() if name not in ("version", "config", "verbose", "worker_id")}
+# Options that are no flags of the original have no flag here either.
+HIDDEN = ("client_timeout",)
+
+
+class OptionError(ValueError):
+    """An option that cannot be accepted; the text is one line for the operator."""
+
+
+# Options of features that are not there yet, and the value that leaves each off.
+NOT_YET: dict[str, Any] = {
+    "lookupd_tcp_address": (), "auth_http_address": (), "statsd_address": "",
+    "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "",
+    "tls_required": TLS_NOT_REQUIRED,
+}
+
+
+def flag_name(name: str) -> str:
+    """An attribute name as a flag."""
+    return "--" + name.replace("_", "-")
+
+
+def check(options: Options) -> None:
+    """Raises OptionError for the first value out of range, or the first feature that is not there."""
+    for name, known in FLAGS.items():
+        value = getattr(options, name)
+        if known.least is not None and value < known.least or known.most is not None and value > known.most:
+            raise OptionError(f"{flag_name(name)} must be {span(known)}, not {value}")
+    for value in options.e2e_processing_latency_percentile:
+        if not 0 < value <= 1:
+            raise OptionError(f"invalid E2E processing latency percentile: {value}")
+    for name, off in NOT_YET.items():
+        if getattr(options, name) != off:
+            raise OptionError(f"{flag_name(name)} is not supported yet")
+
+
+def span(known: Flag) -> str:
+    """A range in words, durations in Go's form."""
+    from nsqc.durations import format_duration
+
+    show = format_duration if known.kind is Kind.DURATION else str
+    if known.most is None:
+        return f"at least {show(known.least)}"
+    return f"from {show(known.least)} to {show(known.most)}"
+
+
+class Settings:
+    """The options in force; a few may change while the daemon runs."""
+
+    def __init__(self, options: Options):
+        self.now = options
+        self._listeners: list[Callable[[Options], None]] = []
+
+    def on_change(self, callback: Callable[[Options], None]) -> None:
+        """Has callback(options) called after every change."""
+        self._listeners.append(callback)
+
+    def change(self, **fields: Any) -> None:
+        """Puts new values in force. Raises OptionError."""
+        changed = self.now.replace(**fields)
+        check(changed)
+        self.now = changed
+        for callback in self._listeners:
+            callback(changed)

@@ -1,0 +1,166 @@
+"""Clients from the registries, unchanged: pynsq, ansq (Python) and nsqjs (node)."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import ansq
+import pytest
+
+from tests.support.daemon import wait_until
+
+NSQJS = Path(__file__).parent / "nsqjs"
+CLIENT_SECONDS = 40
+
+
+# ---------------------------------------------------------------------- nsqjs
+
+
+@pytest.fixture(scope="session")
+def nsqjs():
+    assert shutil.which("node"), "these tests need node and npm (Debian: apt-get install nodejs npm)"
+    if not (NSQJS / "node_modules" / "nsqjs").is_dir():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NSQJS, check=True, timeout=300)
+
+    def drive(node, scenario: str) -> dict:
+        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario], cwd=NSQJS, capture_output=True,
+                              text=True, timeout=CLIENT_SECONDS)
+        assert done.returncode == 0, done.stderr + done.stdout + node.log[-2000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return drive
+
+
+def test_nsqjs_publish_and_two_channels(daemon, nsqjs):
+    assert sorted(nsqjs(daemon(), "fan")["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+
+
+def test_nsqjs_requeue(daemon, nsqjs):
+    assert sorted(nsqjs(daemon(), "requeue")["seen"]) == [["x", 1], ["x", 2], ["y", 1], ["y", 2]]
+
+
+def test_nsqjs_defer_and_touch(daemon, nsqjs):
+    answer = nsqjs(daemon(), "defer")
+    assert answer["seen"] == [["x", 1]]
+    assert answer["waited"] >= 650
+
+
+# ---------------------------------------------------------------------- pynsq
+
+PYNSQ = """
+import json, sys, time
+import nsq, tornado.ioloop
+
+PORT = int(sys.argv[1])
+ADDRESS = [f"127.0.0.1:{PORT}"]
+seen = []
+
+def finish(**extra):
+    print(json.dumps({"seen": seen, **extra}), flush=True)
+    tornado.ioloop.IOLoop.current().stop()
+
+def later(seconds, call):
+    tornado.ioloop.IOLoop.current().call_later(seconds, call)
+
+def publish(*calls):
+    writer = nsq.Writer(ADDRESS)
+    def ready():
+        for name, *arguments in calls:
+            getattr(writer, name)(*arguments)
+    later(0.7, ready)
+"""
+
+
+def pynsq(node, script: str) -> dict:
+    code = PYNSQ + textwrap.dedent(script) + "\nlater(25, lambda: sys.exit('nothing more came'))\nnsq.run()\n"
+    done = subprocess.run([sys.executable, "-c", code, str(node.tcp_port)], capture_output=True, text=True,
+                          timeout=CLIENT_SECONDS)
+    assert done.returncode == 0, done.stderr + node.log[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_pynsq_publish_multi_publish_and_many_consumers(daemon):
+    answer = pynsq(daemon(), """
+        def handle(message):
+            seen.append(message.body.decode())
+            if len(seen) == 205:
+                finish()
+            return True
+        readers = [nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20) for _ in range(5)]
+        publish(*[("pub", "t", b"p%d" % n) for n in range(5)], ("mpub", "t", [b"m%d" % n for n in range(200)]))
+    """)
+    assert sorted(answer["seen"]) == sorted([f"p{n}" for n in range(5)] + [f"m{n}" for n in range(200)])
+
+
+def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
+    answer = pynsq(daemon(), """
+        began = time.time()
+        def handle(message):
+            body = message.body.decode()
+            seen.append([body, message.attempts])
+            if body == "requeued" and message.attempts == 1:
+                message.requeue(delay=200, backoff=False)
+            elif body == "timed out" and message.attempts == 1:
+                message.enable_async()
+            elif body == "touched":
+                message.enable_async()
+                def again(left):
+                    if left:
+                        message.touch()
+                        later(0.6, lambda: again(left - 1))
+                    else:
+                        message.finish()
+                later(0.6, lambda: again(3))
+            else:
+                if body == "deferred":
+                    global waited
+                    waited = time.time() - began
+                message.finish()
+        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=1)
+        publish(("mpub", "t", [b"requeued", b"timed out", b"touched"]), ("dpub", "t", 900, b"deferred"))
+        later(5, lambda: finish(waited=waited))
+    """)
+    assert sorted(answer["seen"]) == [["deferred", 1], ["requeued", 1], ["requeued", 2], ["timed out", 1],
+                                      ["timed out", 2], ["touched", 1]]
+    assert answer["waited"] > 1.5
+
+
+# ---------------------------------------------------------------------- ansq
+
+
+def test_ansq_two_channels_and_restart_in_the_middle(daemon):
+    node = daemon()
+    ports = (f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
+
+    async def consume(channel: str, count: int) -> list[str]:
+        reader = await ansq.create_reader(topic="tt", channel=channel, nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
+        found = []
+        async for message in reader.messages():
+            found.append(message.body.decode())
+            await message.fin()
+            if len(found) == count:
+                break
+        await reader.close()
+        return found
+
+    async def publish(*bodies: str) -> None:
+        writer = await ansq.create_writer(nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
+        await writer.pub(topic="tt", message=bodies[0])
+        await writer.mpub("tt", *bodies[1:])
+        await writer.dpub("tt", "late", delay_time=500)
+        await writer.close()
+
+    for channel in ("one", "two"):
+        node.connect().sub("tt", channel).close()
+    asyncio.run(publish("a", "b", "c"))
+    wait_until(lambda: node.channel("tt", "one")["depth"] == 3)
+    node.restart(*ports)
+    began = time.monotonic()
+    for channel in ("one", "two"):
+        assert sorted(asyncio.run(asyncio.wait_for(consume(channel, 4), CLIENT_SECONDS))) == ["a", "b", "c", "late"]
+    assert time.monotonic() - began < CLIENT_SECONDS

@@ -1,0 +1,322 @@
+"""Stops, kills and starts: nothing that was promised is lost."""
+
+import json
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from tests.support.daemon import batch, wait_until
+
+
+def drain(node, topic: str, channel: str, count: int) -> list:
+    consumer = node.connect().sub(topic, channel, 2500)
+    found = consumer.messages(count, finish=True)
+    assert consumer.quiet(0.2)
+    consumer.close()
+    return found
+
+
+def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
+    node = daemon()
+    consumer = node.connect().sub("t", "c", 3)
+    producer = node.connect()
+    producer.pub("t", *[b"%d" % n for n in range(10)])
+    flying = consumer.messages(3)
+    consumer.send(b"REQ " + flying[0].id + b" 3000\n")
+    consumer.message()
+    wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
+    asked = time.monotonic()
+    node.restart()
+    assert node.channel("t", "c")["deferred_count"] == 1
+    consumer = node.connect().sub("t", "c", 100)
+    found = consumer.messages(9)
+    attempts = {m.body: m.attempts for m in found}
+    assert attempts == {b"1": 2, b"2": 2, b"3": 2, **{b"%d" % n: 1 for n in range(4, 10)}}
+    late = consumer.message()
+    assert (late.body, late.attempts) == (b"0", 2)
+    assert time.monotonic() - asked > 2.5, "the delay goes on over the restart"
+
+
+def test_deferred_in_a_topic_without_channels_keeps_its_delay(daemon):
+    node = daemon()
+    node.connect().ok("DPUB t 1500", b"x")
+    node.restart()
+    consumer = node.connect().sub("t", "c", 1)
+    began = time.monotonic()
+    assert consumer.message().body == b"x"
+    assert time.monotonic() - began > 1.2, "the delay starts when a channel takes the message"
+
+
+def test_kill_keeps_what_was_on_disk(daemon):
+    node = daemon("--mem-queue-size=0")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    producer = node.connect()
+    bodies = [b"%06d" % n for n in range(5000)]
+    for at in range(0, 5000, 100):
+        producer.pub("t", *bodies[at:at + 100])
+    node.kill()
+    node.start()
+    assert [m.body for m in drain(node, "t", "c", 5000)] == bodies
+
+
+def test_kill_in_the_middle_of_a_load(daemon):
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=100000", "--sync-every=100")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    acknowledged = []
+    stopped = threading.Event()
+
+    def publish():
+        client = node.connect()
+        number = 0
+        try:
+            while not stopped.is_set():
+                bodies = [b"%08d" % (number + n) for n in range(50)]
+                number += 50
+                client.pub("t", *bodies)
+                acknowledged.extend(bodies)
+        except (AssertionError, OSError):
+            return
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    wait_until(lambda: len(acknowledged) > 3000)
+    node.kill()
+    stopped.set()
+    thread.join()
+    node.start()
+    depth = node.channel("t", "c")["depth"]
+    assert depth >= len(acknowledged)
+    found = {m.body for m in drain(node, "t", "c", depth)}
+    assert set(acknowledged) <= found
+
+
+def test_terminated_under_load_with_silent_clients(daemon):
+    node = daemon("--mem-queue-size=1000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    silent = [node.connect(magic=b"") for _ in range(20)] + [node.connect().sub("t", "deaf", 2500) for _ in range(5)]
+    acknowledged = []
+
+    def publish():
+        client = node.connect()
+        number = 0
+        try:
+            while True:
+                bodies = [b"%d" % (number + n) for n in range(100)]
+                number += 100
+                client.pub("t", *bodies)
+                acknowledged.extend(bodies)
+        except (AssertionError, OSError):
+            return
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    wait_until(lambda: len(acknowledged) > 20_000)
+    began = time.monotonic()
+    assert node.stop() == 0
+    assert time.monotonic() - began < 5
+    thread.join()
+    node.start()
+    depth = node.channel("t", "c")["depth"]
+    assert depth >= len(acknowledged)
+    assert set(acknowledged) <= {m.body for m in drain(node, "t", "c", depth)}
+    for client in silent:
+        client.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it_with_zero(daemon, number):
+    assert daemon().stop(number) == 0
+
+
+def test_addresses_and_lock_are_free_at_once(daemon, tmp_path):
+    node = daemon()
+    ports = (f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
+    client = node.connect().sub("t", "c", 1)
+    node.kill()
+    node.start(*ports)
+    assert node.stop() == 0
+    node.start(*ports)
+    client.close()
+
+
+def test_ids_rise_over_restarts_even_with_a_clock_that_went_back(daemon):
+    node = daemon()
+    node.connect().pub("t", b"before")
+    assert node.stop() == 0
+    state = json.loads((node.data_path / "nsqc.dat").read_text())
+    ahead = state["reached_unit"] + 10_000
+    state["reached_unit"] = ahead
+    (node.data_path / "nsqc.dat").write_text(json.dumps(state))
+    node.start()
+    node.connect().pub("t", b"after")
+    before, after = node.connect().sub("t", "c", 10).messages(2)
+    assert before.id < after.id
+    assert (int(after.id, 16) >> 22) + 1288834974288 >= ahead
+
+
+class TestMetadata:
+    def test_empty_file_is_rebuilt_from_the_last_good_copy(self, daemon):
+        node = daemon()
+        node.connect().sub("t", "c")
+        node.post("/topic/pause?topic=t")
+        assert node.stop() == 0
+        (node.data_path / "nsqd.dat").write_bytes(b"")
+        node.start()
+        topic = node.stats("t")
+        assert topic["paused"]
+        assert [c["channel_name"] for c in topic["channels"]] == ["c"]
+        assert "rebuilt" in node.log
+        assert json.loads((node.data_path / "nsqd.dat").read_text())["topics"]
+
+    def test_half_a_file_without_a_copy_is_rebuilt_from_file_names(self, daemon):
+        node = daemon("--mem-queue-size=0")
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        node.connect().pub("t", b"kept")
+        assert node.stop() == 0
+        path = node.data_path / "nsqd.dat"
+        path.write_bytes(path.read_bytes()[:20])
+        (node.data_path / "nsqd.dat.last").unlink()
+        node.start()
+        assert drain(node, "t", "c", 1)[0].body == b"kept"
+
+    def test_pause_is_on_disk_before_it_is_answered(self, daemon):
+        node = daemon()
+        node.connect().sub("t", "c")
+        for n in range(20):
+            word = "pause" if n % 2 == 0 else "unpause"
+            node.post(f"/channel/{word}?topic=t&channel=c")
+            saved = json.loads((node.data_path / "nsqd.dat").read_text())
+            assert saved["topics"][0]["channels"][0]["paused"] == (n % 2 == 0)
+
+    def test_survives_a_kill(self, daemon):
+        node = daemon()
+        for n in range(30):
+            node.post(f"/topic/create?topic=t{n}")
+            node.post(f"/channel/create?topic=t{n}&channel=c")
+        node.post("/topic/pause?topic=t3")
+        node.kill()
+        node.start()
+        assert {t["topic_name"] for t in node.stats()["topics"]} == {f"t{n}" for n in range(30)}
+        assert node.stats("t3")["paused"]
+
+
+def test_descriptors_of_idle_and_spilled_queues(daemon):
+    node = daemon("--mem-queue-size=0", "--fd-pool-size=10", "--sync-timeout=200ms")
+    producer = node.connect()
+    for n in range(40):
+        node.post(f"/topic/create?topic=t{n}")
+        node.post(f"/channel/create?topic=t{n}&channel=c")
+        producer.pub(f"t{n}", b"x", b"y")
+    queue_files = [f for f in node.descriptors() if ".diskqueue." in f]
+    assert len(queue_files) <= 10 + 4, "the pool, and what is being synced"
+    wait_until(lambda: not [f for f in node.descriptors() if ".diskqueue." in f], "idle queues hold no descriptor")
+    for n in range(40):
+        assert [m.body for m in drain(node, f"t{n}", "c", 2)] == [b"x", b"y"]
+
+
+def limit_file_size():
+    import resource
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+
+
+def lift_file_size(pid: int) -> None:
+    import resource
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("with_channel", [False, True], ids=["topic", "channel"])
+@pytest.mark.parametrize("batches", [1, 5])
+def test_disk_full_refuses_before_the_ok_and_heals(daemon, with_channel, batches):
+    node = daemon("--mem-queue-size=0", preexec=limit_file_size)
+    node.post("/topic/create?topic=t")
+    if with_channel:
+        node.post("/channel/create?topic=t&channel=c")
+    acknowledged, error = [], None
+    while error is None:
+        client = node.connect()
+        bodies = [b"%d-" % (len(acknowledged) + n) + b"x" * 1000 for n in range(10)]
+        if batches == 1:
+            client.command("MPUB t", batch(*bodies))
+            kind, data = client.frame()
+            acknowledged += bodies if kind == 0 else []
+        else:
+            data = b"".join(b"PUB t\n" + struct.pack(">i", len(b)) + b for b in bodies)
+            client.send(data)
+            for body in bodies:
+                kind, data = client.frame()
+                if kind != 0:
+                    break
+                acknowledged.append(body)
+        if kind == 1:
+            error = data
+        client.close()
+    assert error.startswith((b"E_MPUB_FAILED", b"E_PUB_FAILED")), error
+    assert len(acknowledged) >= 150
+    status, text = node.http("GET", "/ping")
+    assert status == 500
+    assert text.startswith(b"NOK - ")
+    assert b"File too large" in text
+    status, text = node.http("POST", "/pub?topic=t", b"y" * 1000)
+    assert (status, json.loads(text)) == (503, {"message": "EXITING"})
+    lift_file_size(node.pid)
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
+    node.connect().pub("t", b"after")
+    acknowledged.append(b"after")
+    consumer = node.connect().sub("t", "c", 2500)
+    found = []
+    while len(set(found) & set(acknowledged)) < len(acknowledged):
+        message = consumer.message()
+        consumer.fin(message)
+        found.append(message.body)
+    assert set(acknowledged) <= set(found)
+
+
+def test_second_daemon_on_the_same_path_leaves(daemon, tmp_path):
+    node = daemon()
+    with pytest.raises(AssertionError, match="left with 1"):
+        daemon(data_path=node.data_path)
+    assert node.http("GET", "/ping") == (200, b"OK")
+
+
+def test_unix_sockets_go_with_the_daemon_and_are_replaced_after_a_kill(daemon):
+    node = daemon(unix=True)
+    path = node.data_path / "tcp.sock"
+    node.kill()
+    assert path.exists()
+    node.start()
+    node.connect().pub("t", b"x")
+    assert node.stop() == 0
+    assert not path.exists()
+
+
+def test_memory_comes_back_after_a_peak(daemon):
+    node = daemon("--mem-queue-size=1000000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    producer = node.connect()
+    before = node.rss()
+    for _ in range(200):
+        producer.pub("t", *[b"x" * 200] * 1000)
+    full = node.rss()
+    assert full - before > 40e6
+    assert (full - before) / 200_000 < 280
+    drain(node, "t", "c", 200_000)
+    assert node.rss() - before < (full - before) / 2
+
+
+def test_a_port_in_use_is_one_clear_line(daemon, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(AssertionError, match="left with 1"):
+            daemon(f"--tcp-address=127.0.0.1:{port}")
+    assert os.path.isdir(tmp_path)
