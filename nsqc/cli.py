@@ -21,7 +21,9 @@ def main() -> None:
     if words and words[0] in VERSION_FLAGS:
         print(version_line("nsqd"))
         sys.exit(0)
-    application()()
+    from nsqc.app import app
+
+    app()
 
 
 def serve(words: list[str]) -> int:
@@ -29,21 +31,3 @@ def serve(words: list[str]) -> int:
     from nsqc.serve import serve as run
 
     return run(words)
-
-
-def application():
-    """The typer application with all commands."""
-    import typer
-
-    app = typer.Typer(name="nsqc", help="A drop-in nsqd.", no_args_is_help=True, add_completion=False)
-
-    @app.command("serve", add_help_option=False, help="Run the daemon; it takes nsqd's flags (serve --help lists them).",
-                 context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
-    def serve_command(context: typer.Context) -> None:
-        raise typer.Exit(serve(context.args))
-
-    @app.command("version", help="Print the version in nsqd's form.")
-    def version_command() -> None:
-        print(version_line("nsqd"))
-
-    return app

@@ -22,7 +22,7 @@ class Latency(Struct, frozen=True):
     """End-to-end latencies of finished messages; percentiles is None where none are asked for."""
 
     count: int = 0
-    percentiles: list[dict[str, float]] | None = None
+    percentiles: list[dict[str, float | int]] | None = None
 
 
 NO_LATENCY = Latency()
@@ -160,7 +160,12 @@ def _latency(channels: list[Any]) -> Latency:
     if not windows:
         return NO_LATENCY
     count, values = LatencyWindow.result(windows)
-    return Latency(count, [{"quantile": quantile, "value": value} for quantile, value in values])
+    return Latency(count, [{"quantile": whole(quantile), "value": whole(value)} for quantile, value in values])
+
+
+def whole(number: float) -> float | int:
+    """Whole numbers without a point, as the original's JSON has them."""
+    return int(number) if number.is_integer() else number
 
 
 def _producers(sessions: Iterable[Any], topic: str) -> list[ClientStats] | None:
