@@ -85,7 +85,7 @@ class Answers(asyncio.Protocol):
         out = self.out
         if out and not self.transport.is_closing():
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self.out = []
+        out.clear()
         self.out_bytes = 0
 
     def end_soon(self) -> None:

@@ -16,6 +16,7 @@ from nsqc.httpd.request import Request
 from nsqc.sockets import address_text, bind, port_of, remove
 
 _KEPT_TARGETS = 4096
+_KEPT_HEAD_BYTES = 1024
 _BACKLOG = 4096
 # Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers.
 _SWEEP_SECONDS = 1.0
@@ -39,11 +40,13 @@ class App:
         self.servers: list[Server] = []
         self.dates = Dates()
         self.targets: dict[bytes, bytes] = {}   # request targets of plain publishes, and their topics
+        self.heads: dict[bytes, tuple[bytes, int]] = {}     # heads of plain publishes: topic, length of the body
         self.max_msg_size = settings.now.max_msg_size
         settings.on_change(self._changed)
 
     def _changed(self, *_: Any) -> None:
         self.max_msg_size = self.settings.now.max_msg_size
+        self.heads.clear()
 
     def find_target(self, url: bytes) -> bytes | None:
         """The topic of a plain publish, kept for the next one; None: it is something else."""
@@ -54,19 +57,19 @@ class App:
             self.targets[url] = name
         return name
 
+    def remember(self, head: bytes, plain: tuple[bytes, int]) -> None:
+        """Keeps the head of a plain publish, with its topic and the length of its body."""
+        if len(head) <= _KEPT_HEAD_BYTES:
+            if len(self.heads) >= _KEPT_TARGETS:
+                self.heads.clear()
+            self.heads[head] = plain
+
     def date(self) -> str:
         """The Date header."""
         dates = self.dates
         if monotonic() >= dates.until:
             dates.refresh()
         return dates.line
-
-    def published(self) -> bytes:
-        """The answer to a plain publish."""
-        dates = self.dates
-        if monotonic() >= dates.until:
-            dates.refresh()
-        return dates.published
 
     def log_request(self, request: Request, status: int) -> None:
         """The original's line for an answered request."""

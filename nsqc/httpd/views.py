@@ -11,6 +11,7 @@ from nsqc import NSQD_VERSION
 from nsqc.broker.stats import (
     ChannelStats,
     ClientStats,
+    Latency,
     MemoryStats,
     Stats,
     TopicStats,
@@ -19,6 +20,7 @@ from nsqc.broker.stats import (
 from nsqc.durations import format_duration
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
+from nsqc.options import OptionError
 from nsqc.version import version_line
 
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
@@ -112,14 +114,27 @@ def _text(found: Stats, memory: MemoryStats | UnsetType, health: str, start_time
 
 def _topic_line(topic: TopicStats) -> str:
     return (f"\n{'*P ' if topic.paused else '   '}[{topic.topic_name:<15}] depth: {topic.depth:<5} "
-            f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} e2e%: \n")
+            f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} "
+            f"e2e%: {_latency_text(topic.e2e_processing_latency)}\n")
 
 
 def _channel_line(channel: ChannelStats) -> str:
     return (f"{'   *P ' if channel.paused else '      '}[{channel.channel_name:<25}] depth: {channel.depth:<5} "
             f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
             f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} timeout: {channel.timeout_count:<5} "
-            f"msgs: {channel.message_count:<8} e2e%: \n")
+            f"msgs: {channel.message_count:<8} e2e%: {_latency_text(channel.e2e_processing_latency)}\n")
+
+
+def _latency_text(latency: Latency) -> str:
+    """The percentiles in the unit that suits each, nanoseconds to seconds."""
+    return ", ".join(_human_ns(one["value"]) for one in latency.percentiles or ())
+
+
+def _human_ns(value: float) -> str:
+    for unit_ns, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if value > unit_ns:
+            return f"{value / unit_ns:.1f}{name}"
+    return f"{value:.1f}ns"
 
 
 def _client_line(client: ClientStats) -> str:
@@ -150,19 +165,27 @@ def put_config(app: Any, request: Request) -> Any:
     if not request.body or len(request.body) > app.settings.now.max_msg_size:
         raise ApiError(413, "INVALID_VALUE")
     if request.param == "log_level":
-        level = _LOG_LEVELS.get(request.body.decode("latin-1").lower())
-        if level is None:
-            raise ApiError(400, "INVALID_VALUE")
-        app.settings.change(log_level=level)
+        fields = {"log_level": _log_level(request.body)}
     elif request.param == "nsqlookupd_tcp_addresses":
-        app.settings.change(nsqlookupd_tcp_addresses=_addresses(request.body))
+        fields = {"lookupd_tcp_address": _addresses(request.body)}
     else:
         raise ApiError(400, "INVALID_OPTION")
+    try:
+        app.settings.change(**fields)
+    except OptionError:
+        raise ApiError(400, "INVALID_VALUE") from None
     return get_config(app, request)
 
 
-def _addresses(body: bytes) -> list[str]:
+def _log_level(body: bytes) -> int:
+    level = _LOG_LEVELS.get(body.decode("latin-1").lower())
+    if level is None:
+        raise ApiError(400, "INVALID_VALUE")
+    return level
+
+
+def _addresses(body: bytes) -> tuple[str, ...]:
     try:
-        return msgspec.json.decode(body, type=list[str] | None) or []
+        return msgspec.json.decode(body, type=tuple[str, ...] | None) or ()
     except msgspec.MsgspecError:
         raise ApiError(400, "INVALID_VALUE") from None
