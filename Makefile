@@ -57,7 +57,7 @@ debug-test: debug                        ## leaks and bounds: the compiled rooms
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .
-	$(BIN)/cython-lint nsqc
+	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc
 
 clean:                                   ## everything that was built
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info

@@ -77,7 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "what log lines begin with")] = "[nsqd] "
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --log-level")] = False
     node_id: Annotated[int, flag(
-        Kind.INT, BASIC, "the part of message ids that tells daemons apart, 0 to 1023; by default a hash of the host name",
+        Kind.INT, BASIC, "what tells daemons apart in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
     worker_id: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --node-id")] = False
 
@@ -86,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     http_address: Annotated[str, flag(
         Kind.TEXT, NETWORK, "where HTTP clients connect: HOST:PORT, or the path of a unix socket; empty: nowhere",
     )] = "0.0.0.0:4151"
-    https_address: Annotated[str, flag(Kind.TEXT, NETWORK, "where HTTPS clients connect, with TLS set up")] = "0.0.0.0:4152"
+    https_address: Annotated[str, flag(Kind.TEXT, NETWORK, "where HTTPS clients connect")] = "0.0.0.0:4152"
     broadcast_address: Annotated[str, flag(
         Kind.TEXT, NETWORK, "the address that others are told; by default the host name",
     )] = msgspec.field(default_factory=socket.gethostname)
@@ -109,7 +109,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     http_client_request_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "for whole requests to them", least=0)] = 5 * S
 
-    data_path: Annotated[str, flag(Kind.TEXT, DISK, "the folder of queues and metadata; by default the current one")] = ""
+    data_path: Annotated[str, flag(Kind.TEXT, DISK, "folder of queues and metadata; by default the current one")] = ""
     mem_queue_size: Annotated[int, flag(
         Kind.INT, DISK, "messages kept in memory, for each topic and channel; 0: all go to disk", least=0)] = 10000
     max_bytes_per_file: Annotated[int, flag(
@@ -226,7 +226,7 @@ def check(options: Options) -> None:
     """Raises OptionError for the first value out of range, or the first feature that is not there."""
     for name, known in FLAGS.items():
         value = getattr(options, name)
-        if known.least is not None and value < known.least or known.most is not None and value > known.most:
+        if (known.least is not None and value < known.least) or (known.most is not None and value > known.most):
             raise OptionError(f"{flag_name(name)} must be {span(known)}, not {value}")
     for value in options.e2e_processing_latency_percentile:
         if not 0 < value <= 1:

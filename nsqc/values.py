@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqc.durations import parse_duration
-from nsqc.options import FLUSH_RULES, LEVELS, TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_VERSIONS, Kind
+from nsqc.options import (
+    FLUSH_RULES,
+    LEVELS,
+    TLS_NOT_REQUIRED,
+    TLS_REQUIRED,
+    TLS_REQUIRED_EXCEPT_HTTP,
+    TLS_VERSIONS,
+    Kind,
+)
 
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")

@@ -29,7 +29,7 @@ cdef class Channel:
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef readonly dict clients          # id to Consumer, in order of arrival
-    cdef readonly LatencyWindow latency # None where no percentiles are asked for
+    cdef readonly LatencyWindow latency  # None where no percentiles are asked for
     cdef Backlog backlog
     cdef IdMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out

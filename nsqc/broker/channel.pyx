@@ -5,17 +5,16 @@ deadline and has the scanner call expire() then.
 """
 
 cimport cython
-from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
 from nsqc.broker.consumer cimport wants_more
-from nsqc.store.backlog cimport PUT_DISK, PUT_NO_MEMORY
+from nsqc.store.backlog cimport PUT_NO_MEMORY
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_take
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_free, heap_moved, heap_push, heap_remove
 from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove
-from nsqc.store.message cimport message_ref, message_unref
+from nsqc.store.message cimport message_unref
 
 cdef int64_t NEVER = INT64_MAX
 

@@ -4,7 +4,7 @@ cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from nsqc.store.backlog cimport PUT_DISK, PUT_DROPPED, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.wire.hton cimport load_i32
@@ -129,7 +129,8 @@ cdef class Topic:
     # ------------------------------------------------------------------ flow from the backlog to the channels
 
     cdef void refresh(self) noexcept:
-        cdef bint flows = self.started and not self.paused and not self.exiting and self.stuck == 0 and len(self.fan) > 0
+        cdef bint flows = (self.started and not self.paused and not self.exiting
+                           and self.stuck == 0 and len(self.fan) > 0)
         self.direct = flows and self.backlog.depth() == 0
         if flows and not self.direct and not self.draining:
             self.draining = True

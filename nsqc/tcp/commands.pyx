@@ -10,12 +10,11 @@ from nsqc.broker.topic cimport Topic, publish_frames
 from nsqc.store.backlog cimport PUT_DISK, PUT_NO_MEMORY
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
-from nsqc.wire.hton cimport load_i32
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
                                CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
-                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG,
-                               PARSE_OVERRUN, PARSE_TOO_BIG, parse_decimal)
+                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_TOO_BIG,
+                               parse_decimal)
 
 from nsqc.errors import ClientError
 from nsqc.tcp import identify

@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, FATAL, SPILLED, WANTS_BODY, cut_short, refuse,
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, WANTS_BODY, cut_short, refuse,
                                 run_body, run_line)
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free

@@ -6,7 +6,7 @@ from libc.string cimport memchr, memcmp, memset
 
 from nsqc.wire.const cimport MAX_LINE_BYTES
 from nsqc.wire.hton cimport load_i32
-from nsqc.wire.mpub cimport (MPUB_BAD_COUNT, MPUB_BAD_SIZE, MPUB_MORE, MPUB_OVERRUN, MPUB_TOO_BIG, MPUB_WHOLE,
+from nsqc.wire.mpub cimport (MPUB_BAD_COUNT, MPUB_BAD_SIZE, MPUB_MORE, MPUB_TOO_BIG, MPUB_WHOLE,
                              mpub_check)
 
 

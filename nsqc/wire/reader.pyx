@@ -6,10 +6,10 @@ cut.
 
 cimport cython
 
-from nsqc.wire.const cimport FRAME_ERROR, FRAME_MESSAGE, FRAME_RESPONSE
+from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE
 from nsqc.wire.framer cimport SendBuf, frame_bytes, frame_message, sendbuf_free
 from nsqc.wire.inbuf cimport InBuf, inbuf_append, inbuf_drop, inbuf_free
-from nsqc.wire.parser cimport (AT_LINE, MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
+from nsqc.wire.parser cimport (MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
                                PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_OVERRUN,
                                PARSE_TOO_BIG, Parser, command_has_body)
 

@@ -138,7 +138,8 @@ def test_ansq_two_channels_and_restart_in_the_middle(daemon):
     ports = (f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
 
     async def consume(channel: str, count: int) -> list[str]:
-        reader = await ansq.create_reader(topic="tt", channel=channel, nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
+        reader = await ansq.create_reader(
+            topic="tt", channel=channel, nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
         found = []
         async for message in reader.messages():
             found.append(message.body.decode())

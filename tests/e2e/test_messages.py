@@ -49,8 +49,8 @@ def test_messages_are_dealt_evenly_over_ready_consumers(daemon):
     node = daemon()
     consumers = [node.connect().sub("t", "c", 100) for _ in range(4)]
     node.connect().pub("t", *[b"%d" % n for n in range(100)])
-    got = [[m.body for m in consumer.messages(25)] for consumer in consumers]
-    assert sorted(sum(got, [])) == sorted(b"%d" % n for n in range(100))
+    got = [m.body for consumer in consumers for m in consumer.messages(25)]
+    assert sorted(got) == sorted(b"%d" % n for n in range(100))
 
 
 def test_a_quiet_topic_does_not_wait_for_the_buffer_timeout(daemon):
@@ -177,7 +177,7 @@ def test_ids_of_all_topics_are_unique_under_load(daemon):
     consumers = [node.connect().sub(topic, "c", 2500) for topic in ("a", "b")]
     for _ in range(100):
         for topic in ("a", "b"):
-            producer.send(f"MPUB {topic}\n".encode() + struct.pack(">i", len(batch(*[b"x"] * 200))) + batch(*[b"x"] * 200))
+            producer.command(f"MPUB {topic}", batch(*[b"x"] * 200))
     ids = [m.id for consumer in consumers for m in consumer.messages(20_000, finish=True)]
     assert len(set(ids)) == 40_000
 

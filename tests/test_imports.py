@@ -1,0 +1,60 @@
+"""Dependencies point one way: wire < store < broker < tcp < daemon; the compiled core knows no edges."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "nsqc"
+IMPORT = re.compile(r"^\s*(?:from|cimport|import)\s+(nsqc(?:\.\w+)*|\w+)", re.MULTILINE)
+FROM_PACKAGE = re.compile(r"^from nsqc import (.+)$|^from nsqc\.(\w+) import (.+)$", re.MULTILINE)
+
+# What each room may use of nsqc, itself always included. Single modules stand with their names.
+MAY_USE = {
+    "wire": {"wire"},
+    "store": {"wire", "store"},
+    "broker": {"wire", "store", "broker"},
+    "tcp": {"wire", "store", "broker", "tcp", "errors", "sockets"},
+    "httpd": {"wire", "broker", "httpd", "sockets", "durations", "version", "options", "values"},
+}
+EDGES = {"typer", "httptools", "pyspark"}
+
+
+def imports(path: Path) -> set[str]:
+    text = path.read_text()
+    found = set(IMPORT.findall(text))
+    for names, _, _ in FROM_PACKAGE.findall(text):
+        found |= {f"nsqc.{name.strip()}" for name in names.split(",") if name.strip()[:1].islower()}
+    return found
+
+
+def files(room: str) -> list[Path]:
+    return [p for p in (PACKAGE / room).rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
+
+
+@pytest.mark.parametrize("room", MAY_USE)
+def test_imports_go_down_only(room):
+    assert files(room)
+    for path in files(room):
+        used = {name.split(".")[1] for name in imports(path) if name.startswith("nsqc.")}
+        assert used <= MAY_USE[room], f"{path.relative_to(PACKAGE)} uses {used - MAY_USE[room]}"
+
+
+@pytest.mark.parametrize("room", ["wire", "store", "broker", "tcp"])
+def test_the_core_knows_no_edges(room):
+    for path in files(room):
+        assert not imports(path) & EDGES, path
+
+
+def test_the_package_itself_imports_nothing():
+    assert imports(PACKAGE / "__init__.py") == set()
+
+
+def test_every_compiled_module_has_its_header():
+    lacking = [p.relative_to(PACKAGE) for p in PACKAGE.rglob("*.pyx") if not p.with_suffix(".pxd").exists()]
+    assert [str(p) for p in lacking] in ([], ["wire/reader.pyx"]), "reader.pyx is for Python only"
+
+
+def test_no_textual_includes_and_no_compile_time_conditions():
+    for path in PACKAGE.rglob("*.p[yx][xd]"):
+        assert not re.search(r"^\s*(include |DEF |IF )", path.read_text(), re.MULTILINE), path
