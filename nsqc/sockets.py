@@ -65,7 +65,7 @@ def remove(sock: Any, path: str) -> None:
 def _split(address: str) -> tuple[str, int] | None:
     """Host and port; None: a path. ValueError: a port that is none."""
     host, colon, port = address.rpartition(":")
-    if not colon or "/" in port:
+    if not colon or "/" in address:
         return None
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from nsqc.broker.latency import LatencyWindow
+from nsqc.store.slab import held_bytes
 
 _KEPT_PAUSES = 256
 
@@ -207,14 +208,17 @@ class MemoryWatch:
         gc.callbacks.remove(self._collecting)
 
     def read(self) -> MemoryStats:
-        """heap_objects are Python's blocks, heap bytes the C allocator's (messages lie there): idle is what it keeps
-        free, released what of that lies at the end and can go back. No collection is due at a number of bytes: 0."""
+        """heap_objects are Python's blocks; heap bytes the C allocator's, those in use with the messages.
+
+        Idle is what the allocator keeps free, released what of that lies at the end and can go back. No collection is
+        due at a number of bytes: next_gc_bytes is 0.
+        """
         heap = self._mallinfo()
         pauses = sorted(self._pauses)
         return MemoryStats(
             heap_objects=sys.getallocatedblocks(),
             heap_idle_bytes=heap.fordblks,
-            heap_in_use_bytes=heap.uordblks + heap.hblkhd,
+            heap_in_use_bytes=heap.uordblks + heap.hblkhd + held_bytes(),
             heap_released_bytes=heap.keepcost,
             gc_pause_usec_100=_percentile(pauses, 100),
             gc_pause_usec_99=_percentile(pauses, 99),

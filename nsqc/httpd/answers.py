@@ -6,6 +6,7 @@ sent, blocks the connection: requests that have come already wait in a queue, an
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from nsqc.httpd.reply import ApiError, Reply, v1_error
@@ -55,7 +56,7 @@ class Answers(asyncio.Protocol):
                 return
             reply = data if type(data) is Reply else route.reply(data)
         except Exception as error:
-            reply = self._failed(route, error)
+            reply = self._failed(route.error, error)
         self._finish(request, reply)
 
     def interim(self, data: bytes) -> None:
@@ -144,23 +145,23 @@ class Answers(asyncio.Protocol):
         """A handler that had to wait is done."""
         request = self.pending
         if request is None:
-            # Its client has gone. What it was to do has been done; an error of it is still worth a line.
+            # Its client has gone. What it was to do has been done; an error in that is still worth a line.
             if not task.cancelled() and task.exception() is not None:
-                self._failed(None, task.exception())
+                self._failed(v1_error, task.exception())
             return
         self.pending = None
         try:
             data = task.result()
             reply = data if type(data) is Reply else request.route.reply(data)
         except Exception as error:
-            reply = self._failed(request.route, error)
+            reply = self._failed(request.route.error, error)
         self._finish(request, reply)
         if not self.write_paused:
             self._unblock()
 
-    def _failed(self, route: Any, error: BaseException | None) -> Reply:
-        if isinstance(error, ApiError) and route is not None:
-            return route.error(error.status, error.text)
+    def _failed(self, form: Callable[[int, str], Reply], error: BaseException | None) -> Reply:
+        if isinstance(error, ApiError):
+            return form(error.status, error.text)
         self.app.log.error("panic in HTTP handler - %r", error)
         return v1_error(500, "INTERNAL_ERROR")
 

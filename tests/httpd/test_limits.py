@@ -1,4 +1,4 @@
-"""Sizes and times: nothing that a client sends or leaves out may cost the daemon more than its bounds."""
+"""Sizes and times: nothing that a client sends or leaves out may cost the server more than its bounds."""
 
 import socket
 
@@ -11,10 +11,10 @@ MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize("path", ["/pub?topic=t", "/config/log_level"])
-def test_announced_body_is_refused_before_it_comes(daemon, path):
+def test_announced_body_is_refused_before_it_comes(server, path):
     word = "MSG_TOO_BIG" if path.startswith("/pub") else "INVALID_VALUE"
     method = "POST" if path.startswith("/pub") else "PUT"
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000000\r\n\r\n".encode())
         reply = wire.reply()
         assert (reply.status, reply.json) == (413, {"message": word})
@@ -23,8 +23,8 @@ def test_announced_body_is_refused_before_it_comes(daemon, path):
 
 
 def test_connection_stays_behind_a_body_a_little_too_big(start):
-    daemon = start("--max-msg-size=10")
-    with daemon.connect() as wire:
+    server = start("--max-msg-size=10")
+    with server.wire() as wire:
         wire.send(request("POST", "/pub?topic=t", b"x" * 11) + request("POST", "/pub?topic=t", b"x" * 10))
         assert [wire.reply().status, wire.reply().status] == [413, 200]
 
@@ -36,13 +36,13 @@ def test_connection_stays_behind_a_body_a_little_too_big(start):
     ("/mpub", "MISSING_ARG_TOPIC"),
 ])
 def test_endless_chunks_are_refused_while_they_come(start, path, word):
-    daemon = start("--max-msg-size=1000", "--max-body-size=5000")
-    with daemon.connect() as wire:
+    server = start("--max-msg-size=1000", "--max-body-size=5000")
+    with server.wire() as wire:
         wire.send(chunked(path)[:-5])
-        # The daemon takes a little more, so that its answer is not lost, and then no more.
+        # The server takes a little more, so that its answer is not lost, and then no more.
         with pytest.raises(OSError):
             send_for_ever(wire, b"64\r\n" + b"x" * 100 + b"\r\n")
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(chunked(path)[:-5] + (b"64\r\n" + b"x" * 100 + b"\r\n") * 100)
         reply = wire.reply()
         assert (reply.status, reply.json) == (400 if "MISSING" in word else 413, {"message": word})
@@ -54,26 +54,26 @@ def send_for_ever(wire, data):
 
 
 def test_text_lines_count_in_the_order_of_the_original(start):
-    daemon = start("--max-msg-size=6", "--max-body-size=20")
+    server = start("--max-msg-size=6", "--max-body-size=20")
     long_line_first = b"1234567\n" + b"1234\n" * 5
-    assert daemon.call("POST", "/mpub?topic=t", b"1234567\n1234").json == {"message": "MSG_TOO_BIG"}
-    with daemon.connect() as wire:
+    assert server.call("POST", "/mpub?topic=t", b"1234567\n1234").json == {"message": "MSG_TOO_BIG"}
+    with server.wire() as wire:
         wire.send(chunked("/mpub?topic=t", long_line_first))
         assert wire.reply().json == {"message": "MSG_TOO_BIG"}
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(chunked("/mpub?topic=t", b"1234\n" + b"x" * 30))
         assert wire.reply().json == {"message": "BODY_TOO_BIG"}
 
 
-def test_bodies_that_nobody_reads_are_not_kept(daemon):
-    before = daemon.resident_bytes()
-    with daemon.connect() as wire:
+def test_bodies_that_nobody_reads_are_not_kept(server):
+    before = server.rss()
+    with server.wire() as wire:
         size = 64 * MIB
         wire.send(f"POST /topic/create?topic=big HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
         for _ in range(64):
             wire.send(bytes(MIB))
         assert wire.reply().status == 200
-    assert daemon.resident_bytes() - before < 16 * MIB
+    assert server.rss() - before < 16 * MIB
 
 
 @pytest.mark.parametrize("head", [
@@ -83,8 +83,8 @@ def test_bodies_that_nobody_reads_are_not_kept(daemon):
     b"GET /ping HTTP/1.1\r\nHost: x\r\n" + b"y" * 70 * KIB + b": z\r\n\r\n",
 ], ids=["value", "headers", "target", "name"])
 @pytest.mark.parametrize("piece", [1000, 1 << 20])
-def test_head_above_the_limit(daemon, head, piece):
-    with daemon.connect() as wire:
+def test_head_above_the_limit(server, head, piece):
+    with server.wire() as wire:
         try:
             for at in range(0, len(head), piece):
                 wire.send(head[at:at + piece])
@@ -94,25 +94,25 @@ def test_head_above_the_limit(daemon, head, piece):
         assert wire.reply().body == b"431 Request Header Fields Too Large"
 
 
-def test_head_below_the_limit(daemon):
-    with daemon.connect() as wire:
+def test_head_below_the_limit(server):
+    with server.wire() as wire:
         wire.send(b"GET /ping?" + b"y" * 30 * KIB + b" HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 30 * KIB + b"\r\n\r\n")
         assert wire.reply().body == b"OK"
 
 
 @pytest.mark.parametrize("rest", [b"0\r\nTrailer: ", b"5;extension="], ids=["trailer", "extension"])
-def test_endless_lines_within_a_chunked_body(daemon, rest):
-    with daemon.connect() as wire:
+def test_endless_lines_within_a_chunked_body(server, rest):
+    with server.wire() as wire:
         wire.send(chunked("/pub?topic=t", b"x" * 1000)[:-5] + rest)
         with pytest.raises(OSError):
             send_for_ever(wire, b"y" * 1000)
-    assert daemon.call("GET", "/ping").body == b"OK"
+    assert server.call("GET", "/ping").body == b"OK"
 
 
 def test_unfinished_requests_end_and_idle_connections_stay(start):
-    daemon = start("--http-header-timeout=300ms")
-    with daemon.connect() as idle, daemon.connect() as fresh, daemon.connect() as head, daemon.connect() as body, \
-            daemon.connect() as chunks, daemon.connect() as method:
+    server = start("--http-header-timeout=300ms")
+    with server.wire() as idle, server.wire() as fresh, server.wire() as head, server.wire() as body, \
+            server.wire() as chunks, server.wire() as method:
         idle.request("GET", "/ping")
         assert idle.reply().body == b"OK"
         head.send(b"GET /ping HTTP/1.1\r\nHost:")
@@ -127,8 +127,8 @@ def test_unfinished_requests_end_and_idle_connections_stay(start):
 
 
 def test_a_head_that_drips_ends_too(start):
-    daemon = start("--http-header-timeout=300ms")
-    with daemon.connect() as wire:
+    server = start("--http-header-timeout=300ms")
+    with server.wire() as wire:
         wire.send(b"GET /ping HTTP/1.1\r\nHost: x\r\nX: ")
         wire.sock.settimeout(0.02)
         for _ in range(1000):
@@ -144,8 +144,8 @@ def test_a_head_that_drips_ends_too(start):
 
 
 def test_a_slow_body_that_goes_on_is_taken(start):
-    daemon = start("--http-header-timeout=500ms")
-    with daemon.connect() as wire:
+    server = start("--http-header-timeout=500ms")
+    with server.wire() as wire:
         data = request("POST", "/pub?topic=t", b"x" * 15)
         wire.send(data[:-15])
         wire.sock.settimeout(0.1)
@@ -158,21 +158,21 @@ def test_a_slow_body_that_goes_on_is_taken(start):
 
 
 def test_client_that_does_not_read_is_not_read_from(start):
-    daemon = start()
+    server = start()
     for number in range(50):
-        daemon.call("POST", f"/topic/create?topic=t{number}")
-    before = daemon.resident_bytes()
+        server.call("POST", f"/topic/create?topic=t{number}")
+    before = server.rss()
     # Long ones, so that what lies in the kernel's buffers is not too many of them.
     asked = request("GET", "/stats?format=json", headers="X: " + "y" * 8000 + "\r\n") * 100
-    with daemon.connect(receive_buffer=4096) as wire:
+    with server.wire(receive_buffer=4096) as wire:
         wire.sock.settimeout(0.5)
         sent = 0
         with pytest.raises(TimeoutError):
             while sent < 64 * MIB:
                 sent += wire.sock.send(asked[sent % len(asked):])
         assert sent < 32 * MIB
-        assert daemon.resident_bytes() - before < 32 * MIB
-        assert daemon.call("GET", "/ping").body == b"OK"
+        assert server.rss() - before < 32 * MIB
+        assert server.call("GET", "/ping").body == b"OK"
         # All whole requests are answered once the client reads.
         wire.sock.settimeout(20)
         size = len(asked) // 100
@@ -181,8 +181,8 @@ def test_client_that_does_not_read_is_not_read_from(start):
 
 
 def test_expect_continue(start):
-    daemon = start("--max-msg-size=100")
-    with daemon.connect() as wire:
+    server = start("--max-msg-size=100")
+    with server.wire() as wire:
         data = request("POST", "/pub?topic=t", b"x" * 100, "Expect: 100-continue\r\n")
         wire.send(data[:-100])
         assert wire.reply().status == 100
@@ -200,25 +200,25 @@ def test_expect_continue(start):
     ("/ping", 5, 405),
 ])
 def test_no_continue_for_a_body_that_is_not_wanted(start, path, size, status):
-    daemon = start("--max-msg-size=100")
-    with daemon.connect() as wire:
+    server = start("--max-msg-size=100")
+    with server.wire() as wire:
         wire.send(request("POST", path, b"x" * size, "Expect: 100-continue\r\n")[:-size])
         reply = wire.reply()
         assert (reply.status, reply.headers["connection"]) == (status, "close")
         assert wire.is_closed()
 
 
-def test_continue_comes_in_its_turn(daemon):
+def test_continue_comes_in_its_turn(server):
     data = request("POST", "/pub?topic=turn", b"x", "Expect: 100-continue\r\n")
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(request("POST", "/topic/create?topic=turn") + request("POST", "/topic/pause?topic=turn") + data)
         assert [wire.reply().status for _ in range(4)] == [200, 200, 100, 200]
 
 
-def test_a_reset_in_the_middle_harms_nobody(daemon):
+def test_a_reset_in_the_middle_harms_nobody(server):
     for cut in (5, 40, -1):
-        wire = daemon.connect()
+        wire = server.wire()
         wire.send(request("POST", "/topic/pause?topic=gone", b"xyz")[:cut])
         wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         wire.sock.close()
-    assert daemon.call("GET", "/ping").body == b"OK"
+    assert server.call("GET", "/ping").body == b"OK"

@@ -9,8 +9,8 @@ def sized(*bodies):
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-def topic(daemon, name):
-    return daemon.call("GET", f"/stats?format=json&topic={name}").json["topics"][0]
+def topic(server, name):
+    return server.call("GET", f"/stats?format=json&topic={name}").json["topics"][0]
 
 
 @pytest.mark.parametrize(("value", "status"), [
@@ -18,68 +18,68 @@ def topic(daemon, name):
     ("3600001", 400), ("-1", 400), ("abc", 400), ("", 400), ("+5", 400), ("1.5", 400), ("0x10", 400), ("1_0", 400),
     ("9223372036854775808", 400), ("9" * 5000, 400), ("%D9%A1", 400),
 ])
-def test_defer(daemon, value, status):
-    reply = daemon.call("POST", f"/pub?topic=defer&defer={value}", b"x")
+def test_defer(server, value, status):
+    reply = server.call("POST", f"/pub?topic=defer&defer={value}", b"x")
     assert reply.status == status
     if status == 400:
         assert reply.json == {"message": "INVALID_DEFER"}
 
 
 def test_order_of_checks(start):
-    daemon = start("--max-msg-size=5")
-    assert daemon.call("POST", "/pub?%zz", b"123456").json == {"message": "MSG_TOO_BIG"}
-    assert daemon.call("POST", "/pub?%zz").json == {"message": "MSG_EMPTY"}
-    assert daemon.call("POST", "/pub?%zz&topic=t/x", b"1").json == {"message": "INVALID_REQUEST"}
-    assert daemon.call("POST", "/pub?topic=t/x&defer=x", b"1").json == {"message": "INVALID_TOPIC"}
-    assert daemon.call("GET", "/stats?format=json").json["topics"] == []
-    assert daemon.call("POST", "/pub?defer=x&topic=made", b"1").json == {"message": "INVALID_DEFER"}
-    assert daemon.call("POST", "/mpub?topic=made2", b"123456").json == {"message": "MSG_TOO_BIG"}
-    names = [one["topic_name"] for one in daemon.call("GET", "/stats?format=json").json["topics"]]
+    server = start("--max-msg-size=5")
+    assert server.call("POST", "/pub?%zz", b"123456").json == {"message": "MSG_TOO_BIG"}
+    assert server.call("POST", "/pub?%zz").json == {"message": "MSG_EMPTY"}
+    assert server.call("POST", "/pub?%zz&topic=t/x", b"1").json == {"message": "INVALID_REQUEST"}
+    assert server.call("POST", "/pub?topic=t/x&defer=x", b"1").json == {"message": "INVALID_TOPIC"}
+    assert server.call("GET", "/stats?format=json").json["topics"] == []
+    assert server.call("POST", "/pub?defer=x&topic=made", b"1").json == {"message": "INVALID_DEFER"}
+    assert server.call("POST", "/mpub?topic=made2", b"123456").json == {"message": "MSG_TOO_BIG"}
+    names = [one["topic_name"] for one in server.call("GET", "/stats?format=json").json["topics"]]
     assert names == ["made", "made2"]
 
 
-def test_first_of_several_arguments_counts(daemon):
-    assert daemon.call("POST", "/pub?topic=first&topic=t/x&defer=0&defer=x", b"x").status == 200
-    assert topic(daemon, "first")["message_count"] == 1
+def test_first_of_several_arguments_counts(server):
+    assert server.call("POST", "/pub?topic=first&topic=t/x&defer=0&defer=x", b"x").status == 200
+    assert topic(server, "first")["message_count"] == 1
 
 
-def test_names_with_escapes(daemon):
-    assert daemon.call("POST", "/pub?topic=esc%61ped%23ephemeral", b"x").status == 200
-    assert topic(daemon, "escaped%23ephemeral")["message_count"] == 1
+def test_names_with_escapes(server):
+    assert server.call("POST", "/pub?topic=esc%61ped%23ephemeral", b"x").status == 200
+    assert topic(server, "escaped%23ephemeral")["message_count"] == 1
 
 
-def test_binary(daemon):
+def test_binary(server):
     body = sized(b"one", b"\n\0", b"x" * 1000)
     for value in ("true", "1", "yes", ""):
-        assert daemon.call("POST", f"/mpub?topic=binary&binary={value}", body).body == b"OK"
+        assert server.call("POST", f"/mpub?topic=binary&binary={value}", body).body == b"OK"
     # What follows the announced messages is ignored, as in the original.
-    assert daemon.call("POST", "/mpub?topic=binary&binary=true", body + b"more").body == b"OK"
-    seen = topic(daemon, "binary")
+    assert server.call("POST", "/mpub?topic=binary&binary=true", body + b"more").body == b"OK"
+    seen = topic(server, "binary")
     assert (seen["message_count"], seen["message_bytes"]) == (15, 5 * 1005)
 
 
-def test_large_bodies(daemon):
+def test_large_bodies(server):
     big = bytes(range(256)) * 4096
-    assert daemon.call("POST", "/pub?topic=large", big).body == b"OK"
-    assert daemon.call("POST", "/mpub?topic=large", (b"x" * 99_999 + b"\n") * 52).body == b"OK"
-    seen = topic(daemon, "large")
+    assert server.call("POST", "/pub?topic=large", big).body == b"OK"
+    assert server.call("POST", "/mpub?topic=large", (b"x" * 99_999 + b"\n") * 52).body == b"OK"
+    seen = topic(server, "large")
     assert (seen["message_count"], seen["message_bytes"]) == (53, len(big) + 52 * 99_999)
 
 
-def test_topic_that_was_deleted_comes_anew(daemon):
-    with daemon.connect() as wire:
+def test_topic_that_was_deleted_comes_anew(server):
+    with server.wire() as wire:
         for _ in range(3):
             wire.request("POST", "/pub?topic=again", b"x")
             wire.request("POST", "/topic/delete?topic=again")
         assert [wire.reply().status for _ in range(6)] == [200] * 6
         wire.request("POST", "/pub?topic=again", b"x")
         assert wire.reply().body == b"OK"
-    assert topic(daemon, "again")["message_count"] == 1
+    assert topic(server, "again")["message_count"] == 1
 
 
-def test_more_targets_than_are_remembered(daemon):
+def test_more_targets_than_are_remembered(server):
     # The cache of known targets starts anew after 4096 of them.
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         for number in range(4200):
             wire.request("POST", f"/pub?topic=many-{number % 4200}%23ephemeral".replace("%23", "%2Dx"), b"x")
             assert wire.reply().body == b"OK"

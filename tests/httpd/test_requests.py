@@ -23,7 +23,7 @@ TRANSCRIPT = [
     (b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n", 200, b"OK"),
     (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 200, b""),
 ]
-# The parser knows no such method, and the daemon finds it only where it begins a piece and lies whole in it.
+# The parser knows no such method, and the server finds it only where it begins a piece and lies whole in it.
 WHOLE_ONLY = 4
 
 
@@ -33,23 +33,23 @@ def check(wire, expected):
         assert (reply.status, reply.body) == (status, body)
 
 
-def test_one_by_one(daemon):
-    with daemon.connect() as wire:
+def test_one_by_one(server):
+    with server.wire() as wire:
         for step in TRANSCRIPT:
             wire.send(step[0])
             check(wire, [step])
 
 
-def test_many_at_once_are_answered_in_order(daemon):
+def test_many_at_once_are_answered_in_order(server):
     steps = TRANSCRIPT[:WHOLE_ONLY] + TRANSCRIPT[WHOLE_ONLY + 1:]
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(b"".join(step[0] for step in steps * 20))
         check(wire, steps * 20)
 
 
-def test_byte_by_byte(daemon):
+def test_byte_by_byte(server):
     steps = TRANSCRIPT[:WHOLE_ONLY] + TRANSCRIPT[WHOLE_ONLY + 1:]
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.sock.setsockopt(6, 1, 1)
         for step in steps:
             for at in range(len(step[0])):
@@ -58,12 +58,12 @@ def test_byte_by_byte(daemon):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_cut_at_random(daemon, seed):
+def test_cut_at_random(server, seed):
     chance = random.Random(seed)
     steps = TRANSCRIPT[:WHOLE_ONLY] + TRANSCRIPT[WHOLE_ONLY + 1:]
     chance.shuffle(steps)
     data = b"".join(step[0] for step in steps * 3)
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.sock.setsockopt(6, 1, 1)
         while data:
             size = chance.choice((1, 2, 7, 40, 300))
@@ -73,18 +73,18 @@ def test_cut_at_random(daemon, seed):
 
 
 def test_what_was_published_arrived(start):
-    daemon = start()
-    with daemon.connect() as wire:
+    server = start()
+    with server.wire() as wire:
         for step in TRANSCRIPT:
             wire.send(step[0])
             wire.reply()
-    topic = daemon.call("GET", "/stats?format=json&topic=pieces").json["topics"][0]
+    topic = server.call("GET", "/stats?format=json&topic=pieces").json["topics"][0]
     assert topic["message_count"] == 5
     assert topic["message_bytes"] == 5 + 22 + 3000 + 2
 
 
-def test_http_1_0_closes_unless_asked_to_stay(daemon):
-    with daemon.connect() as wire:
+def test_http_1_0_closes_unless_asked_to_stay(server):
+    with server.wire() as wire:
         wire.send(b"GET /ping HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
         reply = wire.reply()
         assert (reply.version, reply.headers["connection"]) == ("HTTP/1.0", "keep-alive")
@@ -95,22 +95,22 @@ def test_http_1_0_closes_unless_asked_to_stay(daemon):
         assert wire.is_closed()
 
 
-def test_http_1_0_publish(daemon):
-    with daemon.connect() as wire:
+def test_http_1_0_publish(server):
+    with server.wire() as wire:
         wire.send(b"POST /pub?topic=old HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
         assert (wire.reply().body, wire.is_closed()) == (b"OK", True)
 
 
-def test_connection_close_is_answered_and_kept(daemon):
-    with daemon.connect() as wire:
+def test_connection_close_is_answered_and_kept(server):
+    with server.wire() as wire:
         wire.send(request("POST", "/pub?topic=bye", b"x", "Connection: close\r\n") + request("GET", "/ping"))
         reply = wire.reply()
         assert (reply.body, reply.headers["connection"]) == (b"OK", "close")
         assert wire.is_closed()
 
 
-def test_head_has_a_length_and_no_body(daemon):
-    with daemon.connect() as wire:
+def test_head_has_a_length_and_no_body(server):
+    with server.wire() as wire:
         wire.request("HEAD", "/stats")
         reply = wire.reply(head=True)
         assert (reply.status, reply.headers["allow"]) == (405, "GET, OPTIONS")
@@ -119,8 +119,8 @@ def test_head_has_a_length_and_no_body(daemon):
         assert wire.reply().body == b"OK"
 
 
-def test_requests_before_the_end_of_input_are_answered(daemon):
-    with daemon.connect() as wire:
+def test_requests_before_the_end_of_input_are_answered(server):
+    with server.wire() as wire:
         wire.send(request("POST", "/topic/create?topic=eof") + request("POST", "/topic/pause?topic=eof")
                   + request("POST", "/pub?topic=eof", b"x"))
         wire.sock.shutdown(1)
@@ -128,9 +128,9 @@ def test_requests_before_the_end_of_input_are_answered(daemon):
         assert wire.is_closed()
 
 
-def test_many_upgrades_in_one_piece(daemon):
+def test_many_upgrades_in_one_piece(server):
     one = b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"
-    with daemon.connect() as wire:
+    with server.wire() as wire:
         wire.send(one * 2000)
         assert {wire.reply().status for _ in range(2000)} == {404}
 
@@ -155,8 +155,8 @@ def test_many_upgrades_in_one_piece(daemon):
     (b"POST /pub?topic=t HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nContent-Length: 1\r\n\r\nx", 417,
      b"417 Expectation Failed"),
 ])
-def test_refused_below_all_routes(daemon, sent, status, text):
-    with daemon.connect() as wire:
+def test_refused_below_all_routes(server, sent, status, text):
+    with server.wire() as wire:
         wire.send(request("GET", "/ping") + sent)
         assert wire.reply().body == b"OK"
         reply = wire.reply()
@@ -174,8 +174,8 @@ def test_refused_below_all_routes(daemon, sent, status, text):
     ("/nothing", 404, "NOT_FOUND"),
 ])
 @pytest.mark.parametrize("form", ["malformed chunk", "end in a chunk", "end in a length"])
-def test_body_that_cannot_be_read(daemon, path, status, word, form):
-    with daemon.connect() as wire:
+def test_body_that_cannot_be_read(server, path, status, word, form):
+    with server.wire() as wire:
         if form == "malformed chunk":
             wire.send(chunked(path)[:-5] + b"zz\r\nxx")
         elif form == "end in a chunk":

@@ -8,7 +8,7 @@ from nsqc.httpd.router import FREE_ROUTES, ROUTES, resolve
 
 
 def answer(method, url):
-    """What a route that needs no daemon answers."""
+    """What a route that needs no server answers."""
     request = Request(method.encode(), url.encode())
     route = resolve(request)
     try:
