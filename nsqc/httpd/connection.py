@@ -18,7 +18,7 @@ from httptools.parser.errors import (
 
 from nsqc.httpd.answers import Answers
 from nsqc.httpd.reply import bad_request, v1_error
-from nsqc.httpd.request import Request, leading_method
+from nsqc.httpd.request import Request, unknown_method
 from nsqc.httpd.router import fixed, resolve
 from nsqc.sockets import peer_text
 
@@ -35,10 +35,6 @@ _FIELDS = {
                           (_CODING, b"transfer-encoding"), (_CONNECTION, b"connection"))
     for name in (lower, lower.title())
 }
-_PARSERS_METHODS = frozenset(
-    b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
-    b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
-    b"UNLOCK UNSUBSCRIBE".split())
 
 
 class _HeadTooLarge(Exception):
@@ -101,7 +97,8 @@ class Connection(Answers):
         if self.blocked:
             self.hold(data)
             return
-        if not self.begun:
+        begins = not self.begun
+        if begins:
             data = self._known_publishes(data)
             if not data:
                 return
@@ -110,7 +107,9 @@ class Connection(Answers):
         except _STOPS as error:
             self._parse_rest(data, error)
         if self.plain is not None:
-            self._learn(data)
+            if begins:
+                self._learn(data, self.plain)
+            self.plain = None
         if self.out:
             self.flush()
         if self.begun:
@@ -238,12 +237,11 @@ class Connection(Answers):
             dates.refresh()
         self.out.append(dates.published)
 
-    def _learn(self, data: bytes) -> None:
-        """Remembers the head of a plain publish, where data is that and nothing else."""
-        plain, self.plain = self.plain, None
+    def _learn(self, data: bytes, plain: tuple[bytes, int]) -> None:
+        """Remembers the head of a plain publish, where data, which begins with a request, is that and nothing else."""
         size = len(data) - plain[1]
-        # A publish that is not the first in data, or began before it, ends elsewhere.
-        if size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST ") and not self.begun:
+        # For any but the first in data, the end of the first head lies elsewhere.
+        if size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST "):
             self.app.remember(data[:size], plain)
 
     # ------------------------------------------------------------------ requests
@@ -355,12 +353,11 @@ class Connection(Answers):
                 rest = rest[error.args[0]:]
             elif isinstance(error, HttpParserInvalidMethodError) and not self.due:
                 # The parser has a list of methods. Any other is parsed under the name of GET.
-                method = leading_method(rest)
-                if not method or method in _PARSERS_METHODS:
+                self.method = unknown_method(rest)
+                if not self.method:
                     self._refuse(400)
                     return
-                self.method = method
-                rest = memoryview(b"GET" + rest[len(method):])
+                rest = memoryview(b"GET" + rest[len(self.method):])
             else:
                 self._malformed(error)
                 return

@@ -10,6 +10,10 @@ from nsqc.httpd.reply import ApiError
 
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
+_PARSERS_METHODS = frozenset(
+    b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
+    b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
+    b"UNLOCK UNSUBSCRIBE".split())
 
 
 class Request:
@@ -77,10 +81,10 @@ def _refuse_bad_escape(text: bytes) -> None:
         raise ValueError(f'invalid URL escape "{shown}"')
 
 
-def leading_method(data: bytes | memoryview) -> bytes:
-    """The method at the start of a request, empty where it is not whole or none."""
+def unknown_method(data: bytes | memoryview) -> bytes:
+    """The method of the request that data begins with, if the parser does not know it; else empty."""
     found = _METHOD_AND_SPACE.match(data)
-    return b"" if found is None else bytes(found[0])
+    return b"" if found is None or found[0] in _PARSERS_METHODS else bytes(found[0])
 
 
 def read_arguments(app: Any, request: Request) -> dict[bytes, bytes]:

@@ -4,6 +4,8 @@ import struct
 
 import pytest
 
+from tests.httpd.wire import request
+
 
 def sized(*bodies):
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(body)) + body for body in bodies)
@@ -83,3 +85,33 @@ def test_more_targets_than_are_remembered(server):
         for number in range(4200):
             wire.request("POST", f"/pub?topic=many-{number % 4200}%23ephemeral".replace("%23", "%2Dx"), b"x")
             assert wire.reply().body == b"OK"
+
+
+def test_header_value_that_looks_like_a_publish(server):
+    """A head is remembered only where a request begins: no client may send another's messages elsewhere."""
+    disguised = b"POST /pub?topic=honest HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
+    with server.wire() as wire:
+        wire.send(b"POST /pub?topic=thief HTTP/1.1\r\nX: ")
+        # The rest has to be a read of its own.
+        server.call("GET", "/ping")
+        wire.send(disguised)
+        assert wire.reply().body == b"OK"
+        wire.send(disguised * 2)
+        assert [wire.reply().body, wire.reply().body] == [b"OK", b"OK"]
+    assert topic(server, "thief")["message_count"] == 1
+    assert topic(server, "honest")["message_count"] == 2
+
+
+def test_repeated_heads(server):
+    with server.wire() as wire:
+        for size in (5, 5, 6, 5):
+            wire.request("POST", "/pub?topic=repeated", b"x" * size)
+            assert wire.reply().body == b"OK"
+        one = request("POST", "/pub?topic=repeated", b"12345")
+        # Known ones, a new one between them, and one in two pieces.
+        wire.send(one * 3 + request("POST", "/pub?topic=repeated", b"1234567") + one + one[:-2])
+        assert [wire.reply().body for _ in range(5)] == [b"OK"] * 5
+        wire.send(one[-2:] + request("GET", "/ping"))
+        assert [wire.reply().body for _ in range(2)] == [b"OK"] * 2
+    seen = topic(server, "repeated")
+    assert (seen["message_count"], seen["message_bytes"]) == (10, 21 + 5 * 5 + 7)

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqc.httpd.publish import plain_target
-from nsqc.httpd.request import Request, leading_method, split_url, unescape
+from nsqc.httpd.request import Request, split_url, unescape, unknown_method
 
 
 @pytest.mark.parametrize(("url", "path", "query"), [
@@ -54,7 +54,7 @@ def test_plain_target():
         assert plain_target(url) is None
 
 
-def test_leading_method():
-    assert leading_method(memoryview(b"BREW /x")) == b"BREW"
-    for data in (b"", b"BREW", b" BREW x", b"BR\x00EW x", b"{} x"):
-        assert leading_method(data) == b""
+def test_unknown_method():
+    assert unknown_method(memoryview(b"BREW /x")) == b"BREW"
+    for data in (b"", b"BREW", b" BREW x", b"BR\x00EW x", b"{} x", b"POST /x"):
+        assert unknown_method(data) == b""
