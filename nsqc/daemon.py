@@ -181,6 +181,7 @@ class Daemon:
         self.trouble.close()
         self.broker.closing = True
         await self.metadata.finish()
+        await self.disks.settle()
         self._write_all()
         self.workers.shutdown()
         os.close(self._lock)
@@ -199,7 +200,6 @@ class Daemon:
             self.log.error("failed to persist metadata - %s", error)
         self.log.info("NSQ: closing topics")
         delays = self.broker.close()
-        self.disks.close()
         try:
             sidecar.save(self.data_path, sidecar.collect(self.guids.reached, delays))
         except OSError as error:

@@ -42,9 +42,9 @@ cdef class Channel:
     cdef object scanner                 # arm(channel, deadline_ns), later(channel)
     cdef object topic                   # told of: write failures and healing, the last client leaving
 
-    # From the topic. Both take the reference.
-    cdef int put(self, Message *message) noexcept                           # PutResult
-    cdef void put_deferred(self, Message *message, uint32_t defer_ms) noexcept
+    # From the topic. Both take the reference; attempts are those made before, with a queue that was handed over.
+    cdef int put(self, Message *message, uint32_t attempts) noexcept        # PutResult
+    cdef void put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     # From a consumer.
     cdef int finish(self, Consumer consumer, const char *c_id) noexcept     # ClaimResult, here and below
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept

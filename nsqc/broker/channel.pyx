@@ -60,16 +60,16 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ from the topic
 
-    cdef int put(self, Message *message) noexcept:
+    cdef int put(self, Message *message, uint32_t attempts) noexcept:
         self.message_count += 1
         if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
-            self._deliver(message, 0)
+            self._deliver(message, attempts)
             return 0
-        return self.backlog.put(message, 0, 0, False)
+        return self.backlog.put(message, attempts, 0, False)
 
-    cdef void put_deferred(self, Message *message, uint32_t defer_ms) noexcept:
+    cdef void put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         self.message_count += 1
-        self._defer(message, 0, <int64_t> defer_ms * 1000000)
+        self._defer(message, attempts, <int64_t> defer_ms * 1000000)
 
     # ------------------------------------------------------------------ from consumers
 

@@ -40,7 +40,7 @@ cdef class Topic:
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
     # Takes the reference unless the result is PUT_NO_MEMORY.
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
-    cdef int _fan_out(self, Message *message, uint32_t defer_ms) noexcept
+    cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef int _wait(self, Message *message, uint32_t defer_ms) noexcept
     cdef int _settle(self, int result) except -1
     cdef int _drain(self) except -1

@@ -47,21 +47,21 @@ cdef class Topic:
 
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept:
         cdef uint32_t size = message.size
-        cdef int result = self._fan_out(message, defer_ms) if self.direct else self._wait(message, defer_ms)
+        cdef int result = self._fan_out(message, 0, defer_ms) if self.direct else self._wait(message, defer_ms)
         if result != PUT_NO_MEMORY:
             self.message_count += 1
             self.message_bytes += size
         return result
 
-    cdef int _fan_out(self, Message *message, uint32_t defer_ms) noexcept:
+    cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         cdef Channel channel
         cdef int one, result = PUT_MEMORY
         for channel in self.fan:
             message_ref(message)
             if defer_ms:
-                channel.put_deferred(message, defer_ms)
+                channel.put_deferred(message, attempts, defer_ms)
                 continue
-            one = channel.put(message)
+            one = channel.put(message, attempts)
             if one == PUT_NO_MEMORY:
                 message_unref(message)
                 result = one
@@ -149,7 +149,7 @@ cdef class Topic:
         cdef int burst = DRAIN_BURST
         while burst > 0 and self.stuck == 0 and self.fan and self.backlog.pop(&entry):
             burst -= 1
-            if self._fan_out(entry.message, entry.defer_ms) == PUT_NO_MEMORY:
+            if self._fan_out(entry.message, entry.attempts, entry.defer_ms) == PUT_NO_MEMORY:
                 message_unref(entry.message)
         return 0
 

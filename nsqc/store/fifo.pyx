@@ -1,6 +1,6 @@
 """The memory queue of a topic or channel."""
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 
 from nsqc.store.message cimport message_new, message_unref

@@ -1,0 +1,16 @@
+# System calls on files, whole: partial transfers and interrupted calls are continued here. A result below 0 or an int
+# result above 0 is an errno. All are safe on worker threads without the GIL.
+
+from libc.stdint cimport int64_t
+
+# Writes all bytes at an offset; 0 or errno (some bytes may have been written).
+cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at) noexcept nogil
+# Reads up to room bytes at an offset: how many, fewer only at the end of the file; or -errno.
+cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil
+cdef int io_open(const char *c_path, int flags) noexcept nogil      # descriptor, or -errno
+cdef int64_t io_size(int fd) noexcept nogil                         # bytes, or -errno
+cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
+cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
+cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or errno
+cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil     # 0 or errno
+cdef int io_unlink(const char *c_path) noexcept nogil               # 0 or errno

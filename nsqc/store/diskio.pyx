@@ -1,0 +1,134 @@
+"""System calls on files, and the one seam through which tests make a disk fail.
+
+fail() is for faults that cannot be had from a real file system in a test: a failing fsync, an unreadable sector.
+"""
+
+from libc.errno cimport EINTR, EIO, errno
+from libc.stdint cimport int64_t
+from libc.stdio cimport rename
+from posix.fcntl cimport O_CLOEXEC, open
+from posix.stat cimport fstat, struct_stat
+from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+
+cdef enum Call:
+    READ
+    WRITE
+    SYNC
+    RENAME
+
+cdef struct Fault:
+    int error           # errno to fail with
+    int64_t skip        # calls that still succeed
+    int64_t times       # calls that fail after those
+
+cdef Fault[4] faults
+CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
+
+
+cdef inline int fault_of(Call call) noexcept nogil:
+    """The errno that a test has asked for; 0 always, otherwise."""
+    if faults[<int> call].times == 0:
+        return 0
+    if faults[<int> call].skip > 0:
+        faults[<int> call].skip -= 1
+        return 0
+    faults[<int> call].times -= 1
+    return faults[<int> call].error
+
+
+cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at) noexcept nogil:
+    cdef ssize_t done
+    cdef int error = fault_of(WRITE)
+    if error:
+        return error
+    while length > 0:
+        done = pwrite(fd, c_from, <size_t> length, at)
+        if done < 0:
+            if errno == EINTR:
+                continue
+            return errno
+        if done == 0:
+            return EIO
+        c_from += done
+        at += done
+        length -= done
+    return 0
+
+
+cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
+    cdef ssize_t got
+    cdef int64_t done = 0
+    cdef int error = fault_of(READ)
+    if error:
+        return -error
+    while done < room:
+        got = pread(fd, c_to + done, <size_t> (room - done), at + done)
+        if got < 0:
+            if errno == EINTR:
+                continue
+            return -errno
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+cdef int io_open(const char *c_path, int flags) noexcept nogil:
+    cdef int fd
+    while True:
+        fd = open(c_path, flags | O_CLOEXEC, <int> 0o600)
+        if fd >= 0:
+            return fd
+        if errno != EINTR:
+            return -errno
+
+
+cdef int64_t io_size(int fd) noexcept nogil:
+    cdef struct_stat found
+    if fstat(fd, &found) < 0:
+        return -errno
+    return found.st_size
+
+
+cdef int io_truncate(int fd, int64_t size) noexcept nogil:
+    return errno if ftruncate(fd, size) < 0 else 0
+
+
+cdef int io_sync(int fd) noexcept nogil:
+    cdef int error = fault_of(SYNC)
+    if error:
+        return error
+    return errno if fsync(fd) < 0 else 0
+
+
+cdef int io_sync_path(const char *c_path, int flags) noexcept nogil:
+    cdef int error
+    cdef int fd = io_open(c_path, flags)
+    if fd < 0:
+        return -fd
+    error = io_sync(fd)
+    close(fd)
+    return error
+
+
+cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil:
+    cdef int error = fault_of(RENAME)
+    if error:
+        return error
+    return errno if rename(c_from, c_to) < 0 else 0
+
+
+cdef int io_unlink(const char *c_path) noexcept nogil:
+    return errno if unlink(c_path) < 0 else 0
+
+
+def fail(call: str, error: int, skip: int = 0, times: int = 1):
+    """Makes calls of disk queues fail: after skip more that succeed, the next times end with this errno.
+
+    call: "read", "write", "sync" or "rename". times=0 takes it back.
+    """
+    cdef Call number = CALLS[call]
+    faults[<int> number].times = 0
+    faults[<int> number].error = error
+    faults[<int> number].skip = skip
+    faults[<int> number].times = times

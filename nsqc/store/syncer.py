@@ -1,0 +1,169 @@
+"""Syncs of disk queues, off the loop: data, then positions, then what positions no longer need.
+
+A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old; a queue
+has one under way at most, and the next begins when it ends if it is due by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+Paths = list[str]
+Done = list[tuple[str, str]]  # files to remove, or to rename where a new name stands beside
+Work = tuple[Paths, bytes, Done]
+Run = Callable[[Callable[[], Any]], "asyncio.Future[Any]"]
+
+numbers = itertools.count()
+
+
+class Syncer:
+    """All queues of a daemon that have something to sync."""
+
+    def __init__(self, every: int, timeout_ns: int, run: Run | None, log: Any):
+        """run(job) executes a job on a worker thread and returns its future on the loop; None: at once, here."""
+        self.every = every
+        self.timeout_ns = timeout_ns
+        self._run = run
+        self._log = log
+        self._since: dict[Any, int] = {}  # queue to the monotonic time of its first unsynced operation; 0: due now
+        self._running: dict[Any, asyncio.Future[Any]] = {}
+        self._used: set[Any] = set()  # queues that may hold descriptors
+
+    def began(self, queue: Any) -> None:
+        """A queue has its first unsynced operation."""
+        self._since.setdefault(queue, time.monotonic_ns())
+        self._used.add(queue)
+
+    def start(self, queue: Any) -> None:
+        """Syncs a queue now, or when its running sync ends."""
+        if queue.closed:
+            return
+        self._used.add(queue)
+        if queue in self._running:
+            self._since[queue] = 0
+            return
+        self._since.pop(queue, None)
+        work = queue.sync_began()
+        temporary = f"{queue.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+        if self._run is None:
+            self._ended(queue, work, temporary, write(temporary, work))
+            return
+        job = self._run(lambda: write(temporary, work))
+        self._running[queue] = job
+        job.add_done_callback(lambda done: self._ended(queue, work, temporary, done.exception() or done.result()))
+
+    def _ended(self, queue: Any, work: Work, temporary: str, error: BaseException | None) -> None:
+        """Data and positions are written: puts the positions in place. On the loop, so that a queue that was deleted
+        meanwhile does not get its positions back."""
+        self._running.pop(queue, None)
+        if queue.closed:
+            with suppress(OSError):
+                os.unlink(temporary)
+            self._since.pop(queue, None)
+            self._remove(work[2])
+            return
+        if error is None:
+            error = place(temporary, queue.meta_path)
+        if error is not None:
+            self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
+            queue.sync_failed(work[0], work[2])
+            self._since[queue] = time.monotonic_ns()
+            return
+        self._remove(work[2])
+        if queue in self._since and (self._since[queue] == 0 or queue.unsynced >= self.every):
+            self.start(queue)
+
+    def _remove(self, done: Done) -> None:
+        if done and self._run is not None:
+            self._run(lambda: remove(done))
+        elif done:
+            remove(done)
+
+    def tick(self) -> None:
+        """Begins the syncs whose time has come, and has idle queues give back what they hold."""
+        due = time.monotonic_ns() - self.timeout_ns
+        for queue in [queue for queue, since in self._since.items() if since <= due]:
+            self.start(queue)
+        for queue in list(self._used):
+            if not queue.looked() and queue not in self._running and queue not in self._since:
+                self._used.discard(queue)
+                queue.release()
+
+    def deleted(self, queue: Any) -> None:
+        """A queue is gone; its retired files are removed."""
+        self._since.pop(queue, None)
+        self._used.discard(queue)
+        self._remove(queue.sync_began()[2])
+
+    async def settle(self) -> None:
+        """Waits for the syncs under way, for a stop."""
+        while self._running:
+            await asyncio.wait(list(self._running.values()))
+            await asyncio.sleep(0)
+
+    def finish(self, queue: Any) -> None:
+        """Syncs a queue here and now, for a stop. Raises OSError."""
+        self._since.pop(queue, None)
+        self._used.discard(queue)
+        if not queue.needs_sync:
+            return
+        work = queue.sync_began()
+        temporary = f"{queue.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+        error = write(temporary, work) or place(temporary, queue.meta_path)
+        if error is not None:
+            raise error
+        remove(work[2])
+
+
+def write(temporary: str, work: Work) -> OSError | None:
+    """Syncs data, then writes positions into a temporary file; what that failed with."""
+    paths, positions, _ = work
+    try:
+        for path in paths:
+            with suppress(FileNotFoundError):  # emptied or deleted meanwhile
+                sync_path(path)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, positions)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(temporary)
+        return error
+    return None
+
+
+def place(temporary: str, meta_path: str) -> OSError | None:
+    """Puts positions in the place of the old ones; what that failed with."""
+    try:
+        os.rename(temporary, meta_path)
+    except OSError as error:
+        return error
+    return None
+
+
+def sync_path(path: str) -> None:
+    """fsync of a file that may be open elsewhere as well."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(done: Done) -> None:
+    """Removes files, or renames them where a new name stands beside."""
+    for path, becomes in done:
+        with suppress(OSError):
+            if becomes:
+                os.rename(path, becomes)
+            else:
+                os.unlink(path)
