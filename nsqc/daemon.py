@@ -22,6 +22,7 @@ from nsqc.broker.health import Trouble
 from nsqc.broker.scanner import Scanner
 from nsqc.httpd import server as httpd
 from nsqc.options import Options, Settings
+from nsqc.peers.peers import Peers
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Hub
@@ -124,6 +125,8 @@ class Daemon:
         self._note_ids()
         await self._listen_http()
         await self.listener.start(self.loop, self.hub)
+        self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
+        self.peers.start()
         gc.collect()
         gc.freeze()
 
@@ -175,6 +178,7 @@ class Daemon:
         for server in list(self.app.servers):
             await server.close()
         await self._linger()
+        await self.peers.close()
         for timer in self._timers.values():
             timer.cancel()
         self.scanner.close()

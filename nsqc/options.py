@@ -211,8 +211,7 @@ class OptionError(ValueError):
 
 # Options of features that are not there yet, and the value that leaves each off.
 NOT_YET: dict[str, Any] = {
-    "lookupd_tcp_address": (), "auth_http_address": (), "statsd_address": "",
-    "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "",
+    "auth_http_address": (), "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "",
     "tls_required": TLS_NOT_REQUIRED,
 }
 

@@ -1,0 +1,99 @@
+"""A small HTTP client for the few questions that the daemon asks: one GET, one bounded answer, one connection."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httptools
+
+from nsqc.peers.dial import Dialer
+
+MAX_ANSWER = 4 * 1024 * 1024  # bytes, head and body
+
+
+class AnswerError(Exception):
+    """What came is no whole HTTP answer of acceptable size."""
+
+
+class _Exchange(asyncio.Protocol):
+    """One request and its answer."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, request: bytes):
+        self.answer: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._received = 0
+        self._measured = False      # the answer says where it ends
+        self._in_body = False
+
+    def abort(self) -> None:
+        """Closes the connection."""
+        self.answer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _settle(self, error: AnswerError | None = None) -> None:
+        if self.answer.done():
+            return
+        if error is None:
+            self.answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
+        else:
+            self.answer.set_exception(error)
+            # Whoever asked may have given up.
+            self.answer.exception()
+
+    # ------------------------------------------------------------------ from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        try:
+            if self._received > MAX_ANSWER:
+                raise AnswerError(f"the answer is larger than {MAX_ANSWER} bytes")
+            self._parser.feed_data(data)
+        except AnswerError as error:
+            self._settle(error)
+            self._transport.abort()
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._settle(AnswerError(f"the answer is no HTTP: {error}"))
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # Without a length, the end of the connection is the end of the answer.
+        whole = self._in_body and not self._measured and error is None
+        self._settle(None if whole else AnswerError("the connection ended within the answer"))
+
+    # ------------------------------------------------------------------ from the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._measured |= name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self._in_body = self._parser.get_status_code() >= 200
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._in_body:
+            self._settle()
+
+
+async def get(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, target: str,
+              connect_s: float | None) -> tuple[int, bytes]:
+    """Status and body of `GET http://ADDRESS/TARGET`, which must be ASCII. The caller limits the time of the whole.
+
+    Raises OSError or ValueError where no connection comes about, AnswerError where no whole answer does.
+    """
+    request = (f"GET {target} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: nsqc\r\n"
+               "Accept: application/vnd.nsq; version=1.0\r\nConnection: close\r\n\r\n").encode("ascii")
+    exchange = await dialer.connect(lambda: _Exchange(loop, request), address, connect_s)
+    try:
+        return await exchange.answer
+    finally:
+        exchange.abort()

@@ -1,0 +1,172 @@
+"""Statistics by UDP: every interval one line a figure, under the original's names.
+
+Counters are differences to the last time, gauges the values of now. Lines are packed into datagrams that are spread
+over the interval, so that a statsd with a small receive buffer loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats, collect
+from nsqc.peers.dial import Dialer, join_address
+
+RESOLVE_S = 1.0
+QUIET_S = 1.0  # of the end of an interval, without datagrams
+TOPICS_AT_ONCE = 64  # read before the loop gets its turn
+EPHEMERAL = "#ephemeral"
+
+
+def prefix_of(options: Any, info: Mapping[str, Any]) -> str:
+    """What stands before every key: %s becomes address and HTTP port, and a dot ends it."""
+    if not options.statsd_prefix:
+        return ""
+    port = options.broadcast_http_port or max(0, info["http_port"])
+    host = join_address(options.broadcast_address, port).replace(".", "_").replace(":", "_")
+    prefix = options.statsd_prefix.replace("%s", host)
+    return prefix if prefix.endswith(".") else prefix + "."
+
+
+def packets(lines: Iterable[str], size: int) -> Iterator[bytes]:
+    """Whole lines in datagrams of at most size bytes; a longer line has one for itself."""
+    packet = b""
+    for line in lines:
+        data = line.encode()
+        if packet and len(packet) + len(data) > size:
+            yield packet
+            packet = b""
+        packet += data
+    if packet:
+        yield packet
+
+
+class Report:
+    """The lines of one interval. Counters of the one before are taken from it."""
+
+    def __init__(self, prefix: str, before: Report | None = None):
+        self.lines: list[str] = []
+        self.counters: dict[str, int] = {}
+        self._prefix = prefix
+        self._before = before.counters if before is not None else {}
+
+    def count(self, key: str, value: int) -> None:
+        """A counter's total of now. One that has fallen belongs to something new of that name."""
+        self.counters[key] = value
+        last = self._before.get(key, 0)
+        self.lines.append(f"{self._prefix}{key}:{value - last if value >= last else value}|c\n")
+
+    def gauge(self, key: str, value: int) -> None:
+        """A value of now."""
+        self.lines.append(f"{self._prefix}{key}:{value}|g\n")
+
+    def topic(self, topic: TopicStats) -> None:
+        """A topic, without its channels."""
+        key = f"topic.{topic.topic_name}."
+        self.count(key + "message_count", topic.message_count)
+        self.count(key + "message_bytes", topic.message_bytes)
+        self.gauge(key + "depth", topic.depth)
+        self.gauge(key + "backend_depth", topic.backend_depth)
+        self._latency(key, topic.e2e_processing_latency)
+
+    def channel(self, topic: TopicStats, channel: ChannelStats) -> None:
+        """A channel of a topic."""
+        key = f"topic.{topic.topic_name}.channel.{channel.channel_name}."
+        self.count(key + "message_count", channel.message_count)
+        self.gauge(key + "depth", channel.depth)
+        self.gauge(key + "backend_depth", channel.backend_depth)
+        self.gauge(key + "in_flight_count", channel.in_flight_count)
+        self.gauge(key + "deferred_count", channel.deferred_count)
+        self.count(key + "requeue_count", channel.requeue_count)
+        self.count(key + "timeout_count", channel.timeout_count)
+        self.gauge(key + "clients", channel.client_count)
+        self._latency(key, channel.e2e_processing_latency)
+
+    def _latency(self, key: str, latency: Latency) -> None:
+        for one in latency.percentiles or ():
+            self.gauge(f"{key}e2e_processing_latency_{one['quantile'] * 100:.0f}", int(one["value"]))
+
+    def memory(self, memory: MemoryStats) -> None:
+        """Memory and the collector; the number of its runs is the only counter."""
+        for name in memory.__struct_fields__:
+            if name != "gc_total_runs":
+                self.gauge(f"mem.{name}", getattr(memory, name))
+        self.count("mem.gc_runs", memory.gc_total_runs)
+
+
+class Statsd:
+    """Pushes a report every interval; run() is its one task. memory: a nsqc.broker.stats.MemoryWatch."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Any, settings: Any,
+                 info: Mapping[str, Any], memory: Any, log: Any):
+        self._loop = loop
+        self._dialer = dialer
+        self._broker = broker
+        self._settings = settings
+        self._info = info
+        self._memory = memory
+        self._log = log
+        self._last: Report | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled; what is being sent then leaves at once."""
+        interval_s = self._settings.now.statsd_interval / 1e9
+        due = self._loop.time()
+        while True:
+            due = max(due + interval_s, self._loop.time())
+            await asyncio.sleep(due - self._loop.time())
+            await self._push(interval_s)
+
+    async def _push(self, interval_s: float) -> None:
+        address = self._settings.now.statsd_address
+        try:
+            async with asyncio.timeout(RESOLVE_S):
+                (family, where), *_ = await self._dialer.resolve(address, socket.SOCK_DGRAM)
+            sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        except (OSError, ValueError) as error:
+            # Nothing was read, so the next report tells of this interval, too.
+            self._log.error("failed to create UDP socket to statsd(%s) - %s", address, str(error) or "timed out")
+            return
+        with contextlib.closing(sock):
+            self._log.info("STATSD: pushing stats to %s", address)
+            report = await self._read()
+            waiting = deque(packets(report.lines, self._settings.now.statsd_udp_packet_size))
+            await self._send(sock, where, waiting, max(0.0, interval_s - QUIET_S) / max(1, len(waiting)))
+
+    async def _read(self) -> Report:
+        options = self._settings.now
+        report = Report(prefix_of(options, self._info), self._last)
+        for number, name in enumerate(sorted(self._broker.topics), 1):
+            if not (options.statsd_exclude_ephemeral and name.endswith(EPHEMERAL.encode())):
+                for topic in collect(self._broker, (), name.decode(), "", False).topics or ():
+                    report.topic(topic)
+                    for channel in topic.channels:
+                        if not (options.statsd_exclude_ephemeral and channel.channel_name.endswith(EPHEMERAL)):
+                            report.channel(topic, channel)
+            if number % TOPICS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        if options.statsd_mem_stats:
+            report.memory(self._memory.read())
+        self._last = report
+        return report
+
+    async def _send(self, sock: socket.socket, where: tuple[Any, ...], waiting: deque[bytes], pause_s: float) -> None:
+        total, failed, reason = len(waiting), 0, ""
+        try:
+            while waiting:
+                try:
+                    sock.sendto(waiting.popleft(), where)
+                except OSError as error:
+                    failed, reason = failed + 1, str(error)
+                await asyncio.sleep(pause_s)
+        finally:
+            # Only where it was cancelled.
+            with contextlib.suppress(OSError):
+                while waiting:
+                    sock.sendto(waiting.popleft(), where)
+            if failed:
+                self._log.error("STATSD: %d of %d datagrams were not sent - %s", failed, total, reason)
