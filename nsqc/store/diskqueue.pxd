@@ -1,4 +1,5 @@
-# A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, positions in NAME.diskqueue.meta.dat.
+# A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, and their positions in
+# NAME.diskqueue.meta.dat.
 #
 # Order of what waits: the files from (read_number, read_at) to (write_number, write_at), then the write buffer.
 # Positions move only when a write has succeeded. depth counts both parts.

@@ -1,10 +1,8 @@
 """A queue in files: batched writes, block reads, rolling, and what to do about damage. See docs/ondisk.md."""
 
 cimport cython
-from libc.errno cimport EIO
 from libc.stdint cimport int64_t, uint16_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memmove
+from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
 import os
@@ -12,8 +10,8 @@ import os
 from nsqc.store import diskmeta
 from nsqc.store.diskio cimport io_read, io_size, io_truncate, io_write
 from nsqc.store.message cimport message_new, message_unref
-from nsqc.store.segment cimport (RECORD_HEAD, Scan, record_load, record_resync, record_scan, record_size,
-                                 record_store)
+from nsqc.store.segment cimport (RECORD_HEAD, Scan, record_holds, record_load, record_resync, record_scan,
+                                 record_size, record_store)
 
 cdef enum:
     BLOCK_BYTES = 262144
@@ -199,11 +197,17 @@ cdef class DiskQueue:
 
     cdef int64_t _record(self) noexcept:
         """Size of the whole record at the read position, which lies in the block then; 0 or below: there is none."""
-        cdef int64_t have = self._fill(4)
+        cdef int64_t left, have = self._fill(4)
         cdef int64_t size = record_size(self.block + (self.read_at - self.block_at), have, self.max_message)
         if size == 0 and have >= 4:
             have = self._fill(RECORD_HEAD + self.max_message)
             size = record_size(self.block + (self.read_at - self.block_at), have, self.max_message)
+        if size > 0:
+            left = self._end() - self.read_at
+            if have < size + 4 and have < left:
+                have = self._fill(size + 4)
+            if not record_holds(self.block + (self.read_at - self.block_at), size, have, left, self.max_message):
+                return -1
         return size
 
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept:
@@ -245,7 +249,8 @@ cdef class DiskQueue:
         end = self._end()
         if self.read_at >= end:
             return 0
-        if self.block_length and self.read_at >= self.block_at and have > 0 and self.block_at + self.block_length >= end:
+        if (self.block_length and self.read_at >= self.block_at and have > 0
+                and self.block_at + self.block_length >= end):
             return have
         room = max(wanted, <int64_t> BLOCK_BYTES) if wanted <= BLOCK_BYTES else min(wanted, end - self.read_at)
         if room > self.block_room:
@@ -417,7 +422,8 @@ cdef class DiskQueue:
                            self.path_of(self.read_number), later[0])
             self.read_number, self.read_at = later[0], 0
         if not later:
-            self.log.error("DISKQUEUE(%s): its data files are missing, %d messages are lost", self.name, max(self.depth, 0))
+            self.log.error("DISKQUEUE(%s): its data files are missing, %d messages are lost", self.name,
+                           max(self.depth, 0))
             self.read_number = self.write_number = max(self.read_number, self.write_number) + 1
             self.read_at = self.write_at = self.depth = 0
             return

@@ -3,7 +3,7 @@
 cimport cython
 from libc.errno cimport EMFILE, ENFILE
 from libc.stdint cimport int64_t
-from posix.unistd cimport close
+from posix.unistd cimport close as close_descriptor
 
 from nsqc.store.diskio cimport io_open
 
@@ -39,7 +39,7 @@ cdef class FilePool:
     cdef void close(self, PoolFile *file) noexcept:
         if file.fd < 0:
             return
-        close(file.fd)
+        close_descriptor(file.fd)
         file.fd = -1
         self._unlink(file)
         self.open_files -= 1

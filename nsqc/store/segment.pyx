@@ -36,12 +36,55 @@ cdef int64_t record_size(const char *c_from, int64_t have, int64_t max_message) 
     return 4 + size if have >= 4 + size else 0
 
 
+cdef bint usable_id(const char *c_id) noexcept nogil:
+    cdef int at
+    for at in range(16):
+        if not c'!' <= c_id[at] <= c'~':
+            return False
+    return True
+
+
+cdef bint looks_like_head(const char *c_from, int64_t have, int64_t max_message) noexcept nogil:
+    """Size, timestamp and id of a record as this daemon and the original write them."""
+    cdef int64_t size, when
+    cdef int at
+    if have < RECORD_HEAD:
+        return False
+    size = load_i32(c_from)
+    when = load_i64(c_from + 4)
+    if size < MESSAGE_HEAD_BYTES or size > MESSAGE_HEAD_BYTES + max_message or when < EARLIEST_NS or when > LATEST_NS:
+        return False
+    for at in range(14, 30):
+        if not (c'0' <= c_from[at] <= c'9' or c'a' <= c_from[at] <= c'f'):
+            return False
+    return True
+
+
+cdef bint record_holds(const char *c_from, int64_t size, int64_t have, int64_t left,
+                       int64_t max_message) noexcept nogil:
+    cdef int64_t following, at
+    if not usable_id(c_from + 14):
+        return False
+    if left == size:
+        return True
+    if left - size >= 4:
+        following = load_i32(c_from + size)
+        if MESSAGE_HEAD_BYTES <= following <= MESSAGE_HEAD_BYTES + max_message and size + 4 + following <= left:
+            return True
+    for at in range(4, size):
+        if looks_like_head(c_from + at, have - at, max_message):
+            return False
+    return True
+
+
 cdef Scan record_scan(const char *c_from, int64_t have, int64_t max_message) noexcept nogil:
     cdef Scan found
     cdef int64_t size
     found.records = found.end = 0
     while found.end < have:
         size = record_size(c_from + found.end, have - found.end, max_message)
+        if size > 0 and not record_holds(c_from + found.end, size, have - found.end, have - found.end, max_message):
+            size = -1
         if size <= 0:
             found.damaged = size < 0
             return found
@@ -51,24 +94,10 @@ cdef Scan record_scan(const char *c_from, int64_t have, int64_t max_message) noe
     return found
 
 
-cdef bint looks_intact(const char *c_from, int64_t have, int64_t max_message) noexcept nogil:
-    """Size, id and timestamp are plausible, and the record is whole."""
-    cdef int64_t when
-    cdef int at
-    if have < RECORD_HEAD or record_size(c_from, have, max_message) <= 0:
-        return False
-    when = load_i64(c_from + 4)
-    if when < EARLIEST_NS or when > LATEST_NS:
-        return False
-    for at in range(14, 30):
-        if not (c'0' <= c_from[at] <= c'9' or c'a' <= c_from[at] <= c'f'):
-            return False
-    return True
-
-
 cdef int64_t record_resync(const char *c_from, int64_t at, int64_t have, int64_t max_message) noexcept nogil:
     while at + RECORD_HEAD <= have:
-        if looks_intact(c_from + at, have - at, max_message):
+        if (looks_like_head(c_from + at, have - at, max_message)
+                and record_size(c_from + at, have - at, max_message) > 0):
             return at
         at += 1
     return -1
