@@ -15,6 +15,7 @@ from nsqc.peers import http
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookupd import LookupPeer
 from nsqc.peers.lookupds import Lookupds
+from nsqc.peers.tasks import begin
 from nsqc.wire.names import is_valid_name
 
 AT_ONCE = 32  # questions under way
@@ -50,7 +51,7 @@ class ChannelFinder:
         if not self._lookupds.peers:
             topic.start()
             return
-        task = self._loop.create_task(self._prepare(topic))
+        task = begin(self._loop, self._prepare(topic), self._log)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -72,10 +73,14 @@ class ChannelFinder:
             self._log.error("no available nsqlookupd to query for channels to pre-create for topic %s", name)
         if self._broker.topics.get(topic.name) is not topic or self._broker.closing:
             return
-        for channel in sorted(found):
-            if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
-                topic.get_channel(channel.encode())
-        topic.start()
+        try:
+            for channel in sorted(found):
+                if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
+                    topic.get_channel(channel.encode())
+        except OSError as error:
+            self._log.error("failed to create channels of topic %s - %s", name, error)
+        finally:
+            topic.start()
 
     async def _ask(self, peer: LookupPeer, topic: str, found: set[str], deadline: float | None) -> None:
         """Adds what one nsqlookupd knows."""

@@ -12,6 +12,7 @@ from nsqc import NSQD_VERSION
 from nsqc.broker.broker import CHANNEL_CREATED, CHANNEL_DELETED, TOPIC_CREATED, TOPIC_DELETED
 from nsqc.peers.dial import Dialer
 from nsqc.peers.lookupd import LookupPeer
+from nsqc.peers.tasks import begin
 
 _VERBS = {TOPIC_CREATED: b"REGISTER", CHANNEL_CREATED: b"REGISTER",
           TOPIC_DELETED: b"UNREGISTER", CHANNEL_DELETED: b"UNREGISTER"}
@@ -47,7 +48,7 @@ class Lookupds:
                 peer = LookupPeer(address, self._loop, self._dialer, self._settings, self._log, self._identity,
                                   self._everything)
                 self.peers[address] = peer
-                self._tasks[address] = self._loop.create_task(peer.run())
+                self._tasks[address] = begin(self._loop, peer.run(), self._log)
 
     def on_event(self, event: str, topic: Any, channel: Any) -> None:
         """A listener of the broker."""

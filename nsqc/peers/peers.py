@@ -10,6 +10,7 @@ from nsqc.peers.channels import ChannelFinder
 from nsqc.peers.dial import Dialer
 from nsqc.peers.lookupds import Lookupds
 from nsqc.peers.statsd import Statsd
+from nsqc.peers.tasks import begin
 
 
 class Peers:
@@ -24,6 +25,7 @@ class Peers:
         self._loop = loop
         self._broker = broker
         self._settings = settings
+        self._log = log
         self._lookupds = Lookupds(loop, dialer, broker, settings, info, log)
         self._finder = ChannelFinder(loop, dialer, broker, settings, self._lookupds, log)
         self._statsd = Statsd(loop, dialer, broker, settings, info, memory, log)
@@ -36,7 +38,7 @@ class Peers:
         self._settings.on_change(self._lookupds.update)
         self._lookupds.update(self._settings.now)
         if self._settings.now.statsd_address:
-            self._pushing = self._loop.create_task(self._statsd.run())
+            self._pushing = begin(self._loop, self._statsd.run(), self._log)
 
     async def close(self) -> None:
         """Ends all conversations. Topics that begin from now on just start."""

@@ -125,7 +125,9 @@ class Statsd:
         address = self._settings.now.statsd_address
         try:
             async with asyncio.timeout(RESOLVE_S):
-                (family, where), *_ = await self._dialer.resolve(address, socket.SOCK_DGRAM)
+                places = await self._dialer.resolve(address, socket.SOCK_DGRAM)
+            # Nobody answers a datagram, so there is no second try; statsd servers listen on IPv4 unless told otherwise.
+            family, where = next((place for place in places if place[0] == socket.AF_INET), places[0])
             sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except (OSError, ValueError) as error:
             # Nothing was read, so the next report tells of this interval, too.

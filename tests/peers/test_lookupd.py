@@ -1,0 +1,226 @@
+"""Registration with nsqlookupds that are there, late, slow, silent, mad."""
+
+import json
+import socket
+import struct
+import time
+
+import pytest
+
+from tests.peers.fakes import HOST, Lookupd
+from tests.support.daemon import wait_until
+
+PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=300ms")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return probe.getsockname()[1]
+
+
+def sized(text: bytes) -> bytes:
+    return struct.pack(">i", len(text)) + text
+
+
+def registered(*names: str) -> list[str]:
+    return [f"REGISTER {name}" for name in names]
+
+
+def test_introduces_itself_and_tells_what_comes_and_goes(daemon, lookupd):
+    lookup = lookupd()
+    node = daemon(f"--lookupd-tcp-address={lookup.address}", "--broadcast-address=node.example.org")
+    lookup.wait_for_introductions(1)
+    assert lookup.magics == [b"  V1"]
+    assert lookup.identities() == [{"broadcast_address": "node.example.org", "hostname": socket.gethostname(),
+                                    "http_port": node.http_port, "tcp_port": node.tcp_port, "version": "1.3.0"}]
+    wait_until(lambda: "peer info" in node.log)
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.post("/channel/delete?topic=t&channel=c")
+    node.post("/topic/delete?topic=t")
+    told = ["REGISTER t", "REGISTER t c", "UNREGISTER t c", "UNREGISTER t"]
+    wait_until(lambda: lookup.commands() == told)
+    assert node.stop() == 0
+    wait_until(lambda: lookup.commands() == [*told, "closed"])
+
+
+def test_unix_sockets_have_no_port_to_tell(daemon, lookupd):
+    lookup = lookupd()
+    daemon(f"--lookupd-tcp-address={lookup.address}", unix=True)
+    lookup.wait_for_introductions(1)
+    assert (lookup.identities()[0]["tcp_port"], lookup.identities()[0]["http_port"]) == (0, 0)
+
+
+def test_a_lookupd_that_comes_later_learns_everything(daemon, lookupd):
+    port = free_port()
+    node = daemon(f"--lookupd-tcp-address={HOST}:{port}")
+    node.post("/topic/create?topic=bare")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.post("/channel/create?topic=t&channel=d")
+    wait_until(lambda: f"LOOKUPD({HOST}:{port}): " in node.log)
+    lookupd(port=port).hear(*registered("bare", "t c", "t d"))
+
+
+def test_after_a_lost_connection_the_next_begins_with_everything(daemon, lookupd):
+    lookup = lookupd()
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    wait_until(lambda: "REGISTER t c" in lookup.commands())
+    lookup.may_introduce.clear()
+    lookup.drop()
+    lookup.wait_for_introductions(2)
+    # Nobody is told of these but by the registrations that follow.
+    node.post("/channel/delete?topic=t&channel=c")
+    node.post("/topic/create?topic=u")
+    lookup.may_introduce.set()
+    lookup.hear(*registered("t", "u"))
+    node.post("/topic/create?topic=v")
+    lookup.hear(*registered("t", "u", "v"))
+
+
+def test_many_names_and_a_lookupd_that_answers_in_small_pieces(daemon, lookupd, tmp_path):
+    names = [f"t{number}" for number in range(700)]
+    (tmp_path / "seeded").mkdir()
+    (tmp_path / "seeded" / "nsqd.dat").write_text(json.dumps(
+        {"topics": [{"name": name, "paused": False, "channels": None} for name in names], "version": "1.3.0"}))
+    lookup = lookupd()
+    lookup.pieces = 3
+    daemon(f"--lookupd-tcp-address={lookup.address}", data_path=tmp_path / "seeded")
+    lookup.hear(*registered(*names))
+
+
+def test_errors_are_reported_and_the_rest_is_told(daemon, lookupd):
+    lookup = lookupd()
+    lookup.replies["REGISTER bad"] = sized(b"E_BAD_TOPIC no such luck")
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    wait_until(lambda: "peer info" in node.log)
+    node.post("/topic/create?topic=bad")
+    node.post("/topic/create?topic=good")
+    lookup.hear(*registered("bad", "good"))
+    wait_until(lambda: "REGISTER bad - E_BAD_TOPIC no such luck" in node.log)
+    assert len(lookup.identities()) == 1
+
+
+@pytest.mark.parametrize("introduction", [b"E_INVALID", b"[1]", b'{"http_port": "x"}', b"\xff\xfe", b""])
+def test_an_introduction_that_makes_no_sense_ends_the_conversation(daemon, lookupd, introduction):
+    lookup = lookupd()
+    lookup.introduction = introduction
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    node.post("/topic/create?topic=t")
+    lookup.wait_for_introductions(2)
+    assert not [one for one in lookup.heard if str(one).startswith("REGISTER")]
+    lookup.introduction = None
+    lookup.hear("REGISTER t")
+
+
+@pytest.mark.parametrize("reply", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x01\x00\x01", sized(b"OK") * 2])
+def test_a_reply_out_of_bounds_ends_the_conversation(daemon, lookupd, reply):
+    lookup = lookupd()
+    lookup.replies["REGISTER t"] = reply
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    wait_until(lambda: "peer info" in node.log)
+    node.post("/topic/create?topic=t")
+    wait_until(lambda: "closed" in lookup.heard)
+    lookup.replies.clear()
+    lookup.hear("REGISTER t")
+
+
+@pytest.mark.parametrize("when", ["accepting", "identifying", "registering"])
+def test_a_lookupd_that_hangs_does_no_harm(daemon, lookupd, when):
+    lookup = lookupd()
+    address = lookup.address
+    if when == "accepting":
+        # The kernel completes the connection; nobody reads.
+        lookup.door.close()
+        door = socket.create_server((HOST, 0), backlog=1)
+        address = f"{HOST}:{door.getsockname()[1]}"
+    lookup.mute = when == "identifying"
+    node = daemon(f"--lookupd-tcp-address={address}", *PATIENCE)
+    if when == "registering":
+        wait_until(lambda: "peer info" in node.log)
+        lookup.mute = True
+    client = node.connect()
+    client.pub("t", b"one")
+    consumer = node.connect().sub("t", "c", 1)
+    assert consumer.message().body == b"one"
+    wait_until(lambda: f"LOOKUPD({address}): timed out" in node.log)
+    if when != "accepting":
+        lookup.mute = False
+        lookup.wait_for_introductions(2)
+        lookup.hear("REGISTER t c")
+    began = time.monotonic()
+    assert node.stop() == 0
+    assert time.monotonic() - began < 5
+    if when == "accepting":
+        door.close()
+
+
+def test_one_that_hangs_does_not_hold_up_the_other(daemon, lookupd):
+    silent, lookup = lookupd(), lookupd()
+    silent.mute = True
+    node = daemon(f"--lookupd-tcp-address={silent.address}", f"--lookupd-tcp-address={lookup.address}",
+                  "--http-client-request-timeout=1h")
+    wait_until(lambda: "peer info" in node.log)
+    node.post("/topic/create?topic=t")
+    lookup.hear("REGISTER t")
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:x", "127.0.0.1:99999", "no-such-host.invalid:4160", ""])
+def test_addresses_that_are_none_do_no_harm(daemon, lookupd, address):
+    lookup = lookupd()
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    assert node.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps([address, lookup.address]).encode())[0] == 200
+    wait_until(lambda: f"ERROR: LOOKUPD({address}): " in node.log)
+    node.post("/topic/create?topic=t")
+    lookup.hear("REGISTER t")
+    assert node.stop() == 0
+
+
+def test_names_are_resolved(daemon, lookupd):
+    lookup = lookupd()
+    daemon(f"--lookupd-tcp-address=localhost:{lookup.port}")
+    lookup.wait_for_introductions(1)
+
+
+def test_addresses_changed_at_run_time(daemon, lookupd):
+    first, second = lookupd(), lookupd()
+    node = daemon(f"--lookupd-tcp-address={first.address}")
+    wait_until(lambda: "peer info" in node.log)
+    node.post("/topic/create?topic=t")
+    first.hear("REGISTER t")
+
+    def put(*addresses: str) -> None:
+        status, _ = node.http("PUT", "/config/nsqlookupd_tcp_addresses", json.dumps(addresses).encode())
+        assert status == 200
+
+    put(first.address, second.address, second.address)
+    second.hear("REGISTER t")
+    assert len(first.identities()) == len(second.identities()) == 1
+    put(second.address)
+    first.hear("REGISTER t", "closed")
+    node.post("/topic/create?topic=u")
+    second.hear(*registered("t", "u"))
+    put()
+    second.hear(*registered("t", "u"), "closed")
+    node.post("/topic/create?topic=v")
+    put(first.address)
+    first.hear(*registered("t", "u", "v"))
+    # An unrelated change leaves the connections alone.
+    assert node.http("PUT", "/config/log_level", b"debug")[0] == 200
+    node.post("/topic/create?topic=w")
+    first.hear(*registered("t", "u", "v", "w"))
+    assert len(first.identities()) == 2
+
+
+def test_a_restarted_lookupd_is_found_again(daemon):
+    lookup = Lookupd()
+    node = daemon(f"--lookupd-tcp-address={lookup.address}")
+    lookup.wait_for_introductions(1)
+    lookup.close()
+    node.post("/topic/create?topic=t")
+    again = Lookupd(port=lookup.port)
+    again.hear("REGISTER t")
+    again.close()
