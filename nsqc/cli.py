@@ -23,7 +23,7 @@ def main() -> None:
         sys.exit(0)
     from nsqc.app import app
 
-    app()
+    app(prog_name="nsqc")
 
 
 def serve(words: list[str]) -> int:

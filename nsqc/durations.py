@@ -6,8 +6,9 @@ import re
 from fractions import Fraction
 
 UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 LARGEST = 2**63 - 1
+LONGEST_TEXT = 256  # characters; more digits than anybody writes, and few enough for exact fractions
 
 
 def parse_duration(text: str) -> int:
@@ -15,13 +16,16 @@ def parse_duration(text: str) -> int:
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
         return 0
-    total, at = Fraction(0), 0
-    while part := PART.match(unsigned, at):
-        total += Fraction(part[1]) * UNITS[part[2]]
+    total, at = 0, 0
+    while len(text) <= LONGEST_TEXT and (part := PART.match(unsigned, at)):
+        # Each part loses what is below a nanosecond, as in Go.
+        total += int(Fraction(part[1]) * UNITS[part[2]])
         at = part.end()
-    if at == 0 or at != len(unsigned) or total > LARGEST:
-        raise ValueError(f"{text!r} is no duration such as 250ms or 1h30m")
-    return -int(total) if text[0] == "-" else int(total)
+    if at == 0 or at != len(unsigned):
+        raise ValueError(f"{text[:LONGEST_TEXT]!r} is no duration such as 250ms or 1h30m")
+    if total > LARGEST:
+        raise ValueError(f"{text!r} is longer than a duration can be")
+    return -total if text[0] == "-" else total
 
 
 def format_duration(nanoseconds: int) -> str:

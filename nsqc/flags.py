@@ -6,15 +6,19 @@ last of repeated flags counts, but lists grow. Behind -- or the first word that 
 
 from __future__ import annotations
 
+import difflib
 import shutil
 import textwrap
+from collections import deque
 from typing import Any
 
 from nsqc.durations import format_duration
-from nsqc.options import FLAGS, HIDDEN, LEVELS, TLS_VERSIONS, Kind, Options, flag_name
+from nsqc.options import FLAGS, LEVELS, NOT_YET, TLS_VERSIONS, Kind, Options, flag_name
 from nsqc.values import from_text
 
-NAMES = {name.replace("_", "-"): name for name in FLAGS if name not in HIDDEN}
+NAMES = {name.replace("_", "-"): name for name in FLAGS}
+LISTS = (Kind.TEXTS, Kind.FLOATS)
+NEAR = 0.8  # how alike a name must be to be proposed
 IMPLIED = {Kind.BOOL: "true", Kind.TLS_REQUIRED: "true"}
 
 
@@ -29,35 +33,43 @@ class HelpWanted(Exception):
 def parse_flags(words: list[str]) -> dict[str, Any]:
     """Attribute names and values of the flags given. Raises FlagError, HelpWanted."""
     found: dict[str, Any] = {}
-    left = list(words)
+    left = deque(words)
     while left:
-        word = left.pop(0)
+        word = left.popleft()
+        if word == "--" and not left:
+            break
         if word == "--" or len(word) < 2 or word[0] != "-":
-            if word == "--" and not left:
-                break
-            raise FlagError(f"unexpected argument: {left[0] if word == '--' else word}")
-        flag, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
-        if not flag or flag[0] == "-":
-            raise FlagError(f"bad flag syntax: {word}")
-        if flag in ("h", "help") and flag not in NAMES:
-            raise HelpWanted
-        if flag not in NAMES:
-            raise FlagError(f"flag provided but not defined: -{flag}")
-        name = NAMES[flag]
+            raise FlagError(f"unexpected argument: {(left[0] if word == '--' else word)!r}")
+        name, text = split_flag(word)
         kind = FLAGS[name].kind
-        if not equals:
-            if kind in IMPLIED:
-                text = IMPLIED[kind]
-            elif left:
-                text = left.pop(0)
-            else:
-                raise FlagError(f"flag needs an argument: -{flag}")
+        if text is None:
+            if kind not in IMPLIED and not left:
+                raise FlagError(f"flag needs an argument: {flag_name(name)}")
+            text = IMPLIED[kind] if kind in IMPLIED else left.popleft()
         try:
             value = from_text(kind, text)
         except ValueError as error:
-            raise FlagError(f"invalid value {text!r} for flag -{flag}: {error}") from None
-        found[name] = found.get(name, ()) + value if kind in (Kind.TEXTS, Kind.FLOATS) else value
+            raise FlagError(f"invalid value for flag {flag_name(name)}: {error}") from None
+        found[name] = joined(kind, found.get(name, ()), value) if kind in LISTS else value
     return found
+
+
+def split_flag(word: str) -> tuple[str, str | None]:
+    """A flag's attribute name, and the text behind = if there is one. Raises FlagError, HelpWanted."""
+    flag, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
+    if not flag or flag[0] == "-":
+        raise FlagError(f"bad flag syntax: {word!r}")
+    if flag in NAMES:
+        return NAMES[flag], text if equals else None
+    if flag in ("h", "help"):
+        raise HelpWanted
+    near = difflib.get_close_matches(flag, NAMES, n=1, cutoff=NEAR)
+    raise FlagError(f"unknown flag: {word.partition('=')[0]!r}" + (f", did you mean --{near[0]}?" if near else ""))
+
+
+def joined(kind: Kind, before: tuple[Any, ...], value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A list that grows with each flag; numbers come highest first, as in nsqd."""
+    return tuple(sorted(before + value, reverse=True)) if kind is Kind.FLOATS else before + value
 
 
 def show(kind: Kind, value: Any) -> str:
@@ -80,17 +92,22 @@ def show(kind: Kind, value: Any) -> str:
 def help_text() -> str:
     """All flags, grouped."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
-    defaults = Options()
     lines = ["Usage: nsqc serve [FLAGS]", "",
-             "Flags are nsqd's: -name and --name are the same, a value follows after = or as the next word."]
-    groups = dict.fromkeys(flag.group for flag in FLAGS.values())
-    for group in groups:
+             "Flags are nsqd's: -name and --name are the same, a value follows after = or as the next word.",
+             "Durations are written like 250ms, 1.5s or 1h30m."]
+    for group in dict.fromkeys(flag.group for flag in FLAGS.values()):
         lines += ["", f"{group}:"]
-        for name, flag in FLAGS.items():
-            if flag.group != group or name in HIDDEN:
-                continue
-            lines.append(f"  {flag_name(name)}  {flag.kind.value}")
-            shown = show(flag.kind, getattr(defaults, name))
-            text = flag.help + (f" (default {shown})" if shown not in ("", "false") else "")
-            lines += textwrap.wrap(text, width, initial_indent=" " * 8, subsequent_indent=" " * 8)
+        for name in (name for name, flag in FLAGS.items() if flag.group == group):
+            lines.append(f"  {flag_name(name)}  {FLAGS[name].kind.value}")
+            lines += textwrap.wrap(describe(name), width, initial_indent=" " * 8, subsequent_indent=" " * 8)
     return "\n".join(lines)
+
+
+def describe(name: str) -> str:
+    """An option's help with its default, whose it is, and whether it can be used."""
+    flag = FLAGS[name]
+    shown = show(flag.kind, getattr(Options(), name))
+    notes = [f"default {shown}"] if shown not in ("", "false") else []
+    notes += ["not in nsqd"] if flag.own else []
+    notes += ["not supported yet"] if name in NOT_YET else []
+    return flag.help + (f" ({'; '.join(notes)})" if notes else "")

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import select
 import threading
 import time
-from collections import deque
 from typing import Any
 
 DEBUG, INFO, WARN, ERROR, FATAL = 1, 2, 3, 4, 5
 WORDS = {DEBUG: "DEBUG", INFO: "INFO", WARN: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
-MAX_WAITING = 10_000  # lines; above that they are dropped and counted
-WRITE_BYTES = 65536
+MAX_WAITING = 2 * 1024 * 1024  # characters; beyond that lines are dropped and counted
+MAX_LINE = 16 * 1024  # characters of one text; clients have a say in some, and may send megabytes
 CLOSE_SECONDS = 1.0
 
 
 class Log:
-    """Writes lines of level and above, each as `PREFIXdate time LEVEL: text`."""
+    """Writes lines of level and above, each as `PREFIXdate time LEVEL: text`. Any thread may log."""
 
     def __init__(self, prefix: str = "[nsqd] ", level: int = INFO, descriptor: int = 2):
         self.level = level
         self._prefix = prefix
         self._descriptor = descriptor
-        self._waiting: deque[str] = deque()
-        self._dropped = 0
-        self._wake = threading.Event()
-        self._idle = threading.Event()
-        self._idle.set()
         self._stamp: tuple[int, str] = (0, "")
         self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # Under the condition's lock:
+        self._waiting: list[str] = []
+        self._size = 0
+        self._dropped = 0
+        self._writing = False
 
     def debug(self, text: str, *arguments: Any) -> None:
         """For whoever looks for a fault."""
@@ -56,22 +56,26 @@ class Log:
         self._add(FATAL, text, arguments)
 
     def close(self) -> None:
-        """Waits a moment until everything is written."""
-        self._wake.set()
-        self._idle.wait(CLOSE_SECONDS)
+        """Waits until everything is written, but no longer than a moment: perhaps nobody reads."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._waiting or self._writing), CLOSE_SECONDS)
 
     def _add(self, level: int, text: str, arguments: tuple[Any, ...]) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            self._dropped += 1
-            return
-        line = text % arguments if arguments else text
-        self._waiting.append(f"{self._prefix}{self._now()} {WORDS[level]}: {line}\n")
-        if self._idle.is_set():
-            self._idle.clear()
+        # The early look spares the formatting while nobody reads; the one under the lock decides.
+        line = "" if self._size >= MAX_WAITING else self._line(level, text % arguments if arguments else text)
+        with self._changed:
+            if not line or self._size + len(line) > MAX_WAITING:
+                self._dropped += 1
+                return
+            self._waiting.append(line)
+            self._size += len(line)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="nsqc-log", daemon=True)
                 self._thread.start()
-            self._wake.set()
+            self._changed.notify_all()
+
+    def _line(self, level: int, text: str) -> str:
+        return f"{self._prefix}{self._now()} {WORDS[level]}: {one_line(text)}\n"
 
     def _now(self) -> str:
         seconds, micros = divmod(time.time_ns() // 1000, 1_000_000)
@@ -79,27 +83,42 @@ class Log:
             self._stamp = (seconds, time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(seconds)))
         return f"{self._stamp[1]}.{micros:06d}"
 
+    # ------------------------------------------------------------------ the thread
+
     def _write(self) -> None:
         while True:
-            self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                lines, size = [], 0
-                while self._waiting and size < WRITE_BYTES:
-                    lines.append(self._waiting.popleft())
-                    size += len(lines[-1])
-                if self._dropped:
-                    dropped, self._dropped = self._dropped, 0
-                    lines.append(f"{self._prefix}{self._now()} WARNING: {dropped} log lines were dropped, "
-                                 "nobody read them\n")
-                self._put("".join(lines).encode("utf-8", "backslashreplace"))
-            self._idle.set()
-            if self._waiting:
-                # A line came between the last look and the flag.
-                self._idle.clear()
-                self._wake.set()
+            self._put("".join(self._take()).encode("utf-8", "backslashreplace"))
+
+    def _take(self) -> list[str]:
+        """The lines that wait, and what to say about those that were dropped behind them."""
+        with self._changed:
+            self._writing = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting)
+            lines, self._waiting, self._size, self._writing = self._waiting, [], 0, True
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            lines.append(self._line(WARN, f"LOG: {dropped} lines dropped, stderr was not read"))
+        return lines
 
     def _put(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data):]
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left):]
+            except BlockingIOError:
+                # Somebody who shares the terminal or pipe has made it non-blocking.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+            except OSError:
+                return
+
+
+def one_line(text: str) -> str:
+    """What stands for text in one line of the log: no line ends, no terminal controls, no megabytes."""
+    if len(text) > MAX_LINE:
+        text = f"{text[:MAX_LINE]}... ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -14,10 +14,13 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from nsqc.durations import format_duration
+
 MS, S = 10**6, 10**9
 MINUTE, HOUR = 60 * S, 3600 * S
 MIB = 1024 * 1024
-INT64 = 2**63 - 1
+# A hundred years: added to the time of day, this still fits 64 bits of nanoseconds.
+LONGEST = 100 * 365 * 24 * HOUR
 # Delays travel in 32 bits of milliseconds.
 LONGEST_DELAY = (2**32 - 1) * MS
 
@@ -51,6 +54,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
 
 LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
+DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 FLUSH_RULES = ("turn", "timeout")
 
@@ -60,6 +64,8 @@ BASIC, NETWORK, LOOKUP, DISK, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSI
 
 
 def flag(kind: Kind, group: str, text: str, **more: Any) -> Flag:
+    if kind is Kind.DURATION:
+        more.setdefault("most", LONGEST)
     return Flag(kind=kind, group=group, help=text, **more)
 
 
@@ -135,8 +141,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY)] = HOUR
     max_body_size: Annotated[int, flag(
         Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=2**31 - 64)] = 5 * MIB
-    client_timeout: Annotated[int, flag(
-        Kind.DURATION, MESSAGES, "twice the default heartbeat interval", least=2 * MS, own=True)] = MINUTE
+    # Twice the heartbeat interval of clients that ask for none. It is no flag in nsqd, so it is none here.
+    client_timeout: int = MINUTE
 
     max_heartbeat_interval: Annotated[int, flag(
         Kind.DURATION, CLIENTS, "longest heartbeat interval a client may ask for", least=0)] = MINUTE
@@ -156,7 +162,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, CLIENTS, "consumers a channel may have; 0: any number", least=0)] = 0
 
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "HOST:PORT that gets statistics by UDP")] = ""
-    statsd_interval: Annotated[int, flag(Kind.DURATION, STATSD, "time between them", least=1)] = MINUTE
+    statsd_interval: Annotated[int, flag(Kind.DURATION, STATSD, "time between them", least=10 * MS)] = MINUTE
     statsd_mem_stats: Annotated[bool, flag(Kind.BOOL, STATSD, "include memory figures")] = True
     statsd_prefix: Annotated[str, flag(Kind.TEXT, STATSD, "of all keys; %s stands for the host")] = "nsq.%s"
     statsd_udp_packet_size: Annotated[int, flag(Kind.INT, STATSD, "largest datagram, bytes", least=1)] = 508
@@ -176,7 +182,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tls_root_ca_file: Annotated[str, flag(Kind.TEXT, TLS, "authorities for client certificates")] = ""
     tls_required: Annotated[int, flag(
         Kind.TLS_REQUIRED, TLS, "who must use TLS: everybody, nobody, or all but HTTP clients")] = TLS_NOT_REQUIRED
-    tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "least version")] = TLS_VERSIONS["tls1.0"]
+    tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "least version")] = TLS_VERSIONS[DEFAULT_TLS_VERSION]
 
     deflate: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer deflate")] = True
     max_deflate_level: Annotated[int, flag(
@@ -189,20 +195,19 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def by_config_name(self, name: str) -> Any:
         """What GET /config/NAME answers. Raises KeyError for a name that is no option's."""
-        value = getattr(self, SHOWN[name])
+        value = getattr(self, KEYS[name])
         return list(value) if isinstance(value, tuple) else value
 
 
 FLAGS: dict[str, Flag] = {
-    name: next(item for item in hint.__metadata__ if isinstance(item, Flag))
+    name: item
     for name, hint in get_type_hints(Options, include_extras=True).items()
+    for item in getattr(hint, "__metadata__", ()) if isinstance(item, Flag)
 }
+# What is an instruction, or without any effect: a flag, but no key of a config file or of /config.
+NO_KEY = ("version", "config", "verbose", "worker_id")
 # Config file keys to attribute names.
-KEYS: dict[str, str] = {known.key or name: name for name, known in FLAGS.items()}
-# What is no option but an instruction, or stands for nothing, is not shown by /config.
-SHOWN = {key: name for key, name in KEYS.items() if name not in ("version", "config", "verbose", "worker_id")}
-# Options that are no flags of the original have no flag here either.
-HIDDEN = ("client_timeout",)
+KEYS: dict[str, str] = {known.key or name: name for name, known in FLAGS.items() if name not in NO_KEY}
 
 
 class OptionError(ValueError):
@@ -225,24 +230,23 @@ def check(options: Options) -> None:
     """Raises OptionError for the first value out of range, or the first feature that is not there."""
     for name, known in FLAGS.items():
         value = getattr(options, name)
-        if (known.least is not None and value < known.least) or (known.most is not None and value > known.most):
-            raise OptionError(f"{flag_name(name)} must be {span(known)}, not {value}")
+        if known.least is not None and value < known.least:
+            raise OptionError(f"{flag_name(name)} must be at least {figure(known, known.least)}, "
+                              f"not {figure(known, value)}")
+        if known.most is not None and value > known.most:
+            raise OptionError(f"{flag_name(name)} must be at most {figure(known, known.most)}, "
+                              f"not {figure(known, value)}")
     for value in options.e2e_processing_latency_percentile:
         if not 0 < value <= 1:
-            raise OptionError(f"invalid E2E processing latency percentile: {value}")
+            raise OptionError(f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {value}")
     for name, off in NOT_YET.items():
         if getattr(options, name) != off:
             raise OptionError(f"{flag_name(name)} is not supported yet")
 
 
-def span(known: Flag) -> str:
-    """A range in words, durations in Go's form."""
-    from nsqc.durations import format_duration
-
-    show = format_duration if known.kind is Kind.DURATION else str
-    if known.most is None:
-        return f"at least {show(known.least)}"
-    return f"from {show(known.least)} to {show(known.most)}"
+def figure(known: Flag, value: int) -> str:
+    """A bound or a value as one writes it."""
+    return format_duration(value) if known.kind is Kind.DURATION else str(value)
 
 
 class Settings:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from nsqc.config import read_config
 from nsqc.flags import FlagError, HelpWanted, help_text, parse_flags
@@ -12,24 +14,27 @@ from nsqc.options import OptionError, Options, check
 from nsqc.version import version_line
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
+STDOUT, STDERR = 1, 2
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(words: list[str]) -> int:
     """Runs the daemon with nsqd's flags. The exit code: 0, 1 where it cannot start, 2 where flags cannot be read."""
+    hold_standard_files()
     try:
         flags = parse_flags(words)
     except HelpWanted:
-        print(help_text())
+        tell(help_text())
         return 0
     except FlagError as error:
         print(f"nsqc serve: {error} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE
     if flags.pop("version", False):
-        print(version_line("nsqd"))
+        tell(version_line("nsqd"))
         return 0
     log = Log(flags.get("log_prefix", Options().log_prefix))
     try:
-        return start(flags, log)
+        return start(flags)
     except OptionError as error:
         log.fatal("%s", error)
         return EXIT_REFUSED
@@ -37,18 +42,24 @@ def serve(words: list[str]) -> int:
         log.close()
 
 
-def start(flags: dict[str, Any], log: Log) -> int:
+def start(flags: dict[str, Any]) -> int:
     """Merges the config file under the flags and runs the daemon. Raises OptionError."""
+    for number in STOP_SIGNALS:
+        # Until the daemon takes them over there is nothing to put in order.
+        signal.signal(number, leave)
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level)
     try:
         for key in unknown:
-            log.warn("config file %s: unknown key %s is passed over", options.config, key)
+            log.warn("config file %s: unknown key %r is passed over", options.config, key)
         # Only now: a wrong flag is answered without loading the daemon.
         from nsqc.daemon import run
 
         return run(options, log)
     finally:
+        for number in STOP_SIGNALS:
+            # A second one, while the log is being written out, must not spoil the exit code.
+            signal.signal(number, signal.SIG_IGN)
         log.close()
 
 
@@ -61,3 +72,27 @@ def resolve(flags: dict[str, Any]) -> tuple[Options, list[str]]:
     options = Options(**{**given, **flags})
     check(options)
     return options, unknown
+
+
+def leave(*_: Any) -> NoReturn:
+    """Ends the process at once, as a wanted stop."""
+    raise SystemExit(0)
+
+
+def tell(text: str) -> None:
+    """Prints text; whoever reads it may leave in the middle (`--help | head`)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # What is left would be tried again, and reported, at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+
+
+def hold_standard_files() -> None:
+    """Where the process was started without stdin, stdout or stderr, puts the null device there.
+
+    Otherwise the next file to be opened, perhaps a queue, would get number 2 and the log with it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
-from nsqc.durations import parse_duration
+from nsqc.durations import LARGEST, parse_duration
 from nsqc.options import (
+    DEFAULT_TLS_VERSION,
     FLUSH_RULES,
     LEVELS,
     TLS_NOT_REQUIRED,
@@ -20,6 +22,9 @@ from nsqc.options import (
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")
 NS_PER_MS = 10**6
+INTEGER = re.compile(r"[+-]?[0-9][0-9a-zA-Z_]{0,70}")  # what int() then reads; it alone would take blanks too
+OCTAL = re.compile(r"[+-]?0[0-7_]+")
+FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_bool(text: str) -> bool:
@@ -32,12 +37,14 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """Decimal, or with Go's prefixes 0x, 0o, 0b."""
-    with contextlib.suppress(ValueError):
-        number = int(text, 10 if text.lstrip("+-").isdigit() else 0)
-        if -(2**63) <= number < 2**63:
-            return number
-    raise ValueError(f"{text!r} is no whole number")
+    """Decimal, or with Go's prefixes 0x, 0b, 0o or 0; underscores may stand between digits."""
+    if INTEGER.fullmatch(text):
+        octal = OCTAL.fullmatch(text)
+        with contextlib.suppress(ValueError):
+            number = int(text, 8 if octal else 0)
+            if -(2**63) <= number < 2**63:
+                return number
+    raise ValueError(f"{text!r} is no whole number of 64 bits")
 
 
 def parse_level(text: str) -> int:
@@ -55,10 +62,11 @@ def parse_tls_required(text: str) -> int:
 
 
 def parse_tls_version(text: str) -> int:
-    """tls1.0 to tls1.3."""
-    if text.lower() not in TLS_VERSIONS:
+    """tls1.0 to tls1.3; empty stands for the default, as in the original's example of a config file."""
+    version = text.lower() or DEFAULT_TLS_VERSION
+    if version not in TLS_VERSIONS:
         raise ValueError(f"{text!r} is no TLS version ({', '.join(TLS_VERSIONS)})")
-    return TLS_VERSIONS[text.lower()]
+    return TLS_VERSIONS[version]
 
 
 def parse_flush(text: str) -> str:
@@ -68,13 +76,20 @@ def parse_flush(text: str) -> str:
     return text
 
 
+def parse_float(text: str) -> float:
+    """Decimal, with an exponent or without."""
+    if not FLOAT.fullmatch(text):
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
 def parse_floats(text: str) -> tuple[float, ...]:
     """Comma separated."""
-    return tuple(float(part) for part in text.split(","))
+    return tuple(parse_float(part.strip()) for part in text.split(","))
 
 
 def parse_texts(text: str) -> tuple[str, ...]:
-    """Comma separated."""
+    """Comma separated; empty parts do not count."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -83,6 +98,9 @@ FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
     Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version, Kind.FLUSH: parse_flush,
 }
+# Kinds that a TOML number can stand for; for a boolean nsqd reads numbers the wrong way round, so there it is refused.
+NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOATS, Kind.TLS_REQUIRED)
+NAMED = {bool: "true or false", int: "a number", float: "a number", dict: "a table"}
 
 
 def from_text(kind: Kind, text: str) -> Any:
@@ -96,19 +114,27 @@ def from_toml(kind: Kind, value: Any) -> Any:
     As with the original, numbers and booleans may be text as well, and a duration as a plain number is milliseconds.
     """
     if isinstance(value, list):
-        if kind not in (Kind.TEXTS, Kind.FLOATS):
-            raise ValueError("a list is not expected here")
-        return tuple(one for part in value for one in from_toml(kind, part))
-    if isinstance(value, bool):
-        if kind not in (Kind.BOOL, Kind.TLS_REQUIRED):
-            raise ValueError("true and false are not expected here")
-        return from_text(kind, str(value).lower())
-    if isinstance(value, int) and kind is Kind.DURATION:
-        return value * NS_PER_MS
-    if isinstance(value, (int, float)):
-        if kind in (Kind.TEXT, Kind.TEXTS, Kind.LEVEL, Kind.FLUSH):
-            raise ValueError("a number is not expected here")
-        return from_text(kind, str(value))
+        return from_list(kind, value)
     if isinstance(value, str):
         return from_text(kind, value)
-    raise ValueError(f"a {type(value).__name__} is not expected here")
+    if isinstance(value, bool):
+        if kind in (Kind.BOOL, Kind.TLS_REQUIRED):
+            return from_text(kind, str(value).lower())
+    elif isinstance(value, int) and kind is Kind.DURATION:
+        if abs(value) * NS_PER_MS > LARGEST:
+            raise ValueError("milliseconds beyond what a duration can be")
+        return value * NS_PER_MS
+    elif isinstance(value, (int, float)) and kind in NUMERIC:
+        return from_text(kind, str(value))
+    raise ValueError(f"{NAMED.get(type(value), f'a {type(value).__name__}')} is not expected here")
+
+
+def from_list(kind: Kind, values: list[Any]) -> tuple[Any, ...]:
+    """The values of a list; its items are taken as they are, with no commas in them. Raises ValueError."""
+    if kind is Kind.TEXTS and all(isinstance(one, str) for one in values):
+        return tuple(one for one in values if one)
+    if kind is Kind.FLOATS and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
+        return tuple(map(float, values))
+    if kind in (Kind.TEXTS, Kind.FLOATS):
+        raise ValueError(f"a list of {'text' if kind is Kind.TEXTS else 'numbers'} is expected here")
+    raise ValueError("a list is not expected here")

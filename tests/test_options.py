@@ -1,116 +1,77 @@
-"""Options, flags, config file and command line, as processes see them."""
+"""The options: defaults, ranges, what is not there yet, changes at run time."""
 
-import json
-import os
-import re
-import signal
+import hashlib
 import socket
-import subprocess
-import sys
-import time
+import zlib
 
+import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nsqc.config import read_config
-from nsqc.durations import format_duration, parse_duration
-from nsqc.flags import FlagError, HelpWanted, help_text, parse_flags
-from nsqc.options import FLAGS, HIDDEN, NOT_YET, OptionError, Options, check
-from nsqc.serve import resolve
-from tests.support.daemon import wait_until
+from nsqc.options import FLAGS, NOT_YET, OptionError, Options, Settings, check
 
-NSQC = [sys.executable, "-m", "nsqc"]
+MS, S = 10**6, 10**9
+# As nsqd 1.3.0 has them.
+DEFAULTS = {
+    "version": False, "config": "", "log_level": 2, "log_prefix": "[nsqd] ", "verbose": False, "worker_id": False,
+    "tcp_address": "0.0.0.0:4150", "http_address": "0.0.0.0:4151", "https_address": "0.0.0.0:4152",
+    "broadcast_address": socket.gethostname(), "broadcast_tcp_port": 0, "broadcast_http_port": 0,
+    "lookupd_tcp_address": (), "auth_http_address": (),
+    "http_client_connect_timeout": 2 * S, "http_client_request_timeout": 5 * S,
+    "data_path": "", "mem_queue_size": 10000, "max_bytes_per_file": 104857600, "sync_every": 2500,
+    "sync_timeout": 2 * S, "queue_scan_worker_pool_max": 4, "queue_scan_selection_count": 20,
+    "msg_timeout": 60 * S, "max_msg_timeout": 900 * S, "max_msg_size": 1048576, "max_req_timeout": 3600 * S,
+    "max_body_size": 5242880, "max_heartbeat_interval": 60 * S, "max_rdy_count": 2500,
+    "max_output_buffer_size": 65536, "max_output_buffer_timeout": 30 * S, "min_output_buffer_timeout": 25 * MS,
+    "output_buffer_timeout": 250 * MS, "max_channel_consumers": 0,
+    "statsd_address": "", "statsd_interval": 60 * S, "statsd_mem_stats": True, "statsd_prefix": "nsq.%s",
+    "statsd_udp_packet_size": 508, "statsd_exclude_ephemeral": False,
+    "e2e_processing_latency_percentile": (), "e2e_processing_latency_window_time": 600 * S,
+    "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "", "tls_required": 0,
+    "tls_min_version": 0x301, "deflate": True, "max_deflate_level": 6, "snappy": True,
+}
 
 
-def run(*words, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=30, **more)
+def test_defaults_are_nsqds():
+    options = msgspec.structs.asdict(Options())
+    own = {name for name, flag in FLAGS.items() if flag.own}
+    assert {name: value for name, value in options.items() if name in FLAGS and name not in own | {"node_id"}} == DEFAULTS
+    check(Options())
 
 
-# ---------------------------------------------------------------------- durations
+def test_the_node_id_is_the_hash_of_the_host_name():
+    digest = hashlib.md5(socket.gethostname().encode()).digest()
+    assert Options().node_id == zlib.crc32(digest) % 1024
 
 
-@pytest.mark.parametrize("text, nanoseconds", [
-    ("250ms", 250 * 10**6), ("1h30m", 5400 * 10**9), ("-1.5h", -5400 * 10**9), ("0", 0), ("2.5s", 25 * 10**8),
-    ("1m30.5s", 905 * 10**8), ("10us", 10_000), ("10µs", 10_000), ("1ns", 1), (".5s", 5 * 10**8), ("+3m", 180 * 10**9),
+@pytest.mark.parametrize("changes, complaint", [
+    ({"node_id": 1024}, "--node-id must be at most 1023, not 1024"),
+    ({"node_id": -1}, "--node-id must be at least 0, not -1"),
+    ({"max_deflate_level": 0}, "--max-deflate-level must be at least 1"),
+    ({"max_deflate_level": 10}, "--max-deflate-level must be at most 9"),
+    ({"max_msg_size": 0}, "--max-msg-size"), ({"max_body_size": 2**31}, "--max-body-size"),
+    ({"mem_queue_size": -1}, "--mem-queue-size"), ({"sync_every": 0}, "--sync-every"),
+    ({"sync_timeout": 0}, "--sync-timeout must be at least 1ns, not 0s"),
+    ({"msg_timeout": -S}, "--msg-timeout must be at least 1ns, not -1s"),
+    ({"msg_timeout": 2**63 - 1}, "--msg-timeout must be at most 876000h0m0s"),
+    ({"max_req_timeout": 2**32 * MS}, "--max-req-timeout must be at most 1193h2m47.295s"),
+    ({"broadcast_tcp_port": 65536}, "--broadcast-tcp-port"), ({"fd_pool_size": 0}, "--fd-pool-size"),
+    ({"handshake_timeout": 0}, "--handshake-timeout"), ({"http_header_timeout": 0}, "--http-header-timeout"),
+    ({"e2e_processing_latency_percentile": (0.5, 0.0)}, "percentile must be above 0 and at most 1, not 0.0"),
+    ({"e2e_processing_latency_percentile": (1.5,)}, "percentile must be above 0 and at most 1, not 1.5"),
+    ({"e2e_processing_latency_percentile": (float("nan"),)}, "percentile"),
 ])
-def test_durations_are_read(text, nanoseconds):
-    assert parse_duration(text) == nanoseconds
-
-
-@pytest.mark.parametrize("text", ["", "10", "ms", "1.s.s", "1h-5m", "5 s", "1d", "-", "+", ".s", "9999999999h", "1s1"])
-def test_bad_durations_are_refused(text):
-    with pytest.raises(ValueError, match="duration"):
-        parse_duration(text)
-
-
-@given(st.integers(-(2**62), 2**62))
-def test_durations_survive_the_round_trip(nanoseconds):
-    assert parse_duration(format_duration(nanoseconds)) == nanoseconds
-
-
-@pytest.mark.parametrize("nanoseconds, text", [(0, "0s"), (1, "1ns"), (12_300, "12.3µs"), (250 * 10**6, "250ms"),
-                                               (2_500_000_000, "2.5s"), (5400 * 10**9, "1h30m0s")])
-def test_durations_look_like_gos(nanoseconds, text):
-    assert format_duration(nanoseconds) == text
-
-
-# ---------------------------------------------------------------------- flags
-
-
-def test_forms_of_flags():
-    found = parse_flags(["-max-rdy-count=7", "--max-msg-timeout", "1m30s", "--verbose", "-snappy=false", "--deflate",
-                         "--max-rdy-count", "9", "--e2e-processing-latency-percentile=1.0,0.99",
-                         "-e2e-processing-latency-percentile=0.5", "--tls-required", "--log-level", "WARN"])
-    assert found == {"max_rdy_count": 9, "max_msg_timeout": 90 * 10**9, "verbose": True, "snappy": False,
-                     "deflate": True, "e2e_processing_latency_percentile": (1.0, 0.99, 0.5), "tls_required": 2,
-                     "log_level": 3}
-
-
-@pytest.mark.parametrize("words, complaint", [
-    (["--no-such-flag"], "no-such-flag"), (["--max-msg-size=abc"], "max-msg-size"), (["--msg-timeout=10"], "msg-timeout"),
-    (["--log-level=loud"], "log-level"), (["--deflate=perhaps"], "deflate"), (["--node-id"], "needs an argument"),
-    (["serve"], "unexpected"), (["--deflate", "false"], "unexpected"), (["---x"], "syntax"), (["--=x"], "syntax"),
-    (["--client-timeout=1s"], "not defined"), (["--", "x"], "unexpected"), (["--output-buffer-flush=never"], "flush"),
-])
-def test_bad_flags(words, complaint):
-    with pytest.raises(FlagError, match=complaint):
-        parse_flags(words)
-
-
-def test_every_flag_of_the_original_is_there():
-    original = ["version", "config", "log-level", "log-prefix", "verbose", "node-id", "worker-id", "https-address", "http-address", "tcp-address", "auth-http-address", "broadcast-address", "broadcast-tcp-port", "broadcast-http-port", "lookupd-tcp-address", "http-client-connect-timeout", "http-client-request-timeout", "data-path", "mem-queue-size", "max-bytes-per-file", "sync-every", "sync-timeout", "queue-scan-worker-pool-max", "queue-scan-selection-count", "msg-timeout", "max-msg-timeout", "max-msg-size", "max-req-timeout", "max-body-size", "max-heartbeat-interval", "max-rdy-count", "max-output-buffer-size", "max-output-buffer-timeout", "min-output-buffer-timeout", "output-buffer-timeout", "max-channel-consumers", "statsd-address", "statsd-interval", "statsd-mem-stats", "statsd-prefix", "statsd-udp-packet-size", "statsd-exclude-ephemeral", "e2e-processing-latency-percentile", "e2e-processing-latency-window-time", "tls-cert", "tls-key", "tls-client-auth-policy", "tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level", "snappy"]
-    known = {name.replace("_", "-") for name, flag in FLAGS.items() if not flag.own and name not in HIDDEN}
-    assert known == set(original)
-    for name in original:
-        assert f"--{name} " in help_text()
-
-
-@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
-def test_help(word):
-    with pytest.raises(HelpWanted):
-        parse_flags([word])
-    done = run("serve", word)
-    assert done.returncode == 0
-    assert "--mem-queue-size" in done.stdout
-
-
-def test_node_id_is_the_hash_of_the_host_name():
-    assert 0 <= Options().node_id < 1024
-    assert Options().node_id == Options().node_id
-
-
-# ---------------------------------------------------------------------- ranges
+def test_values_out_of_range(changes, complaint):
+    with pytest.raises(OptionError, match=complaint):
+        check(Options(**changes))
 
 
 @pytest.mark.parametrize("changes", [
-    {"node_id": 1024}, {"node_id": -1}, {"max_deflate_level": 0}, {"max_deflate_level": 10}, {"max_msg_size": 0},
-    {"mem_queue_size": -1}, {"sync_every": 0}, {"sync_timeout": 0}, {"max_req_timeout": 2**63 - 1},
-    {"e2e_processing_latency_percentile": (0.0,)}, {"e2e_processing_latency_percentile": (1.5,)},
+    {"node_id": 0}, {"node_id": 1023}, {"max_deflate_level": 1}, {"max_deflate_level": 9}, {"mem_queue_size": 0},
+    {"e2e_processing_latency_percentile": (1.0, 0.0001)}, {"max_req_timeout": 0}, {"max_heartbeat_interval": 0},
+    {"snappy": False, "deflate": False}, {"https_address": ""}, {"tls_min_version": 0x304},
 ])
-def test_values_out_of_range(changes):
-    with pytest.raises(OptionError):
-        check(Options(**changes))
+def test_values_at_the_edge(changes):
+    check(Options(**changes))
 
 
 @pytest.mark.parametrize("name", NOT_YET)
@@ -121,134 +82,21 @@ def test_what_is_not_there_yet_is_refused_by_name(name):
     check(Options(**{name: NOT_YET[name]}))
 
 
-# ---------------------------------------------------------------------- config file
+def test_config_names():
+    options = Options(node_id=5, lookupd_tcp_address=("a:1",))
+    assert options.by_config_name("id") == 5
+    assert options.by_config_name("nsqlookupd_tcp_addresses") == ["a:1"]
+    assert options.by_config_name("output_buffer_flush") == "turn"
+    for name in ("node_id", "node-id", "version", "config", "verbose", "worker_id", "client_timeout", "replace", ""):
+        with pytest.raises(KeyError):
+            options.by_config_name(name)
 
 
-def test_config_file_and_flags_over_it(tmp_path):
-    path = tmp_path / "nsqd.cfg"
-    path.write_text('max_rdy_count = 77\nmsg_timeout = "2500ms"\nsync_timeout = 1500\nid = 9\ndeflate = false\n'
-                    'max_msg_size = 5000\nlog_level = "warn"\nsome_other_tool = 1\n'
-                    'e2e_processing_latency_percentiles = [0.5, 0.9]\nverbose = true\ntls_required = false\n')
-    options, unknown = resolve(parse_flags([f"--config={path}", "--max-msg-size=6000"]))
-    assert (options.max_rdy_count, options.msg_timeout, options.sync_timeout) == (77, 2500 * 10**6, 1500 * 10**6)
-    assert (options.node_id, options.deflate, options.max_msg_size, options.log_level) == (9, False, 6000, 3)
-    assert options.e2e_processing_latency_percentile == (0.5, 0.9)
-    assert unknown == ["some_other_tool"]
-
-
-@pytest.mark.parametrize("text, complaint", [
-    ("this is no = = toml\n", "failed to load"), ('log_level = "loud"\n', "log_level"), ('msg_timeout = "soon"\n', "msg_timeout"),
-    ('tls_required = "perhaps"\n', "tls_required"), ("max_msg_size = [1]\n", "list"), ("data_path = 5\n", "number"),
-    ("max_rdy_count = true\n", "true"), ("[mem_queue_size]\nx = 1\n", "dict"), ("mem_queue_sise = 5\n", "did you mean mem_queue_size"),
-])
-def test_bad_config_files(tmp_path, text, complaint):
-    path = tmp_path / "nsqd.cfg"
-    path.write_text(text)
-    with pytest.raises(OptionError, match=complaint):
-        read_config(str(path))
-
-
-# ---------------------------------------------------------------------- processes
-
-
-@pytest.mark.parametrize("words", [["--version"], ["-version"], ["serve", "--version"], ["serve", "-version"], ["version"]])
-def test_version_line_as_parsers_expect_it(words):
-    done = run(*words)
-    assert done.returncode == 0
-    assert done.stderr == ""
-    assert re.fullmatch(r"nsqd v(1\.3\.0) \(built w/(\S+)\)\n", done.stdout)
-
-
-@pytest.mark.parametrize("words, code, complaint", [
-    (["--no-such-flag"], 2, "no-such-flag"), (["--max-msg-size=abc"], 2, "max-msg-size"), (["--node-id=1024"], 1, "--node-id"),
-    (["--data-path=/nowhere/at/all"], 1, "/nowhere/at/all"), (["--config=/nowhere.cfg"], 1, "/nowhere.cfg"),
-    (["--tls-cert=x.pem"], 1, "--tls-cert is not supported yet"), (["--tcp-address=127.0.0.1:x"], 1, "127.0.0.1:x"),
-])
-def test_what_stops_a_start_is_one_clear_line(words, code, complaint, tmp_path):
-    done = run("serve", "--http-address=127.0.0.1:0", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}", *words)
-    assert done.returncode == code
-    assert done.stdout == ""
-    told = [line for line in done.stderr.splitlines() if "FATAL" in line or code == 2]
-    assert len(told) == 1, done.stderr
-    assert complaint in told[0]
-    assert "Traceback" not in done.stderr
-
-
-def test_called_nsqd_it_is_nsqd(tmp_path):
-    link = tmp_path / "nsqd"
-    link.write_text(f"#!{sys.executable}\nfrom nsqc.cli import main\nmain()\n")
-    link.chmod(0o755)
-    env = {**os.environ, "PYTHONPATH": os.getcwd()}
-    done = subprocess.run([link, "-version"], capture_output=True, text=True, timeout=30, env=env)
-    assert done.stdout.startswith("nsqd v1.3.0 ")
-    done = subprocess.run([link, "--node-id=5000"], capture_output=True, text=True, timeout=30, env=env)
-    assert done.returncode == 1
-    assert "--node-id" in done.stderr
-
-
-def test_without_a_data_path_it_is_the_current_folder(tmp_path):
-    started = subprocess.Popen([*NSQC, "serve", "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"], cwd=tmp_path,
-                               stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}, text=True)
-    try:
-        assert any("HTTP: listening on 127.0.0.1:" in line for line in started.stderr)
-        assert (tmp_path / "nsqd.dat").exists()
-    finally:
-        started.send_signal(signal.SIGTERM)
-        started.communicate(timeout=20)
-    assert started.returncode == 0
-
-
-def test_log_lines_have_the_originals_form(daemon):
-    node = daemon("--log-prefix=[x] ")
-    node.connect().pub("t", b"x")
-    lines = node.log.splitlines()
-    for line in lines:
-        assert re.fullmatch(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): .+", line), line
-    assert sum("listening on" in line for line in lines) == 2
-
-
-def test_log_level_at_run_time(daemon):
-    node = daemon()
-    assert node.http("PUT", "/config/log_level", b"error") == (200, b"4")
-    node.connect().pub("quiet", b"x")
-    assert node.http("PUT", "/config/log_level", b"info") == (200, b"2")
-    node.connect().pub("loud", b"x")
-    wait_until(lambda: "TOPIC(loud): created" in node.log)
-    assert "TOPIC(quiet): created" not in node.log
-
-
-def test_an_unread_stderr_pipe_does_not_stop_the_daemon(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    started = subprocess.Popen([*NSQC, "serve", "--tcp-address=127.0.0.1:0", f"--http-address=127.0.0.1:{port}",
-                                f"--data-path={tmp_path}"], stderr=subprocess.PIPE)
-    try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-        with socket.create_connection(("127.0.0.1", port), 10) as client:
-            asked = b"GET /ping?%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 900)
-            answered = 0
-            for _ in range(40):
-                client.sendall(asked * 10)
-                answered += 10
-                data = b""
-                while data.count(b"HTTP/1.1 200") < 10:
-                    data += client.recv(65536)
-        assert answered == 400, "400 log lines of 900 bytes do not fit into a pipe"
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(20) == 0
-    finally:
-        started.kill()
-        started.stderr.close()
-        started.wait()
-
-
-def test_info_tells_real_ports(daemon):
-    node = daemon()
-    info = json.loads(node.http("GET", "/info")[1])
-    assert (info["tcp_port"], info["http_port"], info["version"]) == (node.tcp_port, node.http_port, "1.3.0")
+def test_settings_change_at_run_time():
+    settings, told = Settings(Options()), []
+    settings.on_change(lambda changed: told.append(changed.log_level))
+    settings.change(log_level=1)
+    assert (settings.now.log_level, told) == (1, [1])
+    with pytest.raises(OptionError):
+        settings.change(node_id=5000)
+    assert (settings.now.node_id, told) == (Options().node_id, [1])

@@ -1,0 +1,152 @@
+"""The log: form, levels, and readers that do not read."""
+
+import os
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nsqc.log import ERROR, MAX_LINE, MAX_WAITING, Log
+
+FORM = re.compile(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): (.*)")
+
+
+@pytest.fixture
+def pipe():
+    """Read and write end of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def lines_of(path) -> list[tuple[str, str]]:
+    """Level and text of each line of a log file, whose form is checked."""
+    matches = [FORM.fullmatch(line) for line in path.read_text().splitlines()]
+    assert None not in matches
+    return [match.groups() for match in matches]
+
+
+@pytest.fixture
+def written(tmp_path):
+    """written(use, **more): level and text of the lines that use(log) leaves behind."""
+    def write(use, **more):
+        path = tmp_path / "log"
+        with path.open("wb") as file:
+            log = Log("[x] ", descriptor=file.fileno(), **more)
+            use(log)
+            log.close()
+            return lines_of(path)
+
+    return write
+
+
+def test_every_level_by_name(written):
+    def use(log):
+        log.debug("a %d", 1)
+        log.info("b %s %s", "x", 2)
+        log.warn("100%")
+        log.error("d")
+        log.fatal("e")
+
+    assert written(use, level=1) == [("DEBUG", "a 1"), ("INFO", "b x 2"), ("WARNING", "100%"), ("ERROR", "d"),
+                                     ("FATAL", "e")]
+
+
+def test_lower_levels_are_left_out_and_the_level_may_change(written):
+    def use(log):
+        log.info("no")
+        log.warn("no")
+        log.error("yes")
+        log.level = 2
+        log.debug("no")
+        log.info("yes")
+
+    assert written(use, level=ERROR) == [("ERROR", "yes"), ("INFO", "yes")]
+
+
+def test_a_text_is_one_line_whatever_clients_put_into_it(written):
+    def use(log):
+        log.info("name %s", "a\n[x] 2026/01/31 12:00:00.000000 FATAL: made up\r\x1b[2J\tµ \udcff")
+
+    assert written(use) == [
+        ("INFO", "name a\\n[x] 2026/01/31 12:00:00.000000 FATAL: made up\\r\\x1b[2J\\tµ \\udcff")]
+
+
+def test_a_huge_text_is_cut(written):
+    (_, text), = written(lambda log: log.info("y" * 5_000_000))
+    assert text == "y" * MAX_LINE + "... (5000000 characters)"
+
+
+def test_lines_of_many_threads_stay_whole_and_in_order(written):
+    def use(log):
+        def talk(name):
+            for number in range(500):
+                log.info("%s %d", name, number)
+
+        threads = [threading.Thread(target=talk, args=(name,)) for name in "abcd"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    lines = written(use)
+    assert len(lines) == 2000
+    for name in "abcd":
+        assert [text for _, text in lines if text[0] == name] == [f"{name} {number}" for number in range(500)]
+
+
+def read_until_dropped_is_told(end: int) -> list[str]:
+    data = b""
+    while b"lines dropped" not in data or not data.endswith(b"\n"):
+        data += os.read(end, 1 << 20)
+    return data.decode().splitlines()
+
+
+def test_an_unread_pipe_drops_lines_counts_them_and_never_blocks(pipe):
+    log = Log("[x] ", descriptor=pipe[1])
+    sent = 3 * MAX_WAITING // 1000
+    for number in range(sent):
+        log.info("%d %s", number, "y" * 950)
+    log.close()  # comes back although nobody has read
+    lines = read_until_dropped_is_told(pipe[0])
+    told = int(re.search(r"WARNING: LOG: (\d+) lines dropped", lines[-1])[1])
+    assert 0 < told < sent
+    assert len(lines) - 1 + told == sent
+    log.info("again")
+    assert os.read(pipe[0], 1000).endswith(b" INFO: again\n")
+
+
+def test_a_non_blocking_descriptor_loses_nothing(pipe):
+    os.set_blocking(pipe[1], False)
+    log = Log("[x] ", descriptor=pipe[1])
+    for number in range(1000):
+        log.info("%d %s", number, "y" * 500)
+    data = b""
+    while data.count(b"\n") < 1000:
+        data += os.read(pipe[0], 65536)
+    assert [int(line.split()[4]) for line in data.decode().splitlines()] == list(range(1000))
+
+
+def test_a_reader_that_went_away_is_no_fault():
+    read, write = os.pipe()
+    os.close(read)
+    log = Log("[x] ", descriptor=write)
+    log.info("nobody is there")
+    log.close()
+    log.info("still nobody")
+    log.close()
+    os.close(write)
+
+
+def test_closing_waits_for_what_is_being_written():
+    read, write = os.pipe()
+    log = Log("[x] ", descriptor=write)
+    for _ in range(200):
+        log.info("y" * 1000)
+    with ThreadPoolExecutor(1) as pool, open(read, "rb") as end:
+        whole = pool.submit(end.read)
+        log.close()
+        os.close(write)  # whatever is not written now never is
+        assert whole.result().count(b"\n") == 200
