@@ -53,7 +53,7 @@ e2e: build                               ## real daemons, real clients
 	$(BIN)/python -m pytest tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug                        ## leaks and bounds: the compiled rooms with checks and counters
-	$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks -q
+	NSQC_BUILD=debug $(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .

@@ -325,8 +325,9 @@ cdef class Channel:
         """Closes the consumers and drops everything, files included."""
         self._exit()
         self.empty()
-        if self.backlog.disk is not None:
-            self.backlog.disk.delete()
+        self.scanner.disarm(self)
+        self.backlog.delete()
+        self.topic = None
 
     def close(self) -> tuple:
         """For a stop: closes the consumers and writes everything to disk.

@@ -223,9 +223,7 @@ cdef class Topic:
         self.direct = False
         for channel in list(self.channels.values()):
             self.delete_channel(channel.name)
-        self.backlog.empty()
-        if self.backlog.disk is not None:
-            self.backlog.disk.delete()
+        self.backlog.delete()
 
     def close(self) -> tuple:
         """For a stop, after the channels: writes what waits to disk.

@@ -147,6 +147,14 @@ cdef class Backlog:
         if self.disk is not None:
             self.disk.empty()
 
+    def delete(self):
+        """Drops everything, files included, and lets go of its owner."""
+        self.empty()
+        self.error = 0
+        self.owner = None
+        if self.disk is not None:
+            self.disk.delete()
+
     def spill(self) -> int:
         """Puts what waits in memory behind what is on disk, for a stop; returns how many, raises OSError.
 

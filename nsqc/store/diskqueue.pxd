@@ -64,4 +64,5 @@ cdef class DiskQueue:
     cdef void _count(self, int64_t operations) noexcept
     cdef int _write_span(self, int64_t number, int64_t at, const char *c_from, int64_t length) noexcept
     cdef int64_t _end(self) noexcept
+    cdef int64_t _size_of_read_file(self) noexcept
     cdef bint _damaged(self) noexcept

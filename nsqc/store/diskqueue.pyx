@@ -179,7 +179,7 @@ cdef class DiskQueue:
         while self.read_number < self.write_number or self.read_at < self.write_at:
             size = self._record()
             if size <= 0:
-                if self.spans is None and self.read_number < self.write_number and self.read_at == self.read_end:
+                if self.spans is None and self.read_number < self.write_number and self.read_at == self._end():
                     self._finish_file()
                 elif not self._damaged():
                     break
@@ -229,7 +229,15 @@ cdef class DiskQueue:
             return self.spans[0][1] if self.spans else 0
         if self.read_number == self.write_number:
             return self.write_at
+        if self.read_end < 0:
+            self.read_end = self._size_of_read_file()
         return self.read_end
+
+    cdef int64_t _size_of_read_file(self) noexcept:
+        cdef bytes path = os.fsencode(self.path_of(self.read_number))
+        cdef int fd = self.pool.open(&self.reading, self.read_number, path, O_RDONLY)
+        # What cannot be opened is damage, not an empty file that has been read through.
+        return max(io_size(fd), 0) if fd >= 0 else self.read_at + 1
 
     cdef int64_t _fill(self, int64_t wanted) noexcept:
         """Bytes at hand from read_at on: wanted, or as many as there are; fewer too where the file cannot be read."""
@@ -244,8 +252,6 @@ cdef class DiskQueue:
         fd = self.pool.open(&self.reading, self.read_number, path, O_RDONLY)
         if fd < 0:
             return 0
-        if self.read_number < self.write_number and self.read_end < 0:
-            self.read_end = io_size(fd)
         end = self._end()
         if self.read_at >= end:
             return 0
@@ -411,7 +417,7 @@ cdef class DiskQueue:
         """Damage at the read position is noticed at the start, not by the first consumer."""
         if self.read_number == self.write_number and self.read_at == self.write_at:
             self.depth = 0
-        elif self._record() <= 0 and not (self.read_number < self.write_number and self.read_at == self.read_end):
+        elif self._record() <= 0 and not (self.read_number < self.write_number and self.read_at == self._end()):
             self._damaged()
 
     def _recover(self, list later):

@@ -162,6 +162,10 @@ cdef class Connection:
         inbuf_free(&self.inbuf)
         self._leave()
         self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+        # These refer to each other; without a cut they would wait for the garbage collector.
+        self.transport = self.outbox.transport = None
+        if self.session is not None:
+            self.session.forget()
 
     def pause_writing(self):
         """The socket takes no more."""

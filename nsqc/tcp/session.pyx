@@ -63,7 +63,14 @@ cdef class Session(Consumer):
         self.blocked = self.outbox.blocked
 
     cdef void dismiss(self) noexcept:
-        self.connection.close()
+        if self.connection is not None:
+            self.connection.close()
+
+    def forget(self):
+        """The connection is gone."""
+        self.connection = None
+        self.channel = None
+        self.topic = None
 
     # ------------------------------------------------------------------ for commands
 

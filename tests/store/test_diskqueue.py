@@ -653,3 +653,14 @@ def test_random_order_of_everything_leaves_no_descriptor(tmp_path):
     for queue in queues.values():
         queue.close()
     assert files.pool.open_files == 0
+
+
+def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):
+    queue = Harness(tmp_path, 1000, every=1).open()
+    for number, size in enumerate([64, 300, 300]):
+        put(queue, number, b"x" * size)
+    queue.commit()
+    assert queue.get()[1] == message_id(0)
+    put(queue, 3, b"x" * 217)
+    queue.commit()
+    assert drain(queue) == [1, 2, 3]
