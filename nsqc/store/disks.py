@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from nsqc.store.diskmeta import remove_retired
+from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
 from nsqc.store.filepool import FilePool
 from nsqc.store.syncer import Syncer
@@ -23,7 +23,7 @@ class Disks:
         self._pool = FilePool(options.fd_pool_size)
         self._syncer = Syncer(options.sync_every, options.sync_timeout,
                               lambda job: loop.run_in_executor(workers, job), log)
-        remove_retired(self._folder)
+        remove_leftovers(self._folder)
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it."""

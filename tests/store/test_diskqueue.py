@@ -480,17 +480,6 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
     assert drain(Harness(tmp_path, 200).open()) == [0, 10, 11, 12, 13]
 
 
-def test_read_error_keeps_the_file(tmp_path):
-    files = Harness(tmp_path, 10**6)
-    queue = files.open()
-    for number in range(5):
-        put(queue, number)
-    queue.commit()
-    diskio.fail("read", errno.EIO, times=3)
-    assert drain(queue) == [0, 1, 2, 3, 4], "found by the search for intact records"
-    assert any(name.endswith(".bad") for name in names(files))
-
-
 def test_failed_sync_is_tried_again(tmp_path, monkeypatch):
     files = Harness(tmp_path, 10**6, every=5)
     queue = files.open()
