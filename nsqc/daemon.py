@@ -94,7 +94,7 @@ class Daemon:
         options = self.settings.now
         self.scanner = Scanner(self.loop)
         self.disks = Disks(options, self.data_path, self.loop, self.workers, self.log)
-        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log)
+        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
         self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids)

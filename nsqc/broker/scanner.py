@@ -10,6 +10,9 @@ import time
 from typing import Protocol
 
 
+AGAIN_S = 0.25
+
+
 class Resumable(Protocol):
     """A topic or channel with work left."""
 
@@ -45,6 +48,10 @@ class Scanner:
     def later(self, queue: Resumable) -> None:
         """Has queue.resume() called in the next turn of the loop."""
         self._loop.call_soon(queue.resume)
+
+    def again(self, queue: Resumable) -> None:
+        """Has queue.resume() called after a moment, where trying at once would be in vain."""
+        self._loop.call_later(AGAIN_S, queue.resume)
 
     def close(self) -> None:
         """Drops all timers."""

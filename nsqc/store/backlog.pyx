@@ -108,6 +108,8 @@ cdef class Backlog:
             return False
         entry.message = self.disk.pop(&attempts)
         if entry.message is NULL:
+            if self.disk.read_error:
+                self.owner.on_read_failed()
             return False
         entry.attempts = attempts
         entry.defer_ms = 0

@@ -34,6 +34,10 @@ class Disks:
         """Looks at sync deadlines and idle queues."""
         self._syncer.tick()
 
+    def trouble(self) -> str | None:
+        """What fails to sync; None: nothing."""
+        return next(iter(self._syncer.failing.values()), None)
+
     async def settle(self) -> None:
         """Waits for what is being synced."""
         await self._syncer.settle()

@@ -37,6 +37,7 @@ class Syncer:
         self._running: dict[Any, asyncio.Future[Any]] = {}
         self._work: dict[Any, Work] = {}  # of those that are running
         self._used: set[Any] = set()  # queues that may hold descriptors
+        self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
     def began(self, queue: Any) -> None:
         """A queue has its first unsynced operation."""
@@ -77,9 +78,11 @@ class Syncer:
             error = place(temporary, queue.meta_path)
         if error is not None:
             self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
+            self.failing[queue.name] = f"failed to sync {queue.name} - {error}"
             queue.sync_failed(work[0], work[2])
             self._since[queue] = time.monotonic_ns()
             return
+        self.failing.pop(queue.name, None)
         self._remove(work[2])
         if queue in self._since and (self._since[queue] == 0 or queue.unsynced >= self.every):
             self.start(queue)
@@ -116,6 +119,7 @@ class Syncer:
         """A queue is gone; its retired files are removed, and those that a running sync would have taken away."""
         self._since.pop(queue, None)
         self._used.discard(queue)
+        self.failing.pop(queue.name, None)
         if queue in self._work:
             self._remove(self._work[queue][2])
         self._remove(queue.sync_began()[2])
