@@ -9,7 +9,6 @@ import asyncio
 import time
 from typing import Protocol
 
-
 AGAIN_S = 0.25
 
 
