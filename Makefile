@@ -7,7 +7,7 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test lint cov asan bench load dist clean check-system
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load dist clean check-system
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -54,6 +54,18 @@ e2e: build                               ## real daemons, real clients
 
 debug-test: debug                        ## leaks and bounds: the compiled rooms with checks and counters
 	NSQC_BUILD=debug $(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
+
+asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
+	@$(MAKE) --no-print-directory $(VENV)/.built-asan
+	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/leaks tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
+	@$(MAKE) --no-print-directory build
+
+bench: build                             ## ns for each operation of each compiled module
+	$(BIN)/python -m perf.micro.run $(ARGS)
+
+load: build                              ## the whole daemon beside a floor; figures as in perf/RESULTS.md
+	$(BIN)/python -m perf.load.run $(ARGS)
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .
