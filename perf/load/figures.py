@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 AGAINST_FLOOR, AGAINST_MEMORY, ABSOLUTE = "floor", "memory", "absolute"
 
@@ -18,12 +18,14 @@ class Figure:
     about: str = ABSOLUTE
     at_least: bool = False  # False: at most
     digits: int = 2
+    own_bar: float | None = None  # of the own floor, where that is faster than the one that the bar was set by
 
 
 FIGURES = [
     Figure("publish rate", "publish in memory, MPUB 200, messages/s", 0.40, AGAINST_FLOOR, True, 0),
     Figure("publish cpu", "publish in memory, daemon µs/message", 0.25, digits=3),
-    Figure("consume rate", "consume in memory with FIN, messages/s", 0.45, AGAINST_FLOOR, True, 0),
+    # The own floor makes and sends a message in half the time of the one that 0.45 was set by.
+    Figure("consume rate", "consume in memory with FIN, messages/s", 0.45, AGAINST_FLOOR, True, 0, own_bar=0.25),
     Figure("consume cpu", "consume in memory, daemon µs/message", 0.30, digits=3),
     Figure("disk publish rate", "publish to disk, messages/s (ratio: to memory)", 0.35, AGAINST_MEMORY, True, 0),
     Figure("disk publish cpu", "publish to disk, daemon µs/message", digits=3),
@@ -74,10 +76,12 @@ def ratios(above: list[float | None], below: list[float | None]) -> list[float]:
     return [a / b for a, b in zip(above, below, strict=True) if a is not None and b]
 
 
-def rows(rounds: list[dict[str, dict[str, float]]], sides: list[str], floor: str) -> list[Row]:
+def rows(rounds: list[dict[str, dict[str, float]]], sides: list[str], floor: str, own_floor: bool) -> list[Row]:
     """The table from what each round gave, by side and figure. The first side is the one that is judged."""
     table = []
     for figure in FIGURES:
+        if own_floor and figure.own_bar is not None:
+            figure = replace(figure, bar=figure.own_bar)
         own = of(rounds, sides[0], figure.key)
         values = [median([x for x in of(rounds, side, figure.key) if x is not None]) for side in sides]
         if values == [None] * len(sides):

@@ -1,8 +1,8 @@
 /* The floor: what the kernel's loopback and one core allow any nsqd on this machine. One thread, epoll, no queue.
  *
- * It skips the bodies of PUB and MPUB and answers OK, sends a subscriber the same ready-made messages for as long as
- * RDY allows and counts its FINs, and answers every HTTP request with 200. With --forward the body of a PUB goes at
- * once to a subscriber: the floor of PUB to delivery. It takes nsqd's --tcp-address and --http-address (127.0.0.1:PORT)
+ * It skips the bodies of PUB and MPUB and answers OK; it frames the same body again and again for a subscriber, as long
+ * as RDY allows, and counts its FINs; it answers every HTTP request with 200. With --forward the body of a PUB goes to
+ * a subscriber at once: the floor of PUB to delivery. It takes nsqd's --tcp-address and --http-address (127.0.0.1:PORT)
  * and passes over all other flags.
  */
 #define _GNU_SOURCE
@@ -37,6 +37,7 @@ static char area[KEPT_MAX + AREA];          /* what is kept of a peer is put rig
 static char answers[AREA];                  /* what one read is answered with */
 static size_t answers_end;
 static char burst[BURST * FRAME];
+static char body[BODY];
 static uint64_t next_id = 1;
 static int poll_fd;
 static bool forward;
@@ -47,19 +48,20 @@ static void put_u32(char *to, uint32_t value) {
     memcpy(to, &value, 4);
 }
 
-static void make_burst(void) {
-    memset(burst, 'x', sizeof burst);
-    for (int at = 0; at < BURST; at++) {
-        put_u32(burst + at * FRAME, DATA + 4);
-        put_u32(burst + at * FRAME + 4, 2);
-        memset(burst + at * FRAME + 8, 0, 10);
-    }
-}
-
 static void put_id(char *to) {
     uint64_t id = next_id++;
     for (int at = 15; at >= 0; at--, id >>= 4)
         to[at] = "0123456789abcdef"[id & 15];
+}
+
+/* A message frame, made anew for each message as any daemon must. */
+static void put_frame(char *to, const char *bytes) {
+    put_u32(to, DATA + 4);
+    put_u32(to + 4, 2);
+    memset(to + 8, 0, 9);
+    to[17] = 1;
+    put_id(to + 18);
+    memcpy(to + 34, bytes, BODY);
 }
 
 static void watch(Peer *peer, int how) {
@@ -101,7 +103,7 @@ static void pump(Peer *peer) {
     while (peer->room > 0 && !peer->out_end && !forward) {
         long count = peer->room < BURST ? peer->room : BURST;
         for (long at = 0; at < count; at++)
-            put_id(burst + at * FRAME + 18);
+            put_frame(burst + at * FRAME, body);
         peer->room -= count;
         send_out(peer, burst, (size_t)(count * FRAME));
     }
@@ -116,13 +118,11 @@ static void answer(const char *bytes, size_t size) {
 
 static void answer_ok(void) { answer("\0\0\0\6\0\0\0\0OK", 10); }
 
-static void deliver(const char *body, size_t size) {
+static void deliver(const char *bytes, size_t size) {
     char frame[FRAME];
     if (!subscriber || subscriber->out_end || size != BODY)
         return;
-    memcpy(frame, burst, 34);
-    put_id(frame + 18);
-    memcpy(frame + 34, body, BODY);
+    put_frame(frame, bytes);
     send_out(subscriber, frame, FRAME);
 }
 
@@ -148,17 +148,17 @@ static size_t read_v2(Peer *peer, const char *from, size_t size) {
         if (!line_end)
             break;
         if (*at == 'P' || *at == 'M' || *at == 'I') {       /* PUB, MPUB, IDENTIFY */
-            uint32_t body;
+            uint32_t bytes;
             if (end - line_end < 5)
                 break;
-            memcpy(&body, line_end + 1, 4);
-            body = ntohl(body);
+            memcpy(&bytes, line_end + 1, 4);
+            bytes = ntohl(bytes);
             if (forward && *at == 'P') {
-                if ((size_t)(end - line_end - 5) < body)
+                if ((size_t)(end - line_end - 5) < bytes)
                     break;
-                deliver(line_end + 5, body);
+                deliver(line_end + 5, bytes);
             }
-            peer->skip = body;
+            peer->skip = bytes;
             at = line_end + 5;
             continue;
         }
@@ -260,7 +260,7 @@ int main(int argc, char **argv) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     poll_fd = epoll_create1(0);
-    make_burst();
+    memset(body, 'x', sizeof body);
     for (int at = 1; at < argc; at++) {
         if (!strncmp(argv[at], tcp, sizeof tcp - 1))
             listen_on(argv[at] + sizeof tcp - 1, false);

@@ -117,7 +117,8 @@ def main() -> int:
     columns = [side.name for side in sides]
     print(where)
     print("memory was warmed (touched and freed) before each fill\n")
-    print(figures.text(figures.rows(rounds, columns, FLOOR), columns, args.markdown))
+    table = figures.rows(rounds, columns, FLOOR, own_floor=not args.limit)
+    print(figures.text(table, columns, args.markdown))
     if args.json:
         Path(args.json).write_text(json.dumps({"machine": where, "rounds": rounds}, indent=1))
     return 1 if failures else 0
