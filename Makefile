@@ -28,7 +28,8 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.built-%: $(VENV)/.ready setup.py $(SOURCES)
 	@rm -f $(VENV)/.built-*
 	@find nsqc -name '*.so' -delete
-	NSQC_BUILD=$* $(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
+	NSQC_BUILD=$* $(BIN)/python setup.py --quiet build_ext --inplace --parallel 2 >build-$*.log 2>&1 || { cat build-$*.log; exit 1; }
+	@rm -f build-$*.log
 	@touch $@
 
 build: $(VENV)/.built-release            ## compile in place, optimised
