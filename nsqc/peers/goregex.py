@@ -55,8 +55,9 @@ POSIX = {
     "space": bits("\t\n\v\f\r "), "upper": UPPER, "word": WORDS,
     "xdigit": DIGITS | between("A", "F") | between("a", "f"),
 }
-CATEGORIES = frozenset(
-    ["C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"])
+CATEGORIES = frozenset({
+    "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl", "No", "P",
+    "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"})
 PLAIN_ESCAPES = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 PLACES = {"A": BEGIN, "z": END, "b": WORD_EDGE, "B": NO_WORD_EDGE}
 BRACES = re.compile(r"\{(0|[1-9][0-9]*)(,(0|[1-9][0-9]*)?)?\}")
