@@ -20,6 +20,8 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
 
 import os
 
+from nsqc.sockets import peer_text
+
 cdef enum:
     RECEIVE_BYTES = 262144
     HEADROOM = 65536
@@ -401,11 +403,3 @@ cdef class Connection:
                 self.session.guard.close()
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
-
-
-def peer_text(peer) -> str:
-    """host:port, with brackets around an IPv6 host; "@" for a unix socket, as Go prints it."""
-    if not isinstance(peer, tuple):
-        return "@"
-    host, port = peer[0], peer[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -113,7 +113,9 @@ cdef class Session(Consumer):
 
     def who(self):
         """What auth servers are told of the client."""
-        return (self.address, self.address.rpartition(":")[0].strip("[]"), *self.tls_identity())
+        host, _, port = self.address.rpartition(":")
+        # The clients of a unix socket have no address, or a path.
+        return (self.address, host.strip("[]") if port.isdecimal() else "", *self.tls_identity())
 
     def apply(self, settings):
         """Takes over what IDENTIFY has negotiated: an nsqc.tcp.identify.Settings."""

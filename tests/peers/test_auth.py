@@ -118,6 +118,15 @@ def test_a_unix_socket_has_no_address(daemon, authd):
     assert server.asked[0].facts["remote_ip"] == ""
 
 
+def test_an_ipv4_client_of_a_socket_for_both_families_has_its_ipv4_address(daemon, authd):
+    server = authd()
+    node = guarded(daemon, server, flags=["--tcp-address=0.0.0.0:0"])
+    client = login(node).sub("t", "c")
+    assert server.asked[0].facts["remote_ip"] == "127.0.0.1"
+    assert node.channel("t", "c")["clients"][0]["remote_address"].startswith("127.0.0.1:")
+    client.close()
+
+
 def test_other_bytes_than_text_may_be_a_secret(daemon, authd):
     server = authd()
     login(guarded(daemon, server), b"\xff\x00")
