@@ -22,6 +22,7 @@ from nsqc.broker.health import Trouble
 from nsqc.broker.scanner import Scanner
 from nsqc.httpd import server as httpd
 from nsqc.options import Options, Settings
+from nsqc.peers.auth import Authority
 from nsqc.peers.peers import Peers
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
@@ -101,7 +102,15 @@ class Daemon:
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.hub = Hub(self.broker, self.settings, self.log, self.loop)
+        if options.auth_http_address:
+            self.hub.authority = self._make_authority()
         self._noted_unit = self.guids.reached
+
+    def _make_authority(self) -> Authority:
+        try:
+            return Authority(self.loop, self.workers, self.settings, self.log)
+        except ValueError as error:
+            raise StartError(f"--auth-http-address {error}") from None
 
     def _load(self) -> None:
         try:
@@ -179,6 +188,8 @@ class Daemon:
             await server.close()
         await self._linger()
         await self.peers.close()
+        if self.hub.authority is not None:
+            await self.hub.authority.close()
         for timer in self._timers.values():
             timer.cancel()
         self.scanner.close()

@@ -18,7 +18,8 @@ ORIGINAL = [
     "tls-client-auth-policy", "tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level",
     "snappy",
 ]
-OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size"}
+OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size", "auth-http-request-method",
+       "auth-anchored", "auth-grace"}
 
 
 @pytest.mark.parametrize("words, found", [

@@ -11,6 +11,7 @@ cdef enum Outcome:
     FAILED          # session.error holds the error; the connection goes on
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
+    WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
 
 
 # The line of a command is known. Commands without body are done here.

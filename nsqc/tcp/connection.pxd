@@ -21,6 +21,7 @@ cdef class Hub:
     cdef readonly object settings
     cdef readonly object log
     cdef readonly object loop
+    cdef public object authority        # nsqc.peers.auth.Authority; None where clients need not authenticate
     cdef readonly dict connections      # connection to None, in order of arrival; all that are open
     cdef char *area                     # owned
 
@@ -34,7 +35,8 @@ cdef class Connection:
     cdef InBuf inbuf                    # owned
     cdef readonly object address
     cdef bint closing                   # nothing more is read or run
-    cdef bint reading_paused
+    cdef bint reading_paused            # until output that the client leaves unread is gone
+    cdef bint waiting                   # a command waits for go_on(); it and all behind it is kept in inbuf
     cdef int64_t heard_ns               # monotonic: when bytes came last
     cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
     cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
@@ -49,8 +51,10 @@ cdef class Connection:
     cdef Py_ssize_t _consume(self, const char *c_from, Py_ssize_t length) except -1
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1
+    cdef void _after_input(self) noexcept
     cdef bint _act(self, int outcome) noexcept      # False: the connection ends
     cdef void _mark(self) noexcept
+    cdef void _wait(self) noexcept
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept
     cdef void _say(self, int frame_type, bytes text) noexcept

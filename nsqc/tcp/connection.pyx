@@ -10,14 +10,17 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, WANTS_BODY, cut_short, refuse,
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, WAITS, WANTS_BODY, cut_short, refuse,
                                 run_body, run_line)
+from nsqc.tcp.guard cimport Guard
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
                                PARSE_MORE)
 
 import os
+
+from nsqc.sockets import peer_text
 
 cdef enum:
     RECEIVE_BYTES = 262144
@@ -107,6 +110,10 @@ cdef class Connection:
             return
         self.hub.broker.clock.refresh()
         self.heard_ns = self.hub.broker.clock.monotonic
+        if self.waiting:
+            if inbuf_append(&self.inbuf, c_from, length) < 0:
+                self._end()
+            return
         if kept == 0:
             used = self._consume(c_from, length)
             if used < length and not self.closing and inbuf_append(&self.inbuf, c_from + used, length - used) < 0:
@@ -120,14 +127,19 @@ cdef class Connection:
             self._end()
         else:
             inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
-        if self.inbuf.length:
+        self._after_input()
+
+    cdef void _after_input(self) noexcept:
+        """After commands were run."""
+        if self.inbuf.length and not self.waiting:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
             self.session.channel.pump()
         if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.reading_paused:
             self.reading_paused = True
-            self.transport.pause_reading()
+            if not self.waiting:
+                self.transport.pause_reading()
 
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1:
         """After kept and length bytes at c_from were parsed and used of them are done: inbuf holds the rest."""
@@ -144,7 +156,7 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None:
+        if not self.closing and self.session is not None and not self.waiting:
             self._act(cut_short(self.session, self.parser, self.inbuf.length))
         self.close()
         return True
@@ -179,7 +191,8 @@ cdef class Connection:
         self.outbox.unblock()
         if self.reading_paused and not self.closing:
             self.reading_paused = False
-            self.transport.resume_reading()
+            if not self.waiting:
+                self.transport.resume_reading()
         self._tell_channel(False)
 
     def _tell_channel(self, bint blocked):
@@ -239,6 +252,8 @@ cdef class Connection:
             return length
         self.session = Session(self.hub.broker, self.hub.limits, self, self.hub.settings.now, self.hub.log,
                                self.outbox, self.address)
+        if self.hub.authority is not None:
+            self.session.guard = Guard(self.hub.authority, self.hub.settings.now.auth_grace, self.session)
         self.restart_heartbeats()
         self.began_ns = 0
         return MAGIC_BYTES
@@ -255,12 +270,34 @@ cdef class Connection:
         if outcome == ANSWER:
             self._say(FRAME_RESPONSE, self.session.error)
             return True
+        if outcome == WAITS:
+            self._wait()
+            return False
         self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
         self._say(FRAME_ERROR, self.session.error)
         if outcome == FAILED:
             return True
         self._end()
         return False
+
+    cdef void _wait(self) noexcept:
+        self.waiting = True
+        self.began_ns = 0
+        if not self.reading_paused:
+            self.transport.pause_reading()
+
+    def go_on(self):
+        """What a command has waited for is there: it and those behind it are run."""
+        if self.closing or not self.waiting:
+            return
+        self.waiting = False
+        self.hub.broker.clock.refresh()
+        # The client could not be heard meanwhile.
+        self.heard_ns = self.hub.broker.clock.monotonic
+        inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
+        self._after_input()
+        if not (self.waiting or self.closing or self.reading_paused):
+            self.transport.resume_reading()
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -310,7 +347,7 @@ cdef class Connection:
         self.heartbeat_timer = None
         if self.closing:
             return
-        if now - self.heard_ns >= 2 * interval_ns - 5000000:
+        if not self.waiting and now - self.heard_ns >= 2 * interval_ns - 5000000:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
             self.transport.abort()
             return
@@ -332,7 +369,7 @@ cdef class Connection:
         """Closes the connection if what it had begun is still not whole."""
         cdef int64_t left_ns
         self.stall_timer = None
-        if self.closing or (self.session is not None and self.inbuf.length == 0):
+        if self.closing or self.waiting or (self.session is not None and self.inbuf.length == 0):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
         if left_ns > 1000000:
@@ -362,13 +399,7 @@ cdef class Connection:
         """The channel forgets this client; what is in flight to it waits for its time-out."""
         if self.session is not None:
             self.session.closed = True
+            if self.session.guard is not None:
+                self.session.guard.close()
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
-
-
-def peer_text(peer) -> str:
-    """host:port, with brackets around an IPv6 host; "@" for a unix socket, as Go prints it."""
-    if not isinstance(peer, tuple):
-        return "@"
-    host, port = peer[0], peer[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
