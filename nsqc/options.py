@@ -103,6 +103,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     handshake_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun command, or the protocol's magic, may take to come whole",
         least=1, own=True)] = 30 * S
+    max_connections: Annotated[int, flag(
+        Kind.INT, NETWORK, "connections of all clients together; 0: any number", least=0, own=True)] = 100_000
+    max_connections_per_address: Annotated[int, flag(
+        Kind.INT, NETWORK, "connections from one address; 0: any number, for many clients may come through one proxy",
+        least=0, own=True)] = 0
+    max_pending_handshakes: Annotated[int, flag(
+        Kind.INT, NETWORK, "TLS handshakes at a time; 0: any number", least=0, own=True)] = 1000
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
 
@@ -216,8 +223,7 @@ class OptionError(ValueError):
 
 # Options of features that are not there yet, and the value that leaves each off.
 NOT_YET: dict[str, Any] = {
-    "auth_http_address": (), "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "",
-    "tls_required": TLS_NOT_REQUIRED,
+    "auth_http_address": (),
 }
 
 

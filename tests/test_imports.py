@@ -14,8 +14,8 @@ MAY_USE = {
     "wire": {"wire"},
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
-    "tcp": {"wire", "store", "broker", "tcp", "errors", "sockets"},
-    "httpd": {"wire", "broker", "httpd", "sockets", "durations", "version", "options", "values"},
+    "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
+    "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
 
