@@ -15,13 +15,14 @@ from typing import Any
 
 import uvloop
 
-from nsqc import version
+from nsqc import tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
 from nsqc.broker.scanner import Scanner
+from nsqc.gate import Gate
 from nsqc.httpd import server as httpd
-from nsqc.options import Options, Settings
+from nsqc.options import TLS_REQUIRED, Options, Settings
 from nsqc.peers.auth import Authority
 from nsqc.peers.peers import Peers
 from nsqc.store.disks import Disks
@@ -71,7 +72,11 @@ class Daemon:
         """Takes the data path and reads what lies there. Raises StartError."""
         self.loop = loop
         self.log = log
-        self.settings = Settings(options)
+        try:
+            self.settings = Settings(tls.settle(options))
+            self.certificates = tls.Certificates(self.settings.now) if tls.is_offered(options) else None
+        except tls.TlsError as error:
+            raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
         self.data_path = Path(options.data_path or ".").absolute()
         self.start_time = time.time()
@@ -101,7 +106,8 @@ class Daemon:
         self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
-        self.hub = Hub(self.broker, self.settings, self.log, self.loop)
+        self.gate = Gate(options, self.log)
+        self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.gate, self.certificates)
         if options.auth_http_address:
             self.hub.authority = self._make_authority()
         self._noted_unit = self.guids.reached
@@ -132,6 +138,7 @@ class Daemon:
             topic.start()
         self._tick()
         self._note_ids()
+        self._watch_certificates()
         await self._listen_http()
         await self.listener.start(self.loop, self.hub)
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
@@ -141,17 +148,27 @@ class Daemon:
 
     async def _listen_http(self) -> None:
         options = self.settings.now
-        self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0}
+        self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                             info=self.info, start_time=self.start_time)
-        if not options.http_address:
-            return
+                             info=self.info, start_time=self.start_time, gate=self.gate)
+        if self.certificates is not None and options.https_address:
+            https = await self._listen(options.https_address, name="HTTPS", certificates=self.certificates)
+            self.info["https_port"] = https.port
+        if options.http_address:
+            http = await self._listen(options.http_address, tls_required=options.tls_required == TLS_REQUIRED)
+            self.info["http_port"] = http.port
+
+    async def _listen(self, address: str, **more: Any) -> httpd.Server:
         try:
-            http = await httpd.listen(self.loop, options.http_address, self.app)
+            return await httpd.listen(self.loop, address, self.app, **more)
         except (OSError, ValueError) as error:
-            raise StartError(
-                f"failed to instantiate nsqd - listen ({options.http_address}) failed - {error}") from None
-        self.info["http_port"] = http.port
+            raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
+
+    def _watch_certificates(self) -> None:
+        """From now on they are read anew when they change, and on SIGHUP."""
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.workers, self.log)
+            self.loop.add_signal_handler(signal.SIGHUP, self.certificates.reload)
 
     # ------------------------------------------------------------------ while it runs
 
@@ -192,6 +209,8 @@ class Daemon:
             await self.hub.authority.close()
         for timer in self._timers.values():
             timer.cancel()
+        if self.certificates is not None:
+            self.certificates.close()
         self.scanner.close()
         self.trouble.close()
         self.broker.closing = True

@@ -103,6 +103,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     handshake_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun command, or the protocol's magic, may take to come whole",
         least=1, own=True)] = 30 * S
+    max_connections: Annotated[int, flag(
+        Kind.INT, NETWORK, "connections of all clients together; 0: any number", least=0, own=True)] = 100_000
+    max_connections_per_address: Annotated[int, flag(
+        Kind.INT, NETWORK, "connections from one address; 0: any number, for many clients may come through one proxy",
+        least=0, own=True)] = 0
+    max_pending_handshakes: Annotated[int, flag(
+        Kind.INT, NETWORK, "TLS handshakes at a time; 0: any number", least=0, own=True)] = 1000
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
 
@@ -221,20 +228,13 @@ class OptionError(ValueError):
     """An option that cannot be accepted; the text is one line for the operator."""
 
 
-# Options of features that are not there yet, and the value that leaves each off.
-NOT_YET: dict[str, Any] = {
-    "tls_cert": "", "tls_key": "", "tls_client_auth_policy": "", "tls_root_ca_file": "",
-    "tls_required": TLS_NOT_REQUIRED,
-}
-
-
 def flag_name(name: str) -> str:
     """An attribute name as a flag."""
     return "--" + name.replace("_", "-")
 
 
 def check(options: Options) -> None:
-    """Raises OptionError for the first value out of range, or the first feature that is not there."""
+    """Raises OptionError for the first value out of range."""
     for name, known in FLAGS.items():
         value = getattr(options, name)
         if known.least is not None and value < known.least:
@@ -248,9 +248,6 @@ def check(options: Options) -> None:
             raise OptionError(f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {value}")
     if options.auth_http_request_method not in ("get", "post"):
         raise OptionError("--auth-http-request-method must be post or get")
-    for name, off in NOT_YET.items():
-        if getattr(options, name) != off:
-            raise OptionError(f"{flag_name(name)} is not supported yet")
 
 
 def figure(known: Flag, value: int) -> str:

@@ -14,9 +14,9 @@ MAY_USE = {
     "wire": {"wire"},
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
-    "tcp": {"wire", "store", "broker", "tcp", "errors", "sockets"},
+    "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
     "peers": {"wire", "broker", "peers"},
-    "httpd": {"wire", "broker", "httpd", "sockets", "durations", "version", "options", "values"},
+    "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
 

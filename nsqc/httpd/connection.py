@@ -16,8 +16,9 @@ from httptools.parser.errors import (
     HttpParserUpgrade,
 )
 
+from nsqc.gate import host_of
 from nsqc.httpd.answers import Answers
-from nsqc.httpd.reply import bad_request, v1_error
+from nsqc.httpd.reply import bad_request, tls_required, v1_error
 from nsqc.httpd.request import Request, unknown_method
 from nsqc.httpd.router import fixed, resolve
 from nsqc.sockets import peer_text
@@ -44,7 +45,7 @@ class _HeadTooLarge(Exception):
 class Connection(Answers):
     """The loop's protocol for one client, and the parser's callbacks."""
 
-    __slots__ = ("begun", "body", "broker", "chunked", "dates", "due", "expect", "head_bytes", "heads", "hosts",
+    __slots__ = ("begun", "body", "broker", "chunked", "dates", "due", "expect", "head_bytes", "heads", "host", "hosts",
                  "in_body", "length", "method", "parser", "partial", "plain", "progress", "remote", "request", "skip",
                  "special", "target", "targets", "url")
 
@@ -56,6 +57,7 @@ class Connection(Answers):
         self.dates = server.app.dates
         self.parser: Any = None
         self.remote = ""
+        self.host = ""                          # what the gate counts it under
         # The request that is coming in.
         self.begun = False                      # its first byte is here, its last not
         self.in_body = False                    # its head is whole
@@ -80,9 +82,13 @@ class Connection(Answers):
     def connection_made(self, transport: Any) -> None:
         """A client is here."""
         self.transport = transport
-        self.remote = peer_text(transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")
+        self.remote = peer_text(peer)
+        self.host = host_of(peer)
         self.parser = httptools.HttpRequestParser(self)
-        self.server.connections.add(self)
+        if not self.server.admit(self, self.host):
+            self.closing = True
+            transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone, or the connection has been closed."""
@@ -98,7 +104,7 @@ class Connection(Answers):
             self.hold(data)
             return
         begins = not self.begun
-        if begins:
+        if begins and not self.server.tls_required:
             data = self._known_publishes(data)
             if not data:
                 return
@@ -171,7 +177,8 @@ class Connection(Answers):
         """The head is whole."""
         self.in_body = True
         if (self.length and not self.special and self.hosts == 1 and self.length <= self.app.max_msg_size
-                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.closing):
+                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.closing
+                and not self.server.tls_required):
             self.target = self.targets.get(self.url) or self.app.find_target(self.url)
             if self.target is not None:
                 return
@@ -291,7 +298,10 @@ class Connection(Answers):
         except ValueError:
             self._refuse(400)
             return
-        request.route = resolve(request)
+        if self.server.tls_required:
+            request.route = fixed(tls_required(self.app.info["https_port"]))
+        else:
+            request.route = resolve(request)
         self.request = request
         if request.length:
             self._open_body(request)

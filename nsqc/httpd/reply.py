@@ -69,6 +69,11 @@ def v1_error(status: int, text: str, extra: str = "") -> Reply:
     return Reply(status, _encode({"message": text}), JSON, nsq=True, extra=extra)
 
 
+def tls_required(https_port: int) -> Reply:
+    """The reply to any request that must come over TLS and has not."""
+    return Reply(403, _encode({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)
+
+
 def plain(text: str, status: int = 200) -> Reply:
     """The reply of a call that answers in plain text, without the NSQ header."""
     return Reply(status, text.encode(), TEXT)

@@ -1,7 +1,6 @@
 """HTTP listeners: what their connections share, and their life from the first connection to the last answer."""
 
 import asyncio
-import ssl as tls
 import time
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
@@ -9,10 +8,12 @@ from typing import Any
 
 from nsqc.broker.stats import MemoryWatch
 from nsqc.durations import format_duration
+from nsqc.gate import Gate
 from nsqc.httpd.connection import Connection
 from nsqc.httpd.publish import plain_target
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.request import Request
+from nsqc.httpd.tlslistener import TlsListener
 from nsqc.sockets import address_text, bind, port_of, remove
 
 _KEPT_TARGETS = 4096
@@ -27,12 +28,13 @@ class App:
     """What handlers work on, shared by all listeners of a daemon."""
 
     def __init__(self, *, broker: Any, settings: Any, log: Any, sessions: Callable[[], Iterable[Any]],
-                 info: Mapping[str, Any], start_time: float) -> None:
+                 info: Mapping[str, Any], start_time: float, gate: Gate | None = None) -> None:
+        self.gate = gate or Gate(settings.now, log)
         self.broker = broker
         self.settings = settings
         self.log = log
         self.sessions = sessions            # all V2 connections
-        self.info = info                    # hostname, tcp_port: read with each call of /info
+        self.info = info                    # hostname, tcp_port, https_port: read with each call
         self.start_time = start_time        # unix seconds
         self.memory = MemoryWatch()
         self.memory.start()
@@ -92,12 +94,14 @@ class Server:
         self.connections: set[Connection] = set()
         self.unfinished: set[Connection] = set()    # whose request is not whole, with a deadline
         self.closing = False
+        self.certificates: Any = None               # nsqc.tls.Certificates; None: no TLS
+        self.tls_required = False                   # every request is refused: it should have come over TLS
         self._sock: Any = None
         self._listener: Any = None
         self._sweep: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
 
-    async def listen(self, address: str, ssl: tls.SSLContext | None = None) -> None:
+    async def listen(self, address: str) -> None:
         """Binds and accepts; OSError or ValueError says why not."""
         sock = self._sock = bind(address)
         self.address = address_text(sock)
@@ -105,12 +109,14 @@ class Server:
         try:
             # From now on /info knows the port, and a client may be here before this call returns.
             self.app.servers.append(self)
-            if self.port < 0:
-                self._listener = await self.loop.create_unix_server(
-                    lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
+            if self.certificates is not None:
+                self._listener = TlsListener(
+                    self.loop, sock, self._make_connection, self.certificates, self.app.gate, self.app.log)
+                self._listener.start(_BACKLOG)
+            elif self.port < 0:
+                self._listener = await self.loop.create_unix_server(self._make_connection, sock=sock, backlog=_BACKLOG)
             else:
-                self._listener = await self.loop.create_server(
-                    lambda: Connection(self), sock=sock, ssl=ssl, backlog=_BACKLOG)
+                self._listener = await self.loop.create_server(self._make_connection, sock=sock, backlog=_BACKLOG)
         except BaseException:
             sock.close()
             self.app.servers.remove(self)
@@ -137,11 +143,23 @@ class Server:
             self._sweep.cancel()
         self.app.servers.remove(self)
 
+    def _make_connection(self) -> Connection:
+        return Connection(self)
+
     # ------------------------------------------------------------------ for connections
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        """A client has connected. False: it must go."""
+        if not self.app.gate.enter(host):
+            return False
+        self.connections.add(connection)
+        return True
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.app.gate.leave(connection.host)
         self.unfinished.discard(connection)
         if self._idle is not None and not self.connections and not self._idle.done():
             self._idle.set_result(None)
@@ -169,8 +187,13 @@ class Server:
 
 
 async def listen(loop: asyncio.AbstractEventLoop, address: str, app: App, *, name: str = "HTTP",
-                 ssl: tls.SSLContext | None = None) -> Server:
-    """A server that answers on the address: HOST:PORT (port 0: any) or the path of a unix socket."""
+                 certificates: Any = None, tls_required: bool = False) -> Server:
+    """A server that answers on the address: HOST:PORT (port 0: any) or the path of a unix socket.
+
+    With certificates (nsqc.tls.Certificates) it speaks TLS. With tls_required it refuses every request.
+    """
     server = Server(loop, app, name)
-    await server.listen(address, ssl)
+    server.certificates = certificates
+    server.tls_required = tls_required
+    await server.listen(address)
     return server

@@ -27,6 +27,8 @@ NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"
 cdef int run_line(Session session, Parser parser) noexcept:
     """The index of commands. Those most used come first."""
     cdef int kind = parser.command.kind
+    if session.locked and kind != CMD_IDENTIFY:
+        return session.fail(b"E_INVALID cannot " + arg(&parser.command, 0) + b" in current state (TLS required)")
     if kind == CMD_FIN:
         return do_fin(session, &parser.command)
     if kind == CMD_PUB:
@@ -307,7 +309,7 @@ cdef int do_identify(Session session, Command *command) noexcept:
         session.error = identify.negotiate(session, command.body[:command.size])
     except ClientError as refused:
         return session.fail(str(refused).encode())
-    return ANSWER
+    return ANSWER if session.upgrade is None else UPGRADE
 
 
 cdef int begin_auth(Session session, Parser parser) noexcept:

@@ -10,7 +10,7 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, WAITS, WANTS_BODY, cut_short, refuse,
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, UPGRADE, WAITS, WANTS_BODY, cut_short, refuse,
                                 run_body, run_line)
 from nsqc.tcp.guard cimport Guard
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
@@ -20,7 +20,10 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
 
 import os
 
+from nsqc.gate import host_of
 from nsqc.sockets import peer_text
+from nsqc.tcp import upgrade
+from nsqc.wire.codec import CodecError
 
 cdef enum:
     RECEIVE_BYTES = 262144
@@ -39,7 +42,9 @@ cdef class Hub:
         if self.area is NULL:
             raise MemoryError
 
-    def __init__(self, Broker broker not None, settings, log, loop):
+    def __init__(self, Broker broker not None, settings, log, loop, gate, tls=None):
+        self.gate = gate
+        self.tls = tls
         self.broker = broker
         self.settings = settings
         self.log = log
@@ -80,6 +85,12 @@ cdef class Connection:
 
     def connection_made(self, transport):
         """A client has connected."""
+        host = host_of(transport.get_extra_info("peername"))
+        if not self.hub.gate.enter(host):
+            self.closing = self.detour = True
+            transport.abort()
+            return
+        self.host = host
         options = self.hub.settings.now
         sock = transport.get_extra_info("socket")
         self.transport = transport
@@ -98,22 +109,30 @@ cdef class Connection:
         """Where the next bytes go: the shared area, through this object's buffer interface."""
         return self
 
+    def __len__(self):
+        return RECEIVE_BYTES    # TLS asks for the size of its buffer
+
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.hub.area + HEADROOM, RECEIVE_BYTES, 0, flags)
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have come."""
+        if self.detour:
+            self._take_detour(length)
+        else:
+            self._take(length)
+
+    cdef int _take(self, Py_ssize_t length) except -1:
+        """Runs what lies in the area, behind what is kept."""
         cdef const char *c_from = self.hub.area + HEADROOM
         cdef Py_ssize_t kept = self.inbuf.length
         cdef Py_ssize_t used
-        if self.closing:
-            return
         self.hub.broker.clock.refresh()
         self.heard_ns = self.hub.broker.clock.monotonic
-        if self.waiting:
+        if self.held & HELD_WAITING:
             if inbuf_append(&self.inbuf, c_from, length) < 0:
                 self._end()
-            return
+            return 0
         if kept == 0:
             used = self._consume(c_from, length)
             if used < length and not self.closing and inbuf_append(&self.inbuf, c_from + used, length - used) < 0:
@@ -128,18 +147,28 @@ cdef class Connection:
         else:
             inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
         self._after_input()
+        return 0
 
     cdef void _after_input(self) noexcept:
         """After commands were run."""
-        if self.inbuf.length and not self.waiting:
+        if self.inbuf.length and not self.held & HELD_WAITING:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
             self.session.channel.pump()
-        if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.reading_paused:
-            self.reading_paused = True
-            if not self.waiting:
-                self.transport.pause_reading()
+        if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.held & HELD_UNREAD:
+            self._hold(HELD_UNREAD)
+
+    cdef void _hold(self, int why) noexcept:
+        if not self.held and not self.closing:
+            self.transport.pause_reading()
+        self.held |= why
+
+    cdef void _release(self, int why) noexcept:
+        if self.held & why:
+            self.held &= ~why
+            if not self.held and not self.closing:
+                self.transport.resume_reading()
 
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1:
         """After kept and length bytes at c_from were parsed and used of them are done: inbuf holds the rest."""
@@ -156,14 +185,21 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None and not self.waiting:
-            self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        if not self.closing and self.session is not None and not self.held & HELD_WAITING:
+            if self.codec is not None and self.codec.cut_short():
+                self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
+            else:
+                self._act(cut_short(self.session, self.parser, self.inbuf.length))
         self.close()
         return True
 
     def connection_lost(self, error):
         """The connection is gone."""
-        self.closing = True
+        self.closing = self.detour = True
+        if self.host is None:
+            return
+        self.hub.gate.leave(self.host)
+        self.host = None
         self.hub.connections.pop(self, None)
         self.outbox.closed = True
         self.outbox.close()
@@ -181,18 +217,23 @@ cdef class Connection:
 
     def pause_writing(self):
         """The socket takes no more."""
+        if self.shaking_hands:
+            return
         self.outbox.blocked = True
         self.blocked_ns = monotonic_ns()
         self._tell_channel(True)
 
     def resume_writing(self):
         """Everything that had been kept for the socket is gone."""
+        if self.shaking_hands:
+            return
         self.blocked_ns = 0
         self.outbox.unblock()
-        if self.reading_paused and not self.closing:
-            self.reading_paused = False
-            if not self.waiting:
-                self.transport.resume_reading()
+        if self.upgrade is not None:
+            self.upgrade_now()
+        if self.codec is not None and self.held & HELD_UNREAD:
+            self._decode_later()
+        self._release(HELD_UNREAD)
         self._tell_channel(False)
 
     def _tell_channel(self, bint blocked):
@@ -228,6 +269,8 @@ cdef class Connection:
                     continue
             elif event == PARSE_BODY:
                 if not self._act(run_body(self.session, parser)):
+                    if self.upgrade is not None:
+                        c_at += parser.used
                     break
             elif event == PARSE_LINE_TOO_LONG:
                 self._end()
@@ -267,11 +310,15 @@ cdef class Connection:
         if outcome == ANSWER_OK:
             self.outbox.reply(FRAME_RESPONSE, b"OK", 2)
             return True
-        if outcome == ANSWER:
+        if outcome == ANSWER or outcome == UPGRADE:
             self._say(FRAME_RESPONSE, self.session.error)
-            return True
+            if outcome == ANSWER:
+                return True
+            self._begin_upgrade()
+            return False
         if outcome == WAITS:
-            self._wait()
+            self.began_ns = 0
+            self._hold(HELD_WAITING)
             return False
         self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
         self._say(FRAME_ERROR, self.session.error)
@@ -280,27 +327,150 @@ cdef class Connection:
         self._end()
         return False
 
-    cdef void _wait(self) noexcept:
-        self.waiting = True
-        self.began_ns = 0
-        if not self.reading_paused:
-            self.transport.pause_reading()
-
     def go_on(self):
         """What a command has waited for is there: it and those behind it are run."""
-        if self.closing or not self.waiting:
+        if self.closing or not self.held & HELD_WAITING:
             return
-        self.waiting = False
+        # Nothing is read before the commands behind it have been run.
+        self.held &= ~HELD_WAITING
         self.hub.broker.clock.refresh()
         # The client could not be heard meanwhile.
         self.heard_ns = self.hub.broker.clock.monotonic
         inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
         self._after_input()
-        if not (self.waiting or self.closing or self.reading_paused):
+        if self.codec is not None and not self.held & HELD_WAITING:
+            self._decode_later()
+        if not self.held and not self.closing:
             self.transport.resume_reading()
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
+
+    # ------------------------------------------------------------------ TLS and compression
+
+    cdef void _begin_upgrade(self) noexcept:
+        """Nothing more is read in the clear. What was read goes first, so the rest waits for the end of this turn."""
+        self.upgrade = self.session.upgrade
+        self.session.upgrade = None
+        self.detour = True
+        self._hold(HELD_UPGRADE)
+        self.hub.loop.call_soon(self.upgrade_now)
+
+    def upgrade_now(self):
+        """The reply to IDENTIFY leaves as it is; then comes TLS, then, inside, compression."""
+        if self.closing or self.shaking_hands or self.upgrade is None:
+            return
+        self.outbox.flush()
+        if self.outbox.blocked:
+            return      # resume_writing comes back to this
+        if not self.upgrade.tls:
+            self._compress()
+            return
+        self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.address)
+        # What stood behind IDENTIFY came in the clear and counts for nothing.
+        inbuf_free(&self.inbuf)
+        if not self.hub.gate.begin_handshake(self.host):
+            self.transport.abort()
+            return
+        self.outbox.blocked = self.shaking_hands = True
+        upgrade.start_tls(self.hub.loop, self, self.transport, self.hub.tls)
+
+    def tls_done(self, transport):
+        """The handshake is through."""
+        self.hub.gate.end_handshake()
+        if self.closing:
+            self.connection_lost(None)
+            transport.abort()
+            return
+        self.transport = self.outbox.transport = transport
+        self.outbox.fd = -1
+        self.outbox.blocked = False
+        self.held = 0
+        self.session.tls = upgrade.describe(transport.get_extra_info("ssl_object"))
+        self.session.locked = False
+        self._say(FRAME_RESPONSE, b"OK")
+        self.outbox.flush()
+        self._compress()
+
+    def tls_failed(self, error):
+        """The handshake has failed, or the connection has gone meanwhile."""
+        self.hub.gate.end_handshake()
+        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed %s", self.address, error)
+        # The transport tells TLS of its end, and TLS only tells us once a handshake has succeeded.
+        self.connection_lost(error)
+        self.transport.abort()
+
+    def _compress(self):
+        """The last part of an upgrade: the codec, if one is wanted. From now on input is read again."""
+        wanted = self.upgrade
+        self.upgrade = None
+        self.shaking_hands = False
+        rest = self.inbuf.data[:self.inbuf.length]
+        inbuf_free(&self.inbuf)
+        if wanted.codec:
+            self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to %s", self.address, wanted.codec)
+            self.codec = self.outbox.codec = upgrade.new_codec(wanted)
+            self.session.compression = wanted.codec
+            self._say(FRAME_RESPONSE, b"OK")
+        if wanted.tls:
+            # Not 0: at that, TLS would report a full buffer with nothing in it.
+            self.transport.set_write_buffer_limits(high=1, low=0)
+        self.detour = self.codec is not None
+        self._release(HELD_UPGRADE)
+        self._take_again(rest)
+
+    def _take_again(self, bytes rest not None):
+        """Bytes that came during an upgrade."""
+        cdef const char *c_rest = rest
+        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t length
+        while at < len(rest) and not self.closing:
+            length = min(len(rest) - at, RECEIVE_BYTES)
+            memcpy(self.hub.area + HEADROOM, c_rest + at, <size_t> length)
+            self.buffer_updated(length)
+            at += length
+
+    cdef int _take_detour(self, Py_ssize_t length) except -1:
+        if self.closing:
+            return 0
+        if self.upgrade is not None:
+            if inbuf_append(&self.inbuf, self.hub.area + HEADROOM, length) < 0:
+                self._end()
+            return 0
+        self.codec.feed(self.hub.area + HEADROOM, length)
+        return self._decode()
+
+    cdef int _decode(self) except -1:
+        """Runs what the codec can give, as much as one read at most; nothing is read before the rest of it is done."""
+        cdef char *c_to = self.hub.area + HEADROOM
+        cdef Py_ssize_t left = RECEIVE_BYTES
+        cdef Py_ssize_t length
+        while left > 0 and not self.closing and not self.held & (HELD_UNREAD | HELD_WAITING):
+            try:
+                length = self.codec.decode(c_to)
+            except CodecError as error:
+                self._act(self.session.fail(b"E_INVALID " + str(error).encode()))
+                return 0
+            if length == 0:
+                break
+            self._take(length)
+            left -= length
+        if left <= 0:
+            self._decode_later()
+            return 0
+        self._release(HELD_DECODING)
+        if self.codec.ended and not self.held:
+            self.eof_received()
+        return 0
+
+    def _decode_later(self):
+        self._hold(HELD_DECODING)
+        self.hub.loop.call_soon(self.decode_on)
+
+    def decode_on(self):
+        """Goes on with what was read in an earlier turn."""
+        if not self.closing:
+            self._decode()
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
@@ -347,7 +517,11 @@ cdef class Connection:
         self.heartbeat_timer = None
         if self.closing:
             return
-        if not self.waiting and now - self.heard_ns >= 2 * interval_ns - 5000000:
+        if self.upgrade is not None:
+            # A handshake has a deadline of its own.
+            self.restart_heartbeats()
+            return
+        if not self.held & HELD_WAITING and now - self.heard_ns >= 2 * interval_ns - 5000000:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
             self.transport.abort()
             return
@@ -369,7 +543,8 @@ cdef class Connection:
         """Closes the connection if what it had begun is still not whole."""
         cdef int64_t left_ns
         self.stall_timer = None
-        if self.closing or self.waiting or (self.session is not None and self.inbuf.length == 0):
+        if (self.closing or self.held & HELD_WAITING
+                or (self.session is not None and self.inbuf.length == 0)):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
         if left_ns > 1000000:
@@ -389,7 +564,7 @@ cdef class Connection:
         """Sends what was collected, then closes. Nothing more is read."""
         if self.closing:
             return
-        self.closing = True
+        self.closing = self.detour = True
         self._leave()
         self.outbox.flush()
         self.outbox.close()

@@ -49,6 +49,14 @@ class Settings(msgspec.Struct, gc=False, frozen=True):
     msg_timeout_ms: int
 
 
+class Upgrade(msgspec.Struct, gc=False, frozen=True):
+    """What a connection changes to behind the reply. codec is deflate, snappy, or empty for none."""
+
+    tls: bool
+    codec: str
+    level: int  # of deflate
+
+
 class Answer(msgspec.Struct, gc=False):
     """The reply to a client that negotiates features; keys in the original's order."""
 
@@ -83,7 +91,25 @@ def negotiate(session: Any, body: bytes) -> bytes:
     session.apply(settings)
     if not wanted.feature_negotiation:
         return OK
-    return encoder.encode(answer(session.options, settings))
+    upgrade = agree(wanted, session)
+    if upgrade.tls or upgrade.codec:
+        session.upgrade = upgrade
+    return encoder.encode(answer(session.options, settings, upgrade))
+
+
+def agree(wanted: Wanted, session: Any) -> Upgrade:
+    """TLS and compression, as far as wanted and offered. Raises ClientError."""
+    options = session.options
+    tls = bool(wanted.tls_v1 and (options.tls_cert or options.tls_key))
+    deflate, snappy = bool(wanted.deflate and options.deflate), bool(wanted.snappy and options.snappy)
+    if deflate and snappy:
+        raise ClientError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+    if session.compression and (tls or deflate or snappy) or (tls and session.tls):
+        raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed connection is upgraded already")
+    level = DEFAULT_DEFLATE_LEVEL
+    if deflate and (wanted.deflate_level or 0) > 0:
+        level = wanted.deflate_level
+    return Upgrade(tls, "deflate" if deflate else "snappy" if snappy else "", min(level, options.max_deflate_level))
 
 
 def settle(wanted: Wanted, options: Any, current: dict[str, int]) -> Settings:
@@ -116,18 +142,18 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Any, settings: Settings) -> Answer:
+def answer(options: Any, settings: Settings, upgrade: Upgrade) -> Answer:
     """What the client is told."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
         max_msg_timeout=options.max_msg_timeout // NS_PER_MS,
         msg_timeout=settings.msg_timeout_ms,
-        tls_v1=False,
-        deflate=False,
-        deflate_level=min(DEFAULT_DEFLATE_LEVEL, options.max_deflate_level),
+        tls_v1=upgrade.tls,
+        deflate=upgrade.codec == "deflate",
+        deflate_level=upgrade.level,
         max_deflate_level=options.max_deflate_level,
-        snappy=False,
+        snappy=upgrade.codec == "snappy",
         sample_rate=settings.sample_rate,
         auth_required=bool(options.auth_http_address),
         output_buffer_size=settings.output_buffer_size,

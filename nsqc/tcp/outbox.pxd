@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
 from nsqc.store.backlog cimport CommitSet
 from nsqc.store.message cimport Message
+from nsqc.wire.codec cimport Codec
 from nsqc.wire.framer cimport SendBuf
 
 
@@ -31,6 +32,7 @@ cdef class Outbox:
     cdef SendBuf buf            # owned
     cdef Turn turn
     cdef object transport
+    cdef Codec codec            # None: not compressed
     cdef object timer           # running while messages wait for the timeout
     cdef int fd                 # of a plain socket, written to directly; -1: write through the transport
     cdef Py_ssize_t size        # output_buffer_size
@@ -38,7 +40,7 @@ cdef class Outbox:
     cdef bint due               # in turn.due
     cdef bint blocked           # the transport holds bytes that the socket did not take
     cdef bint closed
-    cdef readonly int64_t sent_bytes
+    cdef readonly int64_t sent_bytes    # before compression
 
     @staticmethod
     cdef Outbox new(Turn turn, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
@@ -52,3 +54,5 @@ cdef class Outbox:
     cdef void _due(self) noexcept
     cdef void _send(self) noexcept
     cdef void _hold(self) noexcept
+    cdef int _put(self, const char *c_data, Py_ssize_t length) except -1
+    cdef void _send_encoded(self) noexcept

@@ -122,26 +122,43 @@ cdef class Outbox:
         self._send()
 
     cdef void _send(self) noexcept:
-        cdef ssize_t sent = 0
         cdef Py_ssize_t length = self.buf.length
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         if length == 0 or self.blocked or self.closed:
             return
+        self.sent_bytes += length
+        if self.codec is not None:
+            self._send_encoded()
+        else:
+            self._put(self.buf.data, length)
+        sendbuf_clear(&self.buf)
+
+    cdef int _put(self, const char *c_data, Py_ssize_t length) except -1:
+        """To the socket, or to the transport what the socket does not take."""
+        cdef ssize_t sent = 0
         if self.fd >= 0:
-            sent = send(self.fd, self.buf.data, <size_t> length, MSG_DONTWAIT | MSG_NOSIGNAL)
+            sent = send(self.fd, c_data, <size_t> length, MSG_DONTWAIT | MSG_NOSIGNAL)
             if sent < 0:
                 if errno != EAGAIN and errno != EINTR:
                     self.closed = True
                     self.transport.abort()
-                    return
+                    return 0
                 sent = 0
-        self.sent_bytes += length
         if sent < length:
             # The transport keeps the rest and calls pause_writing, which blocks this outbox.
-            self.transport.write(self.buf.data[sent:length])
-        sendbuf_clear(&self.buf)
+            self.transport.write(c_data[sent:length])
+        return 0
+
+    cdef void _send_encoded(self) noexcept:
+        """One block of compressed output for a flush, so the client can read all of it."""
+        try:
+            data = self.codec.encode(self.buf.data, self.buf.length)
+            self._put(data, len(data))
+        except MemoryError:
+            self.closed = True
+            self.transport.abort()
 
     cdef void unblock(self) noexcept:
         self.blocked = False

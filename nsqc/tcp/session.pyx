@@ -55,6 +55,8 @@ cdef class Session(Consumer):
         self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
         self.msg_timeout_ns = options.msg_timeout
         self.published = {}
+        self.compression = ""
+        self.locked = options.tls_required != 0
 
     # ------------------------------------------------------------------ as a consumer
 
@@ -109,7 +111,7 @@ cdef class Session(Consumer):
 
     def tls_identity(self) -> tuple:
         """Whether the connection uses TLS, and the common name in the client's certificate, or ""."""
-        return False, ""
+        return self.tls is not None, "" if self.tls is None else self.tls.common_name
 
     def who(self):
         """What auth servers are told of the client."""
@@ -163,6 +165,7 @@ cdef class Session(Consumer):
             client_id=self.client_id, hostname=self.hostname, version="V2", remote_address=self.address,
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
-            connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=False, snappy=False,
-            user_agent=self.user_agent, **self._auth_stats(), pub_counts=counts[:1] or UNSET,
+            connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=self.compression == "deflate",
+            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
+            **self._auth_stats(), **(self.tls.stats() if self.tls is not None else {}),
         )

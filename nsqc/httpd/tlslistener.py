@@ -1,0 +1,83 @@
+"""Accepts HTTPS clients: each is counted, and shakes hands under the certificates of the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from nsqc.gate import Gate, host_of
+
+HANDSHAKE_S = 5.0
+SHUTDOWN_S = 5.0
+ACCEPT_AT_ONCE = 64  # in one turn of the loop
+PAUSE_S = 1.0  # where the system has no descriptors left
+
+
+class TlsListener:
+    """A listening socket whose clients get their protocol once TLS is in place. Stands in for asyncio's Server."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make_protocol: Callable[[], Any],
+                 certificates: Any, gate: Gate, log: Any) -> None:
+        self._loop = loop
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._certificates = certificates
+        self._gate = gate
+        self._log = log
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+
+    def start(self, backlog: int) -> None:
+        """Accepts from now on."""
+        self._sock.listen(backlog)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def close(self) -> None:
+        """Accepts no more, and gives up handshakes under way."""
+        self._loop.remove_reader(self._sock)
+        if self._pause is not None:
+            self._pause.cancel()
+        self._sock.close()
+        for task in self._handshakes:
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_AT_ONCE):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._log.error("HTTPS: accept failed - %s", error)
+                self._loop.remove_reader(self._sock)
+                self._pause = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._sock, self._accept)
+                return
+            self._admit(sock, host_of(peer))
+
+    def _admit(self, sock: socket.socket, host: str) -> None:
+        if not self._gate.enter(host):
+            sock.close()
+        elif not self._gate.begin_handshake(host):
+            self._gate.leave(host)
+            sock.close()
+        else:
+            sock.setblocking(False)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._shake_hands(sock, host))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, sock: socket.socket, host: str) -> None:
+        """The protocol's connection_made is called where this succeeds; there it is counted by itself."""
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S)
+        except (OSError, EOFError) as error:
+            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", error)
+        finally:
+            self._gate.end_handshake()
+            self._gate.leave(host)

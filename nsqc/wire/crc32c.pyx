@@ -1,0 +1,61 @@
+"""CRC-32C by tables, eight bytes a step."""
+
+from libc.stdint cimport uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "<endian.h>" nogil:
+    uint32_t le32toh(uint32_t)
+
+cdef enum:
+    POLYNOMIAL = 0x82F63B78     # reflected
+    MASK_DELTA = 0xA282EAD8
+
+cdef uint32_t[8][256] tables
+
+
+cdef void fill_tables() noexcept nogil:
+    cdef uint32_t value
+    cdef int byte, bit, table
+    for byte in range(256):
+        value = <uint32_t> byte
+        for bit in range(8):
+            value = (value >> 1) ^ (<uint32_t> POLYNOMIAL if value & 1 else 0)
+        tables[0][byte] = value
+    for byte in range(256):
+        value = tables[0][byte]
+        for table in range(1, 8):
+            value = (value >> 8) ^ tables[0][value & 0xFF]
+            tables[table][byte] = value
+
+
+cdef uint32_t crc32c(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
+    cdef uint32_t crc = ~<uint32_t> 0
+    cdef uint32_t low, high
+    while length >= 8:
+        memcpy(&low, c_at, 4)
+        memcpy(&high, c_at + 4, 4)
+        low = le32toh(low) ^ crc
+        high = le32toh(high)
+        crc = (tables[7][low & 0xFF] ^ tables[6][(low >> 8) & 0xFF] ^ tables[5][(low >> 16) & 0xFF]
+               ^ tables[4][low >> 24] ^ tables[3][high & 0xFF] ^ tables[2][(high >> 8) & 0xFF]
+               ^ tables[1][(high >> 16) & 0xFF] ^ tables[0][high >> 24])
+        c_at += 8
+        length -= 8
+    while length > 0:
+        crc = (crc >> 8) ^ tables[0][(crc ^ c_at[0]) & 0xFF]
+        c_at += 1
+        length -= 1
+    return ~crc
+
+
+cdef uint32_t crc32c_masked(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
+    cdef uint32_t crc = crc32c(c_at, length)
+    return <uint32_t> (((crc >> 15) | (crc << 17)) + <uint64_t> MASK_DELTA)
+
+
+def checksum(const unsigned char[::1] data not None) -> int:
+    """CRC-32C of bytes, for Python."""
+    return crc32c(&data[0], data.shape[0]) if data.shape[0] else 0
+
+
+fill_tables()

@@ -1,0 +1,67 @@
+"""Deflate. Python's zlib module does the work; this bounds what it gives at a time."""
+
+cimport cython
+from libc.string cimport memcmp, memcpy, memmove
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING
+
+from nsqc.wire.codec cimport PIECE_BYTES
+
+import zlib
+
+from nsqc.wire.codec import CodecError
+
+cdef enum:
+    SLICE_BYTES = 16384     # of input at a time: zlib returns as a copy what it has not taken
+
+
+@cython.final
+cdef class Deflate(Codec):
+    """level is 1 to 9."""
+
+    def __init__(self, int level):
+        self.name = "deflate"
+        self.inflater = zlib.decompressobj(-15)
+        self.deflater = zlib.compressobj(level, zlib.DEFLATED, -15)
+        self.rest = b""
+
+    cdef int feed(self, const char *c_from, Py_ssize_t length) except -1:
+        if length >= 4:
+            memcpy(self.last, c_from + length - 4, 4)
+        elif length > 0:
+            memmove(self.last, self.last + length, <size_t> (4 - length))
+            memcpy(self.last + 4 - length, c_from, <size_t> length)
+        self.begun = True
+        return Codec.feed(self, c_from, length)
+
+    cdef Py_ssize_t decode(self, char *c_to) except -1:
+        cdef Py_ssize_t length = 0
+        cdef Py_ssize_t slice_bytes
+        cdef bytes plain
+        while length == 0 and not self.ended:
+            if not self.rest and self.fed.length > self.taken:
+                slice_bytes = min(self.fed.length - self.taken, SLICE_BYTES)
+                self.rest = self.fed.data[self.taken:self.taken + slice_bytes]
+                self.take(slice_bytes)
+            elif not self.rest and not self.more:
+                break
+            try:
+                plain = self.inflater.decompress(self.rest, PIECE_BYTES)
+            except zlib.error:
+                raise CodecError("deflate data is corrupt") from None
+            length = len(plain)
+            self.rest = self.inflater.unconsumed_tail
+            self.more = length == PIECE_BYTES
+            self.ended = self.inflater.eof and not self.more
+            memcpy(c_to, PyBytes_AS_STRING(plain), <size_t> length)
+        return length
+
+    cdef bytes encode(self, char *c_from, Py_ssize_t length):
+        packed = self.deflater.compress(PyMemoryView_FromMemory(c_from, length, PyBUF_READ))
+        flushed = self.deflater.flush(zlib.Z_SYNC_FLUSH)
+        return packed + flushed if packed else flushed
+
+    cdef bint cut_short(self) noexcept:
+        # A flushed stream ends in an empty stored block.
+        return self.begun and not self.ended and memcmp(self.last, b"\x00\x00\xff\xff", 4) != 0
