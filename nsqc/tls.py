@@ -61,7 +61,8 @@ def build_context(options: Options) -> ssl.SSLContext:
         # Without a password of our own OpenSSL would ask at the terminal.
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise TlsError(f"failed to build TLS config - {options.tls_cert}, {options.tls_key}: {_reason(error)}") from None
+        files = f"{options.tls_cert}, {options.tls_key}"
+        raise TlsError(f"failed to build TLS config - {files}: {_reason(error)}") from None
     _load_authorities(context, options)
     if options.tls_client_auth_policy:
         context.verify_mode = ssl.CERT_REQUIRED

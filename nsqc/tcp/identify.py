@@ -104,7 +104,7 @@ def agree(wanted: Wanted, session: Any) -> Upgrade:
     deflate, snappy = bool(wanted.deflate and options.deflate), bool(wanted.snappy and options.snappy)
     if deflate and snappy:
         raise ClientError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
-    if session.compression and (tls or deflate or snappy) or (tls and session.tls):
+    if (session.compression and (tls or deflate or snappy)) or (tls and session.tls):
         raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed connection is upgraded already")
     level = DEFAULT_DEFLATE_LEVEL
     if deflate and (wanted.deflate_level or 0) > 0:

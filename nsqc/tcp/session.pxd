@@ -37,7 +37,7 @@ cdef class Session(Consumer):
     cdef public object client_id, hostname, user_agent      # str
     cdef readonly double connected      # seconds since 1970
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
-    cdef public object upgrade          # from IDENTIFY to the connection: nsqc.tcp.identify.Upgrade; None: nothing to do
+    cdef public object upgrade          # from IDENTIFY to the connection: nsqc.tcp.identify.Upgrade; None: nothing
     cdef public object tls              # nsqc.tcp.upgrade.Secured; None: not encrypted
     cdef public object compression      # deflate, snappy; empty: none
     cdef readonly int64_t heartbeat_ms  # 0: none

@@ -15,10 +15,10 @@ cdef uint32_t[8][256] tables
 
 cdef void fill_tables() noexcept nogil:
     cdef uint32_t value
-    cdef int byte, bit, table
+    cdef int byte, _bit, table
     for byte in range(256):
         value = <uint32_t> byte
-        for bit in range(8):
+        for _bit in range(8):
             value = (value >> 1) ^ (<uint32_t> POLYNOMIAL if value & 1 else 0)
         tables[0][byte] = value
     for byte in range(256):

@@ -1,0 +1,249 @@
+"""Deflate and snappy connections: messages through them, and what a hostile peer gets."""
+
+import random
+import socket
+import struct
+import zlib
+
+import cramjam
+import pytest
+
+from nsqc.wire.crc32c import checksum
+from nsqc.wire.deflate import Deflate
+from tests.support.daemon import batch, wait_until
+from tests.support.secure import connect, identify
+
+IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+CODECS = ("deflate", "snappy")
+MIB = 1024 * 1024
+
+
+def raw(client):
+    """The socket below the codec."""
+    return client.sock.sock
+
+
+def end_of(client) -> tuple[int, bytes]:
+    """The last frame, behind which the connection must close."""
+    frame = client.frame()
+    assert client.frame() is None
+    return frame
+
+
+def snappy_chunks(data: bytes) -> bytes:
+    found = []
+    for at in range(0, len(data), 65536):
+        piece = data[at:at + 65536]
+        crc = checksum(piece)
+        block = struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+        block += bytes(cramjam.snappy.compress_raw(piece))
+        found.append(b"\x00" + len(block).to_bytes(3, "little") + block)
+    return b"".join(found)
+
+
+def deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH)
+
+
+# ---------------------------------------------------------------------- use
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_messages_of_all_sizes_both_ways(daemon, codec):
+    node = daemon()
+    sender, taker = connect(node, codec), connect(node, codec).sub("t", "c", 100)
+    numbers = random.Random(1)
+    bodies = [b"x", bytes(70_000), numbers.randbytes(200_000), b"hello " * 100_000, numbers.randbytes(65_536)]
+    for body in bodies:
+        sender.pub("t", body)
+    sender.pub("t", *[b"m%d" % n for n in range(1000)])
+    found = [message.body for message in taker.messages(1005, finish=True)]
+    assert sorted(found) == sorted(bodies + [b"m%d" % n for n in range(1000)])
+    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_pipelined_commands_that_are_cut_anywhere(daemon, codec):
+    node = daemon()
+    client = connect(node, codec)
+    packed = client.sock.codec.pack(b"".join(b"PUB t\n\x00\x00\x00\x05%05d" % n for n in range(500)) + b"NOP\n")
+    for at in range(0, len(packed), 7):
+        raw(client).sendall(packed[at:at + 7])
+    for _ in range(500):
+        assert client.frame() == (0, b"OK")
+    assert node.stats("t")["message_count"] == 500
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_statistics_tell(daemon, codec):
+    node = daemon()
+    client = connect(node, codec).sub("t", "c")
+    shown = node.channel("t", "c")["clients"][0]
+    assert {name: shown[name] for name in (*CODECS, "tls")} == {
+        "deflate": codec == "deflate", "snappy": codec == "snappy", "tls": False}
+    client.close()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_message_leaves_at_once(daemon, codec):
+    node = daemon()
+    taker = connect(node, codec, output_buffer_timeout=30_000).sub("t", "c", 100)
+    node.connect().pub("t", b"x")
+    assert taker.message(5).body == b"x"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_heartbeats_and_errors_come_encoded(daemon, codec):
+    client = connect(daemon(), codec, heartbeat_interval=1000)
+    client.sock.settimeout(10)
+    assert client.sock.recv(100) == b"\x00\x00\x00\x0f\x00\x00\x00\x00_heartbeat_"
+    client.command("BOGUS")
+    assert end_of(client) == (1, b"E_INVALID invalid command BOGUS")
+
+
+def test_what_is_pipelined_behind_identify_is_taken_as_compressed(daemon):
+    client = daemon().connect()
+    codec = Deflate(6)
+    body = b'{"feature_negotiation": true, "deflate": true}'
+    client.send(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body + codec.pack(b"PUB t\n\x00\x00\x00\x01x"))
+    assert client.frame()[1].startswith(b"{")
+    codec.put(client._kept)
+    seen = b""
+    while seen.count(b"OK") < 2:
+        seen += codec.get()
+        codec.put(client.sock.recv(4096) if seen.count(b"OK") < 2 else b"")
+    assert seen == b"\x00\x00\x00\x06\x00\x00\x00\x00OK" * 2
+    client.close()
+
+
+@pytest.mark.parametrize("flag,codec", [("--deflate=false", "deflate"), ("--snappy=false", "snappy")])
+def test_switched_off(daemon, flag, codec):
+    client = daemon(flag).connect()
+    assert identify(client, **{codec: True})[codec] is False
+    client.ok("SUB t c")
+
+
+def test_a_second_upgrade_is_refused(daemon):
+    client = connect(daemon(), "snappy")
+    client.command("IDENTIFY", b'{"feature_negotiation": true, "deflate": true}')
+    assert end_of(client) == (1, b"E_IDENTIFY_FAILED IDENTIFY failed connection is upgraded already")
+
+
+# ---------------------------------------------------------------------- hostile peers
+
+
+def test_a_deflate_bomb_in_a_body_ends_at_the_limit_for_bodies(daemon):
+    node = daemon()
+    client = connect(node, "deflate")
+    before = node.rss()
+    raw(client).sendall(deflated(b"PUB t\n" + struct.pack(">i", 2**31 - 1) + bytes(400 * MIB)))
+    assert end_of(client) == (1, b"E_BAD_MESSAGE PUB message too big 2147483647 > 1048576")
+    assert node.rss() - before < 8 * MIB
+
+
+def test_a_deflate_bomb_without_a_line_end_ends_at_the_limit_for_lines(daemon):
+    node = daemon()
+    client = connect(node, "deflate")
+    before = node.rss()
+    raw(client).sendall(deflated(b"A" * (400 * MIB)))
+    assert client.frame() is None
+    assert node.rss() - before < 8 * MIB
+
+
+def test_a_bomb_of_commands_lets_others_go_on_and_takes_no_memory(daemon):
+    node = daemon()
+    bomber, other = connect(node, "deflate"), node.connect()
+    before = node.rss()
+    bomb = deflated(b"NOP\n" * (50 * MIB) + b"PUB t\n\x00\x00\x00\x01x")
+    assert len(bomb) < MIB
+    raw(bomber).sendall(bomb)
+    for _ in range(20):
+        other.pub("u", b"y")
+    assert node.rss() - before < 8 * MIB
+    assert bomber.frame(60) == (0, b"OK")
+
+
+def test_a_bomb_of_publishes_whose_answers_are_not_read_stops_at_a_bound(daemon):
+    node = daemon()
+    client = connect(node, "deflate", heartbeat_interval=-1)
+    before = node.rss()
+    one = batch(*[b"x"])
+    command = b"MPUB t#ephemeral\n" + struct.pack(">i", len(one)) + one
+    raw(client).setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw(client).sendall(deflated(command * 1_000_000))
+    assert node.connect().quiet(1)
+    assert node.rss() - before < 32 * MIB
+    count = 0
+    while count < 1_000_000:
+        assert client.frame(30) == (0, b"OK")
+        count += 1
+
+
+def test_a_snappy_bomb_of_skippable_chunks_is_not_kept(daemon):
+    node = daemon()
+    client = connect(node, "snappy")
+    raw(client).sendall(IDENTIFIER)
+    before = node.rss()
+    for _ in range(4):
+        raw(client).sendall(b"\xfe\xff\xff\xff" + bytes(0xFFFFFF))
+    raw(client).sendall(snappy_chunks(b"PUB t\n\x00\x00\x00\x01x"))
+    assert client.frame() == (0, b"OK")
+    assert node.rss() - before < 8 * MIB
+
+
+@pytest.mark.parametrize("codec,data,text", [
+    ("deflate", b"\xff" * 64, b"E_INVALID deflate data is corrupt"),
+    ("deflate", b"PUB t\n\x00\x00\x00\x01x", b"E_INVALID deflate data is corrupt"),
+    ("snappy", b"PUB t\n\x00\x00\x00\x01x", b"E_INVALID snappy stream does not begin with its identifier"),
+    ("snappy", IDENTIFIER + b"\x01\x05\x00\x00aaaax", b"E_INVALID snappy checksum is wrong"),
+    ("snappy", IDENTIFIER + b"\x00\xff\xff\xff", b"E_INVALID snappy chunk length 16777215 is invalid"),
+    ("snappy", IDENTIFIER + b"\x00\x0a\x00\x00aaaa\xff\xff\xff\xff\x0fx", b"E_INVALID snappy block length is invalid"),
+    ("snappy", IDENTIFIER + b"\x02\x01\x00\x00x", b"E_INVALID snappy chunk type 2 is unknown"),
+])
+def test_garbage_is_answered_and_closed(daemon, codec, data, text):
+    node = daemon()
+    client = connect(node, codec)
+    raw(client).sendall(data)
+    assert end_of(client) == (1, text)
+    node.connect().pub("t", b"others go on")
+
+
+@pytest.mark.parametrize("codec,data", [("deflate", deflated(b"NOP\n" * 50)[:-3]),
+                                        ("snappy", IDENTIFIER + snappy_chunks(b"NOP\n" * 50)[:-3])])
+def test_a_truncated_stream_is_an_error(daemon, codec, data):
+    client = connect(daemon(), codec)
+    raw(client).sendall(data)
+    client.sock.shutdown(socket.SHUT_WR)
+    assert end_of(client) == (1, b"E_INVALID %b stream is cut short" % codec.encode())
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_command_cut_short_within_a_whole_stream_is_its_own_error(daemon, codec):
+    client = connect(daemon(), codec)
+    client.send(b"PUB t\n\x00\x00\x00\x05abc")
+    client.sock.shutdown(socket.SHUT_WR)
+    assert end_of(client) == (1, b"E_BAD_MESSAGE PUB failed to read message body")
+
+
+def test_the_end_of_a_deflate_stream_ends_the_connection(daemon):
+    client = connect(daemon(), "deflate")
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    raw(client).sendall(packer.compress(b"PUB t\n\x00\x00\x00\x01x") + packer.flush())
+    assert end_of(client) == (0, b"OK")
+
+
+def test_random_damage_closes_only_the_damaged_connection(daemon):
+    node = daemon()
+    numbers = random.Random(3)
+    good = snappy_chunks(b"PUB t\n\x00\x00\x00\x01x" * 20)
+    for _ in range(60):
+        client = connect(node, "snappy")
+        broken = bytearray(good)
+        broken[numbers.randrange(len(broken))] ^= 1 << numbers.randrange(8)
+        raw(client).sendall(IDENTIFIER + bytes(broken))
+        client.sock.shutdown(socket.SHUT_WR)
+        while client.frame() is not None:
+            pass
+        client.close()
+    node.connect().pub("t", b"x")

@@ -1,0 +1,91 @@
+"""How many clients are let in, and what those that are not get."""
+
+import socket
+
+import pytest
+
+from nsqc.gate import Gate, host_of
+from nsqc.options import Options
+from tests.support.daemon import wait_until
+from tests.support.secure import connect, identify
+
+
+def refused(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.settimeout(0.5)
+        try:
+            sock.sendall(b"  V2NOPE\n")
+            return sock.recv(100) == b""
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+
+
+@pytest.mark.parametrize("flag", ["--max-connections=4", "--max-connections-per-address=4"])
+def test_connections(daemon, flag):
+    node = daemon(flag)
+    clients = [node.connect() for _ in range(3)]
+    web = socket.create_connection(("127.0.0.1", node.http_port))
+    for client in clients:
+        client.ok("PUB t", b"x")
+    assert refused(node.tcp_port)
+    assert refused(node.http_port)
+    for client in clients:
+        client.ok("PUB t", b"x")
+    assert node.log.count(" refused: --max-connections") == 1
+    clients.pop().close()
+    web.close()
+    wait_until(lambda: node.log.count("connection closed") == 1)
+    other = node.connect()
+    other.ok("PUB t", b"x")
+
+
+def test_pending_handshakes(secure):
+    node = secure("--max-pending-handshakes=2")
+    stalled = [node.connect() for _ in range(2)]
+    for client in stalled:
+        identify(client, tls_v1=True)
+    wait_until(lambda: node.log.count("upgrading connection to TLS") == 2)
+    third = node.connect()
+    identify(third, tls_v1=True)
+    assert third.frame() is None
+    port = int(node.log.rsplit("HTTPS: listening on ", 1)[1].split()[0].rsplit(":", 1)[1])
+    assert refused(port)
+    for client in stalled:
+        client.close()
+    wait_until(lambda: node.log.count("E_IDENTIFY_FAILED") == 2)
+    connect(node, "tls").ok("SUB t c")
+
+
+class Lines:
+    def __init__(self):
+        self.lines = []
+
+    def warn(self, text, *args):
+        self.lines.append(text % args)
+
+
+def test_the_gate_counts():
+    log = Lines()
+    gate = Gate(Options(max_connections=3, max_connections_per_address=2, max_pending_handshakes=1), log)
+    assert [gate.enter(host) for host in ("a", "a", "a", "b", "", "b")] == [True, True, False, True, False, False]
+    gate.leave("a")
+    assert gate.enter("")
+    gate.leave("")
+    gate.leave("a")
+    gate.leave("b")
+    assert (gate.connections, gate.hosts) == (0, {})
+    assert gate.begin_handshake("a")
+    assert not gate.begin_handshake("a")
+    gate.end_handshake()
+    assert gate.begin_handshake("a")
+    assert log.lines == ["client(a) refused: --max-connections-per-address 2 reached",
+                         "client(@) refused: --max-connections 3 reached",
+                         "client(a) refused: --max-pending-handshakes 1 reached"]
+
+
+def test_hosts():
+    assert host_of(("::ffff:10.0.0.1", 5, 0, 0)) == host_of(("10.0.0.1", 7)) == "10.0.0.1"
+    assert host_of(("::1", 5, 0, 0)) == "::1"
+    assert host_of("") == host_of(None) == ""
