@@ -7,7 +7,7 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test lint cov asan bench load dist clean check-system
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load dist clean check-system
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -28,7 +28,8 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.built-%: $(VENV)/.ready setup.py $(SOURCES)
 	@rm -f $(VENV)/.built-*
 	@find nsqc -name '*.so' -delete
-	NSQC_BUILD=$* $(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
+	NSQC_BUILD=$* $(BIN)/python setup.py --quiet build_ext --inplace --parallel 2 >build-$*.log 2>&1 || { cat build-$*.log; exit 1; }
+	@rm -f build-$*.log
 	@touch $@
 
 build: $(VENV)/.built-release            ## compile in place, optimised
@@ -53,7 +54,19 @@ e2e: build                               ## real daemons, real clients
 	$(BIN)/python -m pytest tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug                        ## leaks and bounds: the compiled rooms with checks and counters
-	$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks -q
+	NSQC_BUILD=debug $(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
+
+asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
+	@$(MAKE) --no-print-directory $(VENV)/.built-asan
+	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/leaks tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
+	@$(MAKE) --no-print-directory build
+
+bench: build                             ## ns for each operation of each compiled module
+	$(BIN)/python -m perf.micro.run $(ARGS)
+
+load: build                              ## the whole daemon beside a floor; figures as in perf/RESULTS.md
+	$(BIN)/python -m perf.load.run $(ARGS)
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .

@@ -62,11 +62,13 @@ def extensions() -> list[Extension]:
 
 
 setup(
+    # A base for each mode: what one has compiled is not up to date for another.
+    options={"build": {"build_base": f"build/{BUILD}"}},
     ext_modules=cythonize(
         extensions(),
         compiler_directives=DIRECTIVES,
         annotate=bool(os.environ.get("NSQC_ANNOTATE")),
-        build_dir=f"build/cython-{BUILD}",
+        build_dir=f"build/{BUILD}/cython",
         nthreads=0,
     ),
 )

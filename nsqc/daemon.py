@@ -23,6 +23,7 @@ from nsqc.broker.scanner import Scanner
 from nsqc.gate import Gate
 from nsqc.httpd import server as httpd
 from nsqc.options import TLS_REQUIRED, Options, Settings
+from nsqc.peers.auth import Authority
 from nsqc.peers.peers import Peers
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
@@ -99,7 +100,7 @@ class Daemon:
         options = self.settings.now
         self.scanner = Scanner(self.loop)
         self.disks = Disks(options, self.data_path, self.loop, self.workers, self.log)
-        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log)
+        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
         self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids)
@@ -107,7 +108,15 @@ class Daemon:
         self.broker.saver = self.metadata.save
         self.gate = Gate(options, self.log)
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.gate, self.certificates)
+        if options.auth_http_address:
+            self.hub.authority = self._make_authority()
         self._noted_unit = self.guids.reached
+
+    def _make_authority(self) -> Authority:
+        try:
+            return Authority(self.loop, self.workers, self.settings, self.log)
+        except ValueError as error:
+            raise StartError(f"--auth-http-address {error}") from None
 
     def _load(self) -> None:
         try:
@@ -196,6 +205,8 @@ class Daemon:
             await server.close()
         await self._linger()
         await self.peers.close()
+        if self.hub.authority is not None:
+            await self.hub.authority.close()
         for timer in self._timers.values():
             timer.cancel()
         if self.certificates is not None:

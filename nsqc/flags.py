@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from nsqc.durations import format_duration
-from nsqc.options import FLAGS, LEVELS, NOT_YET, TLS_VERSIONS, Kind, Options, flag_name
+from nsqc.options import FLAGS, LEVELS, TLS_VERSIONS, Kind, Options, flag_name
 from nsqc.values import from_text
 
 NAMES = {name.replace("_", "-"): name for name in FLAGS}
@@ -104,10 +104,9 @@ def help_text() -> str:
 
 
 def describe(name: str) -> str:
-    """An option's help with its default, whose it is, and whether it can be used."""
+    """An option's help with its default, and whose it is."""
     flag = FLAGS[name]
     shown = show(flag.kind, getattr(Options(), name))
     notes = [f"default {shown}"] if shown not in ("", "false") else []
     notes += ["not in nsqd"] if flag.own else []
-    notes += ["not supported yet"] if name in NOT_YET else []
     return flag.help + (f" ({'; '.join(notes)})" if notes else "")

@@ -117,6 +117,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses")] = ()
     auth_http_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "auth server to ask, HOST:PORT or URL", key="auth_http_addresses")] = ()
+    auth_http_request_method: Annotated[str, flag(
+        Kind.TEXT, LOOKUP, "how auth servers are asked: get with a query, or post with a JSON body", own=True)] = "get"
+    auth_anchored: Annotated[bool, flag(
+        Kind.BOOL, LOOKUP, "expressions of auth servers must match whole names, not just a part", own=True)] = False
+    auth_grace: Annotated[int, flag(
+        Kind.DURATION, LOOKUP, "how long an auth server's answer counts beyond its time while all servers are down",
+        least=0, own=True)] = 0
     http_client_connect_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "for connecting to lookupd and auth servers", least=0)] = 2 * S
     http_client_request_timeout: Annotated[int, flag(
@@ -221,19 +228,13 @@ class OptionError(ValueError):
     """An option that cannot be accepted; the text is one line for the operator."""
 
 
-# Options of features that are not there yet, and the value that leaves each off.
-NOT_YET: dict[str, Any] = {
-    "auth_http_address": (),
-}
-
-
 def flag_name(name: str) -> str:
     """An attribute name as a flag."""
     return "--" + name.replace("_", "-")
 
 
 def check(options: Options) -> None:
-    """Raises OptionError for the first value out of range, or the first feature that is not there."""
+    """Raises OptionError for the first value out of range."""
     for name, known in FLAGS.items():
         value = getattr(options, name)
         if known.least is not None and value < known.least:
@@ -245,9 +246,8 @@ def check(options: Options) -> None:
     for value in options.e2e_processing_latency_percentile:
         if not 0 < value <= 1:
             raise OptionError(f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {value}")
-    for name, off in NOT_YET.items():
-        if getattr(options, name) != off:
-            raise OptionError(f"{flag_name(name)} is not supported yet")
+    if options.auth_http_request_method not in ("get", "post"):
+        raise OptionError("--auth-http-request-method must be post or get")
 
 
 def figure(known: Flag, value: int) -> str:

@@ -57,9 +57,7 @@ def start(flags: dict[str, Any]) -> int:
 
         return run(options, log)
     finally:
-        for number in STOP_SIGNALS:
-            # A second one, while the log is being written out, must not spoil the exit code.
-            signal.signal(number, signal.SIG_IGN)
+        ignore_stop_signals()
         log.close()
 
 
@@ -76,7 +74,14 @@ def resolve(flags: dict[str, Any]) -> tuple[Options, list[str]]:
 
 def leave(*_: Any) -> NoReturn:
     """Ends the process at once, as a wanted stop."""
+    ignore_stop_signals()
     raise SystemExit(0)
+
+
+def ignore_stop_signals() -> None:
+    """Further ones, while the process is on its way out, must not spoil the exit code."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def tell(text: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqc.flags import FlagError, HelpWanted, describe, help_text, parse_flags
-from nsqc.options import FLAGS, NOT_YET, flag_name
+from nsqc.options import FLAGS, flag_name
 
 ORIGINAL = [
     "version", "config", "log-level", "log-prefix", "verbose", "node-id", "worker-id", "https-address",
@@ -18,7 +18,8 @@ ORIGINAL = [
     "tls-client-auth-policy", "tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level",
     "snappy",
 ]
-OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size"}
+OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size", "auth-http-request-method",
+       "auth-anchored", "auth-grace"}
 
 
 @pytest.mark.parametrize("words, found", [
@@ -115,5 +116,3 @@ def test_the_help_tells_defaults_and_what_is_special():
     assert describe("msg_timeout").endswith("(default 1m0s)")
     assert describe("fd_pool_size").endswith("(default 256; not in nsqd)")
     assert describe("log_level").endswith("(default info)")
-    for name in FLAGS:
-        assert ("not supported yet" in describe(name)) == (name in NOT_YET)

@@ -15,6 +15,7 @@ MAY_USE = {
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
     "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
+    "peers": {"wire", "broker", "peers"},
     "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}

@@ -7,7 +7,7 @@ import zlib
 import msgspec
 import pytest
 
-from nsqc.options import FLAGS, NOT_YET, OptionError, Options, Settings, check
+from nsqc.options import FLAGS, OptionError, Options, Settings, check
 
 MS, S = 10**6, 10**9
 # As nsqd 1.3.0 has them.
@@ -72,14 +72,6 @@ def test_values_out_of_range(changes, complaint):
 ])
 def test_values_at_the_edge(changes):
     check(Options(**changes))
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_what_is_not_there_yet_is_refused_by_name(name):
-    value = {str: "x", tuple: ("x",), int: 1}[type(NOT_YET[name])]
-    with pytest.raises(OptionError, match=f"--{name.replace('_', '-')} is not supported yet"):
-        check(Options(**{name: value}))
-    check(Options(**{name: NOT_YET[name]}))
 
 
 def test_config_names():

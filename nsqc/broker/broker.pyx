@@ -169,6 +169,10 @@ cdef class Broker:
         """Has queue.resume() called in the next turn."""
         self.scanner.later(queue)
 
+    def again(self, queue):
+        """Has queue.resume() called in a moment: what it needs is out of reach right now."""
+        self.scanner.again(queue)
+
     cdef int _tell(self, event, topic, channel) except -1:
         if not self.closing:
             for listener in self.listeners:

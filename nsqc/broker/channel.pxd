@@ -38,6 +38,7 @@ cdef class Channel:
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit
     cdef PyObject *c_ready              # the consumer to serve next; NULL: none is ready
+    cdef bint retrying                  # the backlog could not be read; resume() is on its way
     cdef int64_t alarm_ns               # monotonic time the scanner will call expire() at; NEVER: none
     cdef object scanner                 # arm(channel, deadline_ns), later(channel)
     cdef object topic                   # told of: write failures and healing, the last client leaving

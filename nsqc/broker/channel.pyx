@@ -274,7 +274,8 @@ cdef class Channel:
         self._arm()
 
     def resume(self):
-        """Goes on with a delivery that was interrupted to let others have their turn."""
+        """Goes on with a delivery that was interrupted: to let others have their turn, or by a backlog out of reach."""
+        self.retrying = False
         self.clock.refresh()
         self.pump()
 
@@ -325,8 +326,9 @@ cdef class Channel:
         """Closes the consumers and drops everything, files included."""
         self._exit()
         self.empty()
-        if self.backlog.disk is not None:
-            self.backlog.disk.delete()
+        self.scanner.disarm(self)
+        self.backlog.delete()
+        self.topic = None
 
     def close(self) -> tuple:
         """For a stop: closes the consumers and writes everything to disk.
@@ -380,6 +382,12 @@ cdef class Channel:
     def on_write_healed(self):
         """The backlog is written again."""
         self.topic.on_channel_healed(self)
+
+    def on_read_failed(self):
+        """The backlog cannot be read right now; nothing of it is lost."""
+        if not self.retrying and not self.exiting:
+            self.retrying = True
+            self.scanner.again(self)
 
     def retry(self) -> int:
         """Writes a backlog that could not be written before; 0 or errno."""

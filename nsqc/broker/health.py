@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any
@@ -20,11 +21,14 @@ class Trouble:
     refused the messages; nothing of it is left to retry, so a probe file tells when there is room again.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
+                 sync_trouble: Callable[[], str | None]):
+        """sync_trouble says what fails to sync, None where nothing does."""
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
         self._log = log
+        self._sync_trouble = sync_trouble
         self._stuck: dict[Any, None] = {}
         self._refusing: Any = None
         self._reason: str | None = None
@@ -33,7 +37,8 @@ class Trouble:
 
     def health(self) -> str:
         """OK, or NOK and the reason."""
-        return "OK" if self._reason is None else f"NOK - {self._reason}"
+        reason = self._reason or self._sync_trouble()
+        return "OK" if reason is None else f"NOK - {reason}"
 
     def failed(self, topic: Any, channel: Any, error: int) -> None:
         """A write failed with this errno."""

@@ -9,6 +9,8 @@ import asyncio
 import time
 from typing import Protocol
 
+AGAIN_S = 0.25
+
 
 class Resumable(Protocol):
     """A topic or channel with work left."""
@@ -31,16 +33,24 @@ class Scanner:
 
     def arm(self, channel: Expiring, deadline_ns: int) -> None:
         """Has channel.expire() called at a monotonic time in nanoseconds; replaces an earlier arming."""
-        armed = self._timers.pop(channel, None)
-        if armed is not None:
-            armed.cancel()
+        self.disarm(channel)
         # The loop's timers count whole milliseconds: half of one more keeps it from rounding to before the deadline.
         delay = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9 + 0.0005)
         self._timers[channel] = self._loop.call_later(delay, self._fire, channel)
 
+    def disarm(self, channel: Expiring) -> None:
+        """Calls off what was armed: the channel is gone."""
+        armed = self._timers.pop(channel, None)
+        if armed is not None:
+            armed.cancel()
+
     def later(self, queue: Resumable) -> None:
         """Has queue.resume() called in the next turn of the loop."""
         self._loop.call_soon(queue.resume)
+
+    def again(self, queue: Resumable) -> None:
+        """Has queue.resume() called after a moment, where trying at once would be in vain."""
+        self._loop.call_later(AGAIN_S, queue.resume)
 
     def close(self) -> None:
         """Drops all timers."""

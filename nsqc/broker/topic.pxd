@@ -28,6 +28,7 @@ cdef class Topic:
     cdef list fan                       # the channels, for the hot path
     cdef bint direct
     cdef bint draining                  # a continuation of drain() is on its way
+    cdef bint unreadable                # the backlog could not be read just now
     cdef int stuck                      # channels that cannot write
     cdef int64_t failed_serial          # the commit in which this topic or one of its channels failed
     cdef int failed_errno

@@ -134,11 +134,14 @@ cdef class Topic:
         self.direct = flows and self.backlog.depth() == 0
         if flows and not self.direct and not self.draining:
             self.draining = True
-            self.broker.later(self)
+            if self.unreadable:
+                self.broker.again(self)
+            else:
+                self.broker.later(self)
 
     def resume(self):
         """Passes on what waits, a bounded number at a time. Called by the loop."""
-        self.draining = False
+        self.draining = self.unreadable = False
         if self.started and not self.paused and not self.exiting:
             self.clock.refresh()
             self._drain()
@@ -223,9 +226,7 @@ cdef class Topic:
         self.direct = False
         for channel in list(self.channels.values()):
             self.delete_channel(channel.name)
-        self.backlog.empty()
-        if self.backlog.disk is not None:
-            self.backlog.disk.delete()
+        self.backlog.delete()
 
     def close(self) -> tuple:
         """For a stop, after the channels: writes what waits to disk.
@@ -259,6 +260,10 @@ cdef class Topic:
             self.message_bytes -= self.spill_bytes
         self.refresh()
         self.broker.on_write_failed(self, None, error)
+
+    def on_read_failed(self):
+        """The backlog cannot be read right now; nothing of it is lost."""
+        self.unreadable = True
 
     def on_write_healed(self):
         """The backlog was written again."""

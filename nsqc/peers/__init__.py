@@ -1,1 +1,1 @@
-"""Servers that the daemon itself calls: nsqlookupd and statsd. Nothing here is waited for by a client."""
+"""Servers that the daemon itself calls: nsqlookupd, statsd and auth servers. Clients wait for the last only."""

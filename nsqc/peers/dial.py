@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -66,9 +67,13 @@ class Dialer:
         # Whoever gives up leaves the question to those who ask next.
         return await asyncio.shield(asked)
 
-    async def connect(self, make: Callable[[], C], address: str, limit_s: float | None) -> C:
-        """A connected protocol: the first place of the address that answers. Raises OSError (TimeoutError), ValueError.
+    async def connect(self, make: Callable[[], C], address: str, limit_s: float | None,
+                      tls: ssl.SSLContext | None = None) -> C:
+        """A connected protocol: the first place of the address that answers, and with tls proves to be its host.
+
+        Raises OSError (TimeoutError among them), ValueError.
         """
+        name = split_address(address)[0] if tls else None
         deadline = None if limit_s is None else self._loop.time() + limit_s
         async with asyncio.timeout_at(deadline):
             places = await self.resolve(address, socket.SOCK_STREAM)
@@ -78,16 +83,18 @@ class Dialer:
             # A place that swallows packets may use up its share of the time, not that of the others.
             share = None if deadline is None else max(0.0, deadline - self._loop.time()) / left
             try:
-                return await self._connect(make, family, where, share)
+                return await self._connect(make, family, where, share, tls, name)
             except OSError as failed:
                 error = failed
         raise error or OSError(f"no address for {address}")
 
-    async def _connect(self, make: Callable[[], C], family: int, where: tuple[Any, ...], limit_s: float | None) -> C:
+    async def _connect(self, make: Callable[[], C], family: int, where: tuple[Any, ...], limit_s: float | None,
+                       tls: ssl.SSLContext | None, name: str | None) -> C:
         protocol = make()
         try:
             async with asyncio.timeout(limit_s):
-                await self._loop.create_connection(lambda: protocol, where[0], where[1], family=family)
+                await self._loop.create_connection(lambda: protocol, where[0], where[1], family=family, ssl=tls,
+                                                   server_hostname=name)
         except BaseException:
             protocol.abort()
             raise

@@ -1,8 +1,10 @@
-"""A small HTTP client for the few questions that the daemon asks: one GET, one bounded answer, one connection."""
+"""A small HTTP client for the few questions that the daemon asks: one request, one bounded answer, one connection."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from typing import NamedTuple
 
 import httptools
 
@@ -15,15 +17,24 @@ class AnswerError(Exception):
     """What came is no whole HTTP answer of acceptable size."""
 
 
+class Answer(NamedTuple):
+    """What a server says; location is where it sends the asker to, if anywhere."""
+
+    status: int
+    body: bytes
+    location: str
+
+
 class _Exchange(asyncio.Protocol):
     """One request and its answer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request: bytes):
-        self.answer: asyncio.Future[tuple[int, bytes]] = loop.create_future()
+        self.answer: asyncio.Future[Answer] = loop.create_future()
         self._request = request
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
+        self._location = ""
         self._received = 0
         self._measured = False      # the answer says where it ends
         self._in_body = False
@@ -38,7 +49,7 @@ class _Exchange(asyncio.Protocol):
         if self.answer.done():
             return
         if error is None:
-            self.answer.set_result((self._parser.get_status_code(), b"".join(self._body)))
+            self.answer.set_result(Answer(self._parser.get_status_code(), b"".join(self._body), self._location))
         else:
             self.answer.set_exception(error)
             # Whoever asked may have given up.
@@ -72,6 +83,8 @@ class _Exchange(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._measured |= name.lower() in (b"content-length", b"transfer-encoding")
+        if name.lower() == b"location":
+            self._location = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._in_body = self._parser.get_status_code() >= 200
@@ -86,13 +99,28 @@ class _Exchange(asyncio.Protocol):
 
 async def get(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, target: str,
               connect_s: float | None) -> tuple[int, bytes]:
-    """Status and body of `GET http://ADDRESS/TARGET`, which must be ASCII. The caller limits the time of the whole.
+    """Status and body of `GET http://ADDRESS/TARGET`; otherwise as ask()."""
+    return (await ask(loop, dialer, address, request("GET", address, target), connect_s))[:2]
+
+
+def request(method: str, host: str, target: str, *headers: str, body: bytes = b"") -> bytes:
+    """A request in bytes. host, target and headers must be ASCII without control characters (ValueError)."""
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", "User-Agent: nsqc",
+             "Accept: application/vnd.nsq; version=1.0", "Connection: close", *headers]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    if not all(line.isascii() and line.isprintable() for line in lines):
+        raise ValueError("the address holds characters that no URL may have")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+
+async def ask(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, data: bytes, connect_s: float | None,
+              tls: ssl.SSLContext | None = None) -> Answer:
+    """Sends a request to an address and takes the answer. The caller limits the time of the whole.
 
     Raises OSError or ValueError where no connection comes about, AnswerError where no whole answer does.
     """
-    request = (f"GET {target} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: nsqc\r\n"
-               "Accept: application/vnd.nsq; version=1.0\r\nConnection: close\r\n\r\n").encode("ascii")
-    exchange = await dialer.connect(lambda: _Exchange(loop, request), address, connect_s)
+    exchange = await dialer.connect(lambda: _Exchange(loop, data), address, connect_s, tls)
     try:
         return await exchange.answer
     finally:

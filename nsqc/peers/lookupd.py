@@ -44,7 +44,7 @@ class Conversation(asyncio.Protocol):
     """One connection: commands out, as many replies in. on_lost() is called when it has ended."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]):
-        self.lost = False
+        self.over = ""              # why it has ended
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -55,8 +55,8 @@ class Conversation(asyncio.Protocol):
 
     async def ask(self, commands: list[bytes], limit_s: float) -> list[bytes]:
         """Sends commands; their replies. Raises TimeoutError, TalkError, after which the conversation is over."""
-        if self.lost:
-            raise TalkError("connection closed")
+        if self.over:
+            raise TalkError(self.over)
         self._wanted, self._replies = len(commands), []
         self._answered = self._loop.create_future()
         self._transport.write(b"".join(commands))
@@ -111,7 +111,7 @@ class Conversation(asyncio.Protocol):
         return True
 
     def _fail(self, reason: str) -> None:
-        self.lost = True
+        self.over = reason
         self._kept.clear()
         self._transport.abort()
         if self._answered is not None and not self._answered.done():
@@ -121,7 +121,7 @@ class Conversation(asyncio.Protocol):
         self._on_lost()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.lost:
+        if not self.over:
             self._fail(f"connection closed{f' - {error}' if error else ''}")
 
 
@@ -219,8 +219,8 @@ class LookupPeer:
                 commands = [PING]
             else:
                 commands = [self._waiting.popleft() for _ in range(min(AT_ONCE, len(self._waiting)))]
-            # With nothing to ask it still says whether the connection is lost.
-            if commands or talk.lost:
+            # With nothing to ask it still says why the conversation is over.
+            if commands or talk.over:
                 self._judge(commands, await talk.ask(commands, self._patience()))
         raise TalkError(f"more than {MAX_WAITING} changes wait for it")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats, collect
-from nsqc.peers.dial import Dialer, join_address
+from nsqc.peers.dial import Dialer, Place, join_address
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # of the end of an interval, without datagrams
@@ -30,6 +30,12 @@ def prefix_of(options: Any, info: Mapping[str, Any]) -> str:
     host = join_address(options.broadcast_address, port).replace(".", "_").replace(":", "_")
     prefix = options.statsd_prefix.replace("%s", host)
     return prefix if prefix.endswith(".") else prefix + "."
+
+
+def preferred(places: list[Place]) -> Place:
+    """The place to send to. Nobody answers a datagram, so there is no second try: IPv4 where there is a choice, since
+    statsd servers listen on it unless told otherwise."""
+    return next((place for place in places if place[0] == socket.AF_INET), places[0])
 
 
 def packets(lines: Iterable[str], size: int) -> Iterator[bytes]:
@@ -126,8 +132,7 @@ class Statsd:
         try:
             async with asyncio.timeout(RESOLVE_S):
                 places = await self._dialer.resolve(address, socket.SOCK_DGRAM)
-            # Nobody answers a datagram, so there is no second try; statsd servers listen on IPv4 unless told otherwise.
-            family, where = next((place for place in places if place[0] == socket.AF_INET), places[0])
+            family, where = preferred(places)
             sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except (OSError, ValueError) as error:
             # Nothing was read, so the next report tells of this interval, too.

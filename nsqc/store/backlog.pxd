@@ -36,7 +36,7 @@ cdef class Backlog:
     cdef bint listed                    # in commits.dirty
     cdef readonly bint keeps            # a failed commit keeps the records (channel) or takes them back (topic)
     cdef readonly int error             # errno of the last commit of this backlog; 0: it succeeded
-    cdef object owner                   # told of failed and healed commits: on_write_failed(errno), on_write_healed()
+    cdef object owner                   # told of trouble: on_write_failed(errno), on_write_healed(), on_read_failed()
     # Delays of messages that lie on disk, where the format has no room for them. Of a topic: id to milliseconds,
     # counted from the moment a channel takes the message; of a channel: id to wall-clock nanoseconds.
     cdef readonly dict delays

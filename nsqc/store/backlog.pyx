@@ -108,6 +108,8 @@ cdef class Backlog:
             return False
         entry.message = self.disk.pop(&attempts)
         if entry.message is NULL:
+            if self.disk.read_error:
+                self.owner.on_read_failed()
             return False
         entry.attempts = attempts
         entry.defer_ms = 0
@@ -146,6 +148,14 @@ cdef class Backlog:
         self.delays.clear()
         if self.disk is not None:
             self.disk.empty()
+
+    def delete(self):
+        """Drops everything, files included, and lets go of its owner."""
+        self.empty()
+        self.error = 0
+        self.owner = None
+        if self.disk is not None:
+            self.disk.delete()
 
     def spill(self) -> int:
         """Puts what waits in memory behind what is on disk, for a stop; returns how many, raises OSError.

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from contextlib import suppress
 
-FORM = re.compile(rb"(-?\d+)\n(\d+),(\d+)\n(\d+),(\d+)\n?")
-RETIRED = re.compile(r"\.diskqueue\.(?:meta|\d{6,})\.dat\.retired-\d+-\d+$")
+FORM = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n?")
+# Files that an earlier run was about to remove, and positions that it had not put in place.
+LEFTOVER = re.compile(r"\.diskqueue\.(?:(?:meta|\d{6,})\.dat\.retired-\d+-\d+|meta\.dat\.[\d-]+\.tmp)$")
 numbers = itertools.count()
 
 
@@ -31,30 +33,73 @@ def read(path: str) -> tuple[int, int, int, int, int] | None:
     return tuple(map(int, form.groups())) if form else None
 
 
-def data_files(folder: str, name: str) -> list[int]:
-    """The numbers of a queue's data files, rising."""
+def data_files(folder: str, name: str) -> dict[int, int]:
+    """The data files of a queue, rising by number: their sizes. What has such a name and is no file is left out."""
     prefix = f"{name}.diskqueue."
-    found = []
+    found = {}
     for entry in os.listdir(folder):
         if entry.startswith(prefix) and entry.endswith(".dat"):
             middle = entry[len(prefix):-4]
-            if len(middle) >= 6 and middle.isdecimal():
-                found.append(int(middle))
-    return sorted(found)
+            if len(middle) >= 6 and middle.isdecimal() and middle.isascii() and f"{int(middle):06d}" == middle:
+                path = os.path.join(folder, entry)
+                if os.path.isfile(path):
+                    found[int(middle)] = os.path.getsize(path)
+    return dict(sorted(found.items()))
 
 
-def retire(path: str, done: list[tuple[str, str]]) -> None:
-    """Renames a file to a name that is no queue's and adds it to what is to be removed."""
+def retire(path: str) -> str | None:
+    """Renames a file that is to be removed to a name that is no queue's, and returns that; None: there is no such file.
+
+    Only such names are unlinked on worker threads, which may lag behind: by then, a new queue may use the old name.
+    """
     retired = f"{path}.retired-{os.getpid()}-{next(numbers)}"
     try:
         os.rename(path, retired)
     except OSError:
-        return
-    done.append((retired, ""))
+        return None
+    return retired
 
 
-def remove_retired(folder: str) -> None:
-    """Removes what an earlier run has retired and not removed."""
+def is_retired(path: str) -> bool:
+    """Whether retire() made that name."""
+    return LEFTOVER.search(path) is not None
+
+
+def keep_bad(path: str) -> bool:
+    """Gives a damaged file a second name that stays, PATH.bad, beside the one it is still read under.
+
+    False where the file system cannot do that: it has to be renamed once it is read through.
+    """
+    name = bad_name(path)
+    if same_file(path, name):
+        return True
+    try:
+        os.link(path, name)
+    except OSError:
+        return False
+    return True
+
+
+def bad_name(path: str) -> str:
+    """The first of PATH.bad, PATH.bad.1, ... that is free; an earlier damage stays kept."""
+    name, number = f"{path}.bad", 0
+    while os.path.lexists(name) and not same_file(path, name):
+        number += 1
+        name = f"{path}.bad.{number}"
+    return name
+
+
+def same_file(path: str, other: str) -> bool:
+    """Whether two names stand for one file."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
+
+
+def remove_leftovers(folder: str) -> None:
+    """Removes what an earlier run was about to remove."""
     for entry in os.listdir(folder):
-        if RETIRED.search(entry):
-            os.unlink(os.path.join(folder, entry))
+        if LEFTOVER.search(entry):
+            with suppress(OSError):
+                os.unlink(os.path.join(folder, entry))

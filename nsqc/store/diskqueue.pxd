@@ -2,21 +2,23 @@
 # NAME.diskqueue.meta.dat.
 #
 # Order of what waits: the files from (read_number, read_at) to (write_number, write_at), then the write buffer.
-# Positions move only when a write has succeeded. depth counts both parts.
+# Positions move only when a write has succeeded. depth counts both parts. The read position never rests at the end of a
+# file that is not written any more: there, it is the beginning of the next one.
 
 from libc.stdint cimport int64_t, uint16_t
 from nsqc.store.filepool cimport FilePool, PoolFile
 from nsqc.store.message cimport Message
+from nsqc.store.segment cimport Window
 
 
 cdef class DiskQueue:
     cdef readonly object name           # TOPIC or TOPIC:CHANNEL
     cdef readonly object folder         # of the files
-    cdef readonly int64_t depth         # messages that wait
+    cdef readonly int64_t depth         # messages that wait; above 0 as long as any does
     cdef readonly int64_t read_number, read_at
     cdef readonly int64_t write_number, write_at
     cdef int64_t max_file               # bytes after which a new file begins
-    cdef int64_t max_message            # bytes of a body; larger records are damage
+    cdef int64_t max_record             # bytes of a record; larger ones are damage
     cdef FilePool pool
     cdef object syncer                  # nsqc.store.syncer.Syncer
     cdef object log
@@ -27,12 +29,11 @@ cdef class DiskQueue:
     cdef int64_t out_taken              # bytes at its front that pop() has already handed out
     cdef int64_t out_records            # records in it that were not handed out
 
-    cdef char *block                    # owned: what was read of the read file
-    cdef int64_t block_at               # offset of the block in the file
-    cdef int64_t block_length
-    cdef int64_t block_room
-    cdef int64_t read_end               # of the read file, where it is not the write file; -1: not known yet
-    cdef list spans                     # of a damaged file: intact stretches (begin, end) from read_at on; else None
+    cdef Window window                  # of the read file
+    cdef bint complete                  # the read file is not written any more, and window.limit is its end
+    cdef int64_t damaged_number         # of the last file that was found damaged; -1: none
+    cdef bint damaged_linked            # it has its name as .bad already
+    cdef readonly int read_error        # errno, while the files cannot be read; pop() tries again each time
     cdef readonly bint closed
 
     # For the syncer.
@@ -47,21 +48,23 @@ cdef class DiskQueue:
     cdef int append(self, Message *message, uint16_t attempts) except -1
     cdef int flush(self) noexcept       # writes the buffer: 0, or errno with nothing changed
     cdef int64_t discard(self) noexcept     # drops the buffer; how many records
-    cdef Message *pop(self, uint16_t *attempts) noexcept    # the oldest, its reference the caller's; NULL: empty
+    # The oldest, its reference the caller's; NULL: empty, or read_error.
+    cdef Message *pop(self, uint16_t *attempts) noexcept
 
-    cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept
-    cdef int64_t _record(self) noexcept
     cpdef str path_of(self, int64_t number)
-    cdef int _take_back(self, int64_t number) except -1
-    cdef int _drop_buffer(self) except -1
-    cdef int _next_file(self) except -1
-    cdef int _find_spans(self) except -1
-    cdef int64_t _count_files(self, int64_t first) except -1
-    cdef bint _is_clean(self, list later) except -1
-    cdef int _retire(self) except -1
-    cdef int64_t _fill(self, int64_t wanted) noexcept
-    cdef void _finish_file(self) noexcept
-    cdef void _count(self, int64_t operations) noexcept
     cdef int _write_span(self, int64_t number, int64_t at, const char *c_from, int64_t length) noexcept
-    cdef int64_t _end(self) noexcept
-    cdef bint _damaged(self) noexcept
+    cdef int _written(self, int64_t number, int64_t at, int64_t first_end) except -1
+    cdef int _take_back(self, int64_t number) except -1
+    cdef void _drop_buffer(self) noexcept
+    cdef void _count(self, int64_t operations) noexcept
+    cdef Message *_take(self, int64_t length, uint16_t *attempts) noexcept
+    cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept
+    cdef bint _seek(self, int64_t *length) noexcept
+    cdef int _enter_file(self) except -100000    # no errno is that large
+    cdef int _leave_file(self) except -1
+    cdef int _fail_reading(self, int error) except -1
+    cdef int _missing(self) except -1
+    cdef int _damaged(self, int64_t upto) except -1
+    cdef int _end_write_file(self) except -1
+    cdef int64_t _count_behind(self) except -2
+    cdef int _retire(self) except -1

@@ -1,39 +1,42 @@
 """A queue in files: batched writes, block reads, rolling, and what to do about damage. See docs/ondisk.md."""
 
 cimport cython
+from libc.errno cimport EIO, ENOENT
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 
 import os
 
-from nsqc.store import diskmeta
-from nsqc.store.diskio cimport io_read, io_size, io_truncate, io_write
+from nsqc.store import diskmeta, recovery
+from nsqc.store.diskio cimport io_size, io_truncate, io_write
 from nsqc.store.message cimport message_new, message_unref
-from nsqc.store.segment cimport (RECORD_HEAD, Scan, record_holds, record_load, record_resync, record_scan,
-                                 record_size, record_store)
+from nsqc.store.segment cimport (HEAD_BYTES, SIZE_BYTES, Tally, head_plausible, record_load, record_store, segment_next,
+                                 tally, window_free)
+from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    BLOCK_BYTES = 262144
     KEPT_OUT_BYTES = 65536      # of an emptied write buffer
+    RECOUNT_BYTES = 67108864    # that may be read on the loop after a damage; beyond it, depth is an estimate
 
 
 @cython.final
+@cython.no_gc_clear     # __dealloc__ needs the pool
 cdef class DiskQueue:
-    """One topic's or channel's queue on disk. Made by nsqc.store.disks."""
+    """One topic's or channel's queue on disk. Made by nsqc.store.disks. Raises OSError where it cannot be opened."""
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
                  FilePool pool not None, syncer, log):
+        self.reading.fd = self.writing.fd = -1
         self.name = name
         self.folder = folder
         self.max_file = max_bytes_per_file
-        self.max_message = max_msg_size
+        self.max_record = HEAD_BYTES + max_msg_size
         self.pool = pool
         self.syncer = syncer
         self.sync_every = syncer.every
         self.log = log
-        self.reading.fd = self.writing.fd = -1
-        self.read_end = -1
+        self.damaged_number = -1
         self.done_files = []
         self.full_files = []
         self._load()
@@ -43,7 +46,20 @@ cdef class DiskQueue:
             self.pool.close(&self.reading)
             self.pool.close(&self.writing)
         free(self.out)
-        free(self.block)
+        window_free(&self.window)
+
+    def _load(self):
+        """Positions from the meta file and the files themselves; damage where reading begins is noticed here, not by
+        the first consumer."""
+        cdef int64_t length
+        start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log)
+        self.depth, self.read_number, self.read_at, self.write_number, self.write_at, consumed, changed = start
+        self.done_files = [(path, "") for path in consumed]
+        if self._waits_in_files():
+            self._seek(&length)
+        if changed or self.done_files:
+            self._count(1)
+        self.release()
 
     # ------------------------------------------------------------------ names
 
@@ -71,10 +87,13 @@ cdef class DiskQueue:
         return diskmeta.encode(self.depth - self.out_records, self.read_number, self.read_at,
                                self.write_number, self.write_at)
 
+    def _waits_in_files(self) -> bool:
+        return self.read_number < self.write_number or self.read_at < self.write_at
+
     # ------------------------------------------------------------------ writing
 
     cdef int append(self, Message *message, uint16_t attempts) except -1:
-        cdef int64_t need = self.out_length + RECORD_HEAD + message.size
+        cdef int64_t need = self.out_length + HEAD_BYTES + message.size
         cdef int64_t room
         cdef char *c_grown
         if need > self.out_room:
@@ -91,15 +110,13 @@ cdef class DiskQueue:
         return 0
 
     cdef int flush(self) noexcept:
-        cdef int64_t number = self.write_number, at = self.write_at
+        cdef int64_t number = self.write_number, at = self.write_at, first_end = -1
         cdef int64_t offset = self.out_taken, begin, size
-        cdef int64_t records = self.out_records
-        cdef list full = []
         cdef int error
         while offset < self.out_length:
             begin = offset
             while offset < self.out_length:
-                size = record_size(self.out + offset, self.out_length - offset, self.max_message)
+                size = SIZE_BYTES + <int64_t> load_i32(self.out + offset)
                 if at + offset - begin > 0 and at + offset - begin + size > self.max_file:
                     break
                 offset += size
@@ -110,13 +127,25 @@ cdef class DiskQueue:
                     return error
                 at += offset - begin
             if offset < self.out_length:
-                full.append(self.path_of(number))
+                first_end = at if first_end < 0 else first_end
                 number += 1
                 at = 0
-        self.full_files += full
+        self._written(number, at, first_end)
+        return 0
+
+    cdef int _written(self, int64_t number, int64_t at, int64_t first_end) except -1:
+        """The write buffer has gone into files up to here; first_end is where the first of several ended."""
+        cdef int64_t begun = self.write_number, records = self.out_records
         self.write_number = number
         self.write_at = at
         self._drop_buffer()
+        if number > begun:
+            self.full_files += [self.path_of(full) for full in range(begun, number)]
+            if self.read_number == begun:
+                self.window.limit = first_end
+                self.complete = True
+                if self.read_at == first_end:
+                    self._leave_file()
         if records:
             self._count(records)
         return 0
@@ -147,13 +176,12 @@ cdef class DiskQueue:
                 io_truncate(fd, self.write_at)
         return 0
 
-    cdef int _drop_buffer(self) except -1:
+    cdef void _drop_buffer(self) noexcept:
         self.out_length = self.out_taken = self.out_records = 0
         if self.out_room > KEPT_OUT_BYTES:
             free(self.out)
             self.out = NULL
             self.out_room = 0
-        return 0
 
     cdef int64_t discard(self) noexcept:
         cdef int64_t records = self.out_records
@@ -174,108 +202,121 @@ cdef class DiskQueue:
     # ------------------------------------------------------------------ reading
 
     cdef Message *pop(self, uint16_t *attempts) noexcept:
-        cdef Message *message
-        cdef int64_t size
-        while self.read_number < self.write_number or self.read_at < self.write_at:
-            size = self._record()
-            if size <= 0:
-                if self.spans is None and self.read_number < self.write_number and self.read_at == self.read_end:
-                    self._finish_file()
-                elif not self._damaged():
-                    break
-                continue
-            message = record_load(self.block + (self.read_at - self.block_at), attempts)
-            if message is NULL:
-                return NULL
-            self.read_at += size
-            self.depth -= 1
-            if self.read_number < self.write_number and self.read_at >= self._end() and self.spans is None:
-                self._finish_file()
-            self._count(1)
-            return message
-        return self._pop_buffer(attempts)
+        cdef int64_t length, at = self.read_at - self.window.start
+        cdef const char *c_record
+        if self.read_number == self.write_number and self.read_at == self.write_at:
+            return self._pop_buffer(attempts)
+        # Usually the record and the head behind it lie in the window, and that head is fine.
+        if 0 <= at and at + HEAD_BYTES <= self.window.length:
+            c_record = self.window.c_data + at
+            length = SIZE_BYTES + <int64_t> load_i32(c_record)
+            if (HEAD_BYTES <= length <= self.max_record and at + length + HEAD_BYTES <= self.window.length
+                    and head_plausible(c_record + length, self.max_record)):
+                return self._take(length, attempts)
+        if self._seek(&length):
+            return self._take(length, attempts)
+        return NULL if self.read_error else self._pop_buffer(attempts)
 
-    cdef int64_t _record(self) noexcept:
-        """Size of the whole record at the read position, which lies in the block then; 0 or below: there is none."""
-        cdef int64_t left, have = self._fill(4)
-        cdef int64_t size = record_size(self.block + (self.read_at - self.block_at), have, self.max_message)
-        if size == 0 and have >= 4:
-            have = self._fill(RECORD_HEAD + self.max_message)
-            size = record_size(self.block + (self.read_at - self.block_at), have, self.max_message)
-        if size > 0:
-            left = self._end() - self.read_at
-            if have < size + 4 and have < left:
-                have = self._fill(size + 4)
-            if not record_holds(self.block + (self.read_at - self.block_at), size, have, left, self.max_message):
-                return -1
-        return size
+    cdef Message *_take(self, int64_t length, uint16_t *attempts) noexcept:
+        """The record at the read position, which lies in the window."""
+        cdef Message *message = record_load(self.window.c_data + (self.read_at - self.window.start), attempts)
+        if message is NULL:
+            return NULL
+        self.read_at += length
+        self.depth -= 1
+        if self.complete and self.read_at >= self.window.limit:
+            self._leave_file()
+        if self.depth <= self.out_records and (self.read_number < self.write_number or self.read_at < self.write_at):
+            # The positions file had said too little: whoever goes by depth must not leave the rest behind.
+            self.depth = self.out_records + 1
+        self._count(1)
+        return message
 
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept:
         cdef Message *message
+        if self.depth != self.out_records:
+            self.log.error("DISKQUEUE(%s): %d messages fewer in the files than its positions said", self.name,
+                           self.depth - self.out_records)
+            self.depth = self.out_records
+            self._count(1)
         if self.out_records == 0:
             return NULL
         message = record_load(self.out + self.out_taken, attempts)
         if message is not NULL:
-            self.out_taken += RECORD_HEAD + message.size
+            self.out_taken += HEAD_BYTES + message.size
             self.out_records -= 1
             self.depth -= 1
             if self.out_records == 0:
                 self._drop_buffer()
         return message
 
-    cdef int64_t _end(self) noexcept:
-        """Where the readable part of the read file ends."""
-        if self.spans is not None:
-            return self.spans[0][1] if self.spans else 0
-        if self.read_number == self.write_number:
-            return self.write_at
-        return self.read_end
+    cdef bint _seek(self, int64_t *length) noexcept:
+        """Has the read position at an intact record that lies in the window, whatever has to be skipped for it.
 
-    cdef int64_t _fill(self, int64_t wanted) noexcept:
-        """Bytes at hand from read_at on: wanted, or as many as there are; fewer too where the file cannot be read."""
-        cdef int64_t have = self.block_at + self.block_length - self.read_at
-        cdef int64_t end, got, room
-        cdef bytes path
-        cdef char *c_grown
-        cdef int fd
-        if self.block_length and self.read_at >= self.block_at and have >= wanted:
-            return have
-        path = os.fsencode(self.path_of(self.read_number))
-        fd = self.pool.open(&self.reading, self.read_number, path, O_RDONLY)
+        False: the files hold none, or they cannot be read now (read_error).
+        """
+        cdef int64_t found
+        cdef int answer
+        try:
+            while self.read_number < self.write_number or self.read_at < self.write_at:
+                answer = self._enter_file()
+                if answer == -ENOENT:
+                    self._missing()
+                    continue
+                if answer >= 0 and self.complete and self.read_at >= self.window.limit:
+                    self._leave_file()
+                    continue
+                if answer >= 0:
+                    answer = segment_next(&self.window, answer, self.max_record, self.read_at, &found, length)
+                if answer < 0:
+                    self._fail_reading(-answer)
+                    return False
+                self.read_error = 0
+                if answer == 0:
+                    self._damaged(self.window.limit)
+                    self._leave_file()
+                    continue
+                if found > self.read_at:
+                    self._damaged(found)
+                    self.read_at = found
+                return True
+        except Exception as error:
+            self.log.error("DISKQUEUE(%s): cannot read %s - %r", self.name, self.path_of(self.read_number), error)
+            self.read_error = EIO
+            return False
+        self.read_error = 0
+        return False
+
+    cdef int _enter_file(self) except -100000:
+        """The descriptor of the read file, or -errno; the window knows how far it may be read."""
+        cdef bytes path = os.fsencode(self.path_of(self.read_number))
+        cdef int fd = self.pool.open(&self.reading, self.read_number, path, O_RDONLY)
+        cdef int64_t size
+        self.active = True
         if fd < 0:
-            return 0
-        if self.read_number < self.write_number and self.read_end < 0:
-            self.read_end = io_size(fd)
-        end = self._end()
-        if self.read_at >= end:
-            return 0
-        if (self.block_length and self.read_at >= self.block_at and have > 0
-                and self.block_at + self.block_length >= end):
-            return have
-        room = max(wanted, <int64_t> BLOCK_BYTES) if wanted <= BLOCK_BYTES else min(wanted, end - self.read_at)
-        if room > self.block_room:
-            c_grown = <char *> realloc(self.block, <size_t> room)
-            if c_grown is NULL:
-                return 0
-            self.block = c_grown
-            self.block_room = room
-        got = io_read(fd, self.block, min(room, end - self.read_at), self.read_at)
-        self.block_at = self.read_at
-        self.block_length = max(got, 0)
-        return self.block_length
+            return fd
+        if self.read_number == self.write_number:
+            self.window.limit = self.write_at
+        elif not self.complete:
+            size = io_size(fd)
+            if size < 0:
+                return <int> size
+            self.window.limit = size
+            self.complete = True
+        return fd
 
-    cdef void _finish_file(self) noexcept:
+    cdef int _leave_file(self) except -1:
         """The read file is read through: on to the next one."""
-        self.done_files.append((self.path_of(self.read_number), ""))
-        self._next_file()
-
-    cdef int _next_file(self) except -1:
+        path = self.path_of(self.read_number)
+        becomes = ""
+        if self.damaged_number == self.read_number and not self.damaged_linked:
+            becomes = diskmeta.bad_name(path)
+        self.done_files.append((path, becomes))
         self.pool.close(&self.reading)
         self.read_number += 1
         self.read_at = 0
-        self.read_end = -1
-        self.block_length = 0
-        self.spans = None
+        self.complete = False
+        self.window.start = self.window.length = 0
         self.active = True
         self.unsynced += 1
         if not self.sync_asked:
@@ -285,173 +326,74 @@ cdef class DiskQueue:
 
     # ------------------------------------------------------------------ damage
 
-    cdef bint _damaged(self) noexcept:
-        """No record stands at read_at. True: reading may go on elsewhere; False: the end of the files is reached."""
-        try:
-            if self.spans is None:
-                self._find_spans()
-            elif self.spans and self.read_at >= self.spans[0][1]:
-                del self.spans[0]
-            while self.spans and self.spans[0][1] <= self.read_at:
-                del self.spans[0]
-            if self.spans:
-                self.read_at = max(self.read_at, self.spans[0][0])
-                return True
-            path = self.path_of(self.read_number)
-            self.done_files.append((path, path + ".bad"))
-            self.log.error("DISKQUEUE(%s): %s is read through and kept as %s.bad", self.name, path, path)
-            self._next_file()
-            return True
-        except Exception as error:
-            self.log.error("DISKQUEUE(%s): cannot read %s - %r", self.name, self.path_of(self.read_number), error)
-            return False
-
-    cdef int _find_spans(self) except -1:
-        """Looks for intact records in the rest of the read file, and counts anew what waits."""
-        cdef int64_t at = 0, begin, records = 0, have
-        cdef bytes data
-        cdef Scan found
-        path = self.path_of(self.read_number)
-        if self.read_number == self.write_number:
-            # Nothing may be added to a damaged file.
-            self.write_number += 1
-            self.write_at = 0
-            self.pool.close(&self.writing)
-        try:
-            with open(path, "rb") as file:
-                file.seek(self.read_at)
-                data = file.read()
-        except OSError as error:
-            self.log.error("DISKQUEUE(%s): cannot read %s - %s", self.name, path, error)
-            data = b""
-        have = len(data)
-        self.spans = []
-        while at >= 0 and at < have:
-            begin = record_resync(data, at, have, self.max_message)
-            if begin < 0:
-                break
-            found = record_scan((<const char *> data) + begin, have - begin, self.max_message)
-            at = begin + found.end
-            if found.end == 0:
-                at += 1
-                continue
-            self.spans.append((self.read_at + begin, self.read_at + at))
-            records += found.records
-        lost = have - sum(end - start for start, end in self.spans)
-        self.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes cannot be read, %d intact messages follow",
-                       self.name, path, self.read_at, lost, records)
-        self.block_length = 0
-        self.depth = records + self._count_files(self.read_number + 1) + self.out_records
+    cdef int _fail_reading(self, int error) except -1:
+        """Nothing is wrong with the file as far as one knows: it stays, and the next pop() tries again."""
+        if self.read_error != error:
+            self.log.error("DISKQUEUE(%s): cannot read %s - %s", self.name, self.path_of(self.read_number),
+                           os.strerror(error))
+        self.read_error = error
         return 0
 
-    cdef int64_t _count_files(self, int64_t first) except -1:
-        """Records in the files from first on."""
-        cdef int64_t total = 0
-        for number in range(first, self.write_number + 1):
-            total += self._scan(number, 0)[0]
+    cdef int _missing(self) except -1:
+        """The read file is not there: the next one it is."""
+        self.log.error("DISKQUEUE(%s): %s is missing", self.name, self.path_of(self.read_number))
+        self._end_write_file()
+        self._leave_file()
+        self._recount(0, 1, 0)
+        return 0
+
+    cdef int _damaged(self, int64_t upto) except -1:
+        """No record stands between the read position and this offset. Said once a file, with all that follows."""
+        cdef bytes name
+        cdef Tally rest
+        if self.damaged_number == self.read_number:
+            return 0
+        self._end_write_file()
+        path = self.path_of(self.read_number)
+        name = os.fsencode(path)
+        rest = tally(name, self.read_at, self.max_record)
+        self.damaged_number = self.read_number
+        self.damaged_linked = diskmeta.keep_bad(path)
+        lost = rest.damaged + rest.size - rest.end
+        self.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes cannot be read, %d intact messages follow; "
+                       "it is kept as .bad", self.name, path, self.read_at, lost, rest.records)
+        sound = rest.end - self.read_at - rest.damaged
+        self._recount(rest.records, max(1, round(lost * rest.records / sound) if sound else 1), self.read_at)
+        return 0
+
+    cdef int _end_write_file(self) except -1:
+        """Nothing may be added to a file that is damaged or missing."""
+        if self.read_number == self.write_number:
+            self.window.limit = self.write_at
+            self.complete = True
+            self.full_files.append(self.write_path)
+            self.pool.close(&self.writing)
+            self.write_number += 1
+            self.write_at = 0
+        return 0
+
+    def _recount(self, int64_t here, int64_t lost, int64_t at):
+        """Sets depth after a damage: here records follow in this file; lost is an estimate, for when the files behind
+        are too large to count on the loop. The end of the queue corrects what is left of an error."""
+        cdef int64_t behind = self._count_behind()
+        if behind >= 0:
+            self.depth = here + behind + self.out_records
+        else:
+            self.depth = max(self.depth - lost, here + self.out_records + 1)
+        self._count(1)
+
+    cdef int64_t _count_behind(self) except -2:
+        """Records in the files behind the read file (or in all, where that was left); -1: too much to read."""
+        cdef int64_t total = 0, number, first = self.read_number + (1 if self.damaged_number == self.read_number else 0)
+        cdef bytes name
+        paths = [self.path_of(number) for number in range(first, self.write_number + 1)]
+        paths = [path for path in paths if os.path.isfile(path)]
+        if sum(map(os.path.getsize, paths)) > RECOUNT_BYTES:
+            return -1
+        for path in paths:
+            name = os.fsencode(path)
+            total += tally(name, 0, self.max_record).records
         return total
-
-    def _scan(self, int64_t number, int64_t at) -> tuple:
-        """(records, end of the last whole one, damaged, size) of a file from an offset on."""
-        cdef Scan found
-        cdef bytes data
-        try:
-            with open(self.path_of(number), "rb") as file:
-                file.seek(at)
-                data = file.read()
-        except OSError:
-            return 0, at, False, at
-        found = record_scan(data, len(data), self.max_message)
-        return found.records, at + found.end, bool(found.damaged), at + len(data)
-
-    # ------------------------------------------------------------------ start
-
-    def _load(self):
-        """Positions from the meta file and the files themselves."""
-        cdef int64_t number
-        numbers = diskmeta.data_files(self.folder, self.name)
-        meta = diskmeta.read(self.meta_path)
-        if meta is None and not numbers:
-            return
-        if meta is None:
-            if os.path.exists(self.meta_path):
-                self.log.error("DISKQUEUE(%s): %s cannot be used, positions are rebuilt from the files",
-                               self.name, self.meta_path)
-            meta = (-1, numbers[0], 0, numbers[0], 0)
-        self.depth, self.read_number, self.read_at, self.write_number, self.write_at = meta
-        for number in numbers:
-            if number < self.read_number:
-                self.done_files.append((self.path_of(number), ""))
-        later = [number for number in numbers if number >= self.read_number]
-        if self._is_clean(later):
-            self._check_first()
-            return
-        self._recover(later)
-
-    cdef bint _is_clean(self, list later) except -1:
-        """Whether the positions tell what the files hold."""
-        if self.depth < 0 or self.read_number > self.write_number:
-            return False
-        if self.read_number == self.write_number and self.read_at > self.write_at:
-            return False
-        if not later:
-            return self.write_at == 0 and self.read_number == self.write_number and self.depth == 0
-        if later[len(later) - 1] > self.write_number:
-            return False
-        if later[0] != self.read_number:
-            return self.read_number == self.write_number and self.write_at == 0 and self.depth == 0
-        if later[len(later) - 1] != self.write_number:
-            return self.write_at == 0 and later[len(later) - 1] == self.write_number - 1
-        try:
-            return os.stat(self.path_of(self.write_number)).st_size == self.write_at
-        except OSError:
-            return False
-
-    def _check_first(self):
-        """Damage at the read position is noticed at the start, not by the first consumer."""
-        if self.read_number == self.write_number and self.read_at == self.write_at:
-            self.depth = 0
-        elif self._record() <= 0 and not (self.read_number < self.write_number and self.read_at == self.read_end):
-            self._damaged()
-
-    def _recover(self, list later):
-        """The files hold other than the positions say: counts what is there and cuts a half-written tail."""
-        cdef int64_t number, total = 0, at
-        if later and later[0] != self.read_number:
-            self.log.error("DISKQUEUE(%s): %s is missing, going on with file %d", self.name,
-                           self.path_of(self.read_number), later[0])
-            self.read_number, self.read_at = later[0], 0
-        if not later:
-            self.log.error("DISKQUEUE(%s): its data files are missing, %d messages are lost", self.name,
-                           max(self.depth, 0))
-            self.read_number = self.write_number = max(self.read_number, self.write_number) + 1
-            self.read_at = self.write_at = self.depth = 0
-            return
-        self.write_number = later[len(later) - 1]
-        for number in later:
-            at = self.read_at if number == self.read_number else 0
-            records, end, damaged, size = self._scan(number, at)
-            if at > size:
-                # The file is shorter than what was read of it.
-                self.read_at = size
-            total += records
-            if number != self.write_number:
-                continue
-            self.write_at = end
-            if damaged:
-                # Reading will find its way through it; writing goes to a new file.
-                self.write_number, self.write_at = number + 1, 0
-            elif end < size:
-                self.log.error("DISKQUEUE(%s): %s ends with half a record: %d bytes cut off", self.name,
-                               self.path_of(number), size - end)
-                os.truncate(self.path_of(number), end)
-            elif at > size:
-                self.write_at = size
-        self.log.warn("DISKQUEUE(%s): was not closed cleanly, %d messages found in its files", self.name, total)
-        self.depth = total
-        self.unsynced = 1
-        self.syncer.began(self)
-        self._check_first()
 
     # ------------------------------------------------------------------ administration
 
@@ -469,6 +411,7 @@ cdef class DiskQueue:
         """Drops everything, the positions, too."""
         self._retire()
         self.closed = True
+        self.release()
         self.syncer.deleted(self)
 
     cdef int _retire(self) except -1:
@@ -478,13 +421,11 @@ cdef class DiskQueue:
         self.depth = 0
         self.pool.close(&self.reading)
         self.pool.close(&self.writing)
-        self.block_length = 0
-        self.read_end = -1
-        self.spans = None
+        self.window.start = self.window.length = 0
+        self.complete = False
         self.full_files = []
-        for number in range(self.read_number, self.write_number + 1):
-            diskmeta.retire(self.path_of(number), self.done_files)
-        diskmeta.retire(self.meta_path, self.done_files)
+        paths = [self.path_of(number) for number in range(self.read_number, self.write_number + 1)]
+        self.done_files += [(path, "") for path in map(diskmeta.retire, paths + [self.meta_path]) if path]
         return 0
 
     def close(self):
@@ -492,19 +433,21 @@ cdef class DiskQueue:
         if self.closed:
             return
         error = self.flush()
-        if error:
-            raise OSError(error, os.strerror(error))
-        self.syncer.finish(self)
+        lost = self.out_records
         self.closed = True
-        self.release()
+        try:
+            self.syncer.finish(self)
+        finally:
+            self.discard()
+            self.release()
+        if error:
+            raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", self.write_path)
 
     def release(self):
         """Gives back descriptors and memory that an idle queue needs not."""
         self.pool.close(&self.reading)
         self.pool.close(&self.writing)
-        free(self.block)
-        self.block = NULL
-        self.block_length = self.block_room = 0
+        window_free(&self.window)
         if self.out_length == 0:
             free(self.out)
             self.out = NULL
@@ -543,7 +486,12 @@ cdef class DiskQueue:
 
     def put(self, bytes body not None, bytes message_id not None, timestamp_ns: int, attempts: int = 0):
         """Adds a record to the write buffer; message_id has 16 digits."""
-        cdef Message *message = message_new(message_id, timestamp_ns, body, <unsigned int> len(body))
+        cdef Message *message
+        if len(message_id) != 16:
+            raise ValueError("a message id has 16 bytes")
+        message = message_new(message_id, timestamp_ns, body, <unsigned int> len(body))
+        if message is NULL:
+            raise MemoryError
         try:
             self.append(message, attempts)
         finally:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from nsqc.store.diskmeta import remove_retired
+from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
 from nsqc.store.filepool import FilePool
 from nsqc.store.syncer import Syncer
@@ -23,7 +23,7 @@ class Disks:
         self._pool = FilePool(options.fd_pool_size)
         self._syncer = Syncer(options.sync_every, options.sync_timeout,
                               lambda job: loop.run_in_executor(workers, job), log)
-        remove_retired(self._folder)
+        remove_leftovers(self._folder)
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it."""
@@ -33,6 +33,10 @@ class Disks:
     def tick(self) -> None:
         """Looks at sync deadlines and idle queues."""
         self._syncer.tick()
+
+    def trouble(self) -> str | None:
+        """What fails to sync; None: nothing."""
+        return next(iter(self._syncer.failing.values()), None)
 
     async def settle(self) -> None:
         """Waits for what is being synced."""

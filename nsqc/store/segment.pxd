@@ -1,38 +1,55 @@
-# One record of a data file, and what counts as a plausible one.
+# One data file: how records lie in it, and how intact ones are told from damage. Knows positions, not queues.
 #
-#   offset  bytes  field
-#        0      4  size of what follows, big-endian: 26 to 26 + the largest message
+#   offset  bytes  field            all numbers big-endian
+#        0      4  size of all that follows: 26 + body
 #        4      8  timestamp, nanoseconds since 1970
-#       12      2  attempts so far
-#       14     16  message id, hexadecimal digits
+#       12      2  attempts
+#       14     16  message id, lower-case hexadecimal digits
 #       30      n  body
+#
+# Corruption rules. A record is damaged where its size is out of range or passes the end of data (the original's rule),
+# or where its id could not stand in a command line; an id needs not be hexadecimal: other writers make other ids.
+# Behind a damage the next head is searched that is plausible in size, timestamp and id, all as nsqd and nsqc write
+# them. The head behind each record is looked at, too: where it is not plausible, and a record that fits into the rest
+# of the file begins inside this one, then this one's size is damaged.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.store.message cimport Message
 
 cdef enum:
-    RECORD_HEAD = 30
+    SIZE_BYTES = 4
+    HEAD_BYTES = 30             # all before the body: the smallest record
+    BLOCK_BYTES = 256 * 1024    # of one read, once a file is read in earnest
 
-# A chain of sizes alone would follow a wrong size anywhere it points. So a record also counts as damaged
-#   - if its id could not stand in a command line, or
-#   - if what follows it is no record and one that looks intact begins inside it: then its size is wrong.
-# An id needs not be hexadecimal to be read, only to be found again behind a damage: other writers make other ids.
 
-cdef struct Scan:
-    int64_t records         # whole records
-    int64_t end             # offset behind the last whole one
-    bint damaged            # what follows it is not just the beginning of a record
+cdef struct Window:
+    # A piece of one file in memory. Bytes before limit never change, so what has been read stays true.
+    char *c_data            # owned; NULL until something is read
+    int64_t room            # bytes allocated
+    int64_t start           # offset in the file of the first byte
+    int64_t length          # bytes that are valid; start + length <= limit
+    int64_t limit           # end of data in the file
+    int64_t step            # bytes to read at least, when more is needed
+    int64_t unreadable      # bytes that the disk could not give and that read as zeros
 
+
+cdef struct Tally:
+    int64_t records         # intact ones
+    int64_t end             # behind the last of them
+    int64_t damaged         # bytes in front of it that belong to none
+    int64_t size            # of the file
+    int error               # errno, where the file could not be read
+
+
+cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil   # 0 or errno
+cdef void window_free(Window *window) noexcept nogil
+
+# The next record at or behind an offset: 1 and its place, 0 where none follows before the limit, or -errno.
+cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
+                      int64_t *found, int64_t *length) noexcept nogil
+# Whether a head with a sensible size, timestamp and id begins here; HEAD_BYTES must be readable.
+cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil
 cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil
-# The message of the record at c_from, whose size has been checked; NULL: no memory.
-cdef Message *record_load(const char *c_from, uint16_t *attempts) noexcept nogil
-# Size of the record that begins at c_from, its size field included; 0: have is too short for it, -1: it is none.
-cdef int64_t record_size(const char *c_from, int64_t have, int64_t max_message) noexcept nogil
-# Whether the record of size bytes at c_from, of which have are at hand and left remain up to the end of the data, is
-# what it seems to be. have must reach four bytes behind it where so many are left.
-cdef bint record_holds(const char *c_from, int64_t size, int64_t have, int64_t left,
-                       int64_t max_message) noexcept nogil
-# Counts the chain of records in have bytes.
-cdef Scan record_scan(const char *c_from, int64_t have, int64_t max_message) noexcept nogil
-# Offset of the next record at or behind at that looks intact, for going on behind a damage; -1: there is none.
-cdef int64_t record_resync(const char *c_from, int64_t at, int64_t have, int64_t max_message) noexcept nogil
+cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil      # NULL: no memory
+# Counts the records of a file from an offset on.
+cdef Tally tally(const char *c_path, int64_t start, int64_t max_bytes) noexcept nogil

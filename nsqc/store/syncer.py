@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from nsqc.store import diskmeta
+
 Paths = list[str]
 Done = list[tuple[str, str]]  # files to remove, or to rename where a new name stands beside
 Work = tuple[Paths, bytes, Done]
@@ -33,7 +35,9 @@ class Syncer:
         self._log = log
         self._since: dict[Any, int] = {}  # queue to the monotonic time of its first unsynced operation; 0: due now
         self._running: dict[Any, asyncio.Future[Any]] = {}
+        self._work: dict[Any, Work] = {}  # of those that are running
         self._used: set[Any] = set()  # queues that may hold descriptors
+        self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
     def began(self, queue: Any) -> None:
         """A queue has its first unsynced operation."""
@@ -56,12 +60,14 @@ class Syncer:
             return
         job = self._run(lambda: write(temporary, work))
         self._running[queue] = job
+        self._work[queue] = work
         job.add_done_callback(lambda done: self._ended(queue, work, temporary, done.exception() or done.result()))
 
     def _ended(self, queue: Any, work: Work, temporary: str, error: BaseException | None) -> None:
         """Data and positions are written: puts the positions in place. On the loop, so that a queue that was deleted
         meanwhile does not get its positions back."""
         self._running.pop(queue, None)
+        self._work.pop(queue, None)
         if queue.closed:
             with suppress(OSError):
                 os.unlink(temporary)
@@ -72,18 +78,32 @@ class Syncer:
             error = place(temporary, queue.meta_path)
         if error is not None:
             self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
+            self.failing[queue.name] = f"failed to sync {queue.name} - {error}"
             queue.sync_failed(work[0], work[2])
             self._since[queue] = time.monotonic_ns()
             return
+        self.failing.pop(queue.name, None)
         self._remove(work[2])
         if queue in self._since and (self._since[queue] == 0 or queue.unsynced >= self.every):
             self.start(queue)
 
     def _remove(self, done: Done) -> None:
-        if done and self._run is not None:
-            self._run(lambda: remove(done))
-        elif done:
-            remove(done)
+        """Takes files away: out of the way here, off the disk on a worker thread."""
+        gone = []
+        while done:
+            path, becomes = done.pop(0)
+            if becomes:
+                error = place(path, becomes)
+                if error is not None:
+                    self._log.error("DISKQUEUE: failed to keep %s as %s - %s", path, becomes, error)
+                continue
+            retired = path if diskmeta.is_retired(path) else diskmeta.retire(path)
+            if retired is not None:
+                gone.append(retired)
+        if gone and self._run is not None:
+            self._run(lambda: remove(gone))
+        elif gone:
+            remove(gone)
 
     def tick(self) -> None:
         """Begins the syncs whose time has come, and has idle queues give back what they hold."""
@@ -96,9 +116,12 @@ class Syncer:
                 queue.release()
 
     def deleted(self, queue: Any) -> None:
-        """A queue is gone; its retired files are removed."""
+        """A queue is gone; its retired files are removed, and those that a running sync would have taken away."""
         self._since.pop(queue, None)
         self._used.discard(queue)
+        self.failing.pop(queue.name, None)
+        if queue in self._work:
+            self._remove(self._work[queue][2])
         self._remove(queue.sync_began()[2])
 
     async def settle(self) -> None:
@@ -108,17 +131,20 @@ class Syncer:
             await asyncio.sleep(0)
 
     def finish(self, queue: Any) -> None:
-        """Syncs a queue here and now, for a stop. Raises OSError."""
+        """Syncs a queue here and now, for a stop, with what a running sync may not have done yet. Raises OSError."""
         self._since.pop(queue, None)
         self._used.discard(queue)
-        if not queue.needs_sync:
+        running = self._work.get(queue)
+        if not queue.needs_sync and running is None:
             return
         work = queue.sync_began()
+        if running is not None:
+            work = (running[0] + work[0], work[1], running[2] + work[2])
         temporary = f"{queue.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
         error = write(temporary, work) or place(temporary, queue.meta_path)
         if error is not None:
             raise error
-        remove(work[2])
+        self._remove(work[2])
 
 
 def write(temporary: str, work: Work) -> OSError | None:
@@ -159,11 +185,8 @@ def sync_path(path: str) -> None:
         os.close(descriptor)
 
 
-def remove(done: Done) -> None:
-    """Removes files, or renames them where a new name stands beside."""
-    for path, becomes in done:
+def remove(paths: Paths) -> None:
+    """Removes files."""
+    for path in paths:
         with suppress(OSError):
-            if becomes:
-                os.rename(path, becomes)
-            else:
-                os.unlink(path)
+            os.unlink(path)

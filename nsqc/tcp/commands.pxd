@@ -12,6 +12,7 @@ cdef enum Outcome:
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
     UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
+    WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
 
 
 # The line of a command is known. Commands without body are done here.

@@ -8,6 +8,8 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic, publish_frames
 from nsqc.store.backlog cimport PUT_DISK, PUT_NO_MEMORY
+from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS,
+                             Guard)
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.names cimport name_is_valid
@@ -173,6 +175,7 @@ cdef int do_rdy(Session session, Command *command) noexcept:
 cdef int do_sub(Session session, Command *command) noexcept:
     cdef Topic topic
     cdef Channel channel
+    cdef int permitted
     if session.state != STATE_INIT:
         return wrong_state(session, b"SUB")
     if session.heartbeat_ms <= 0:
@@ -183,6 +186,10 @@ cdef int do_sub(Session session, Command *command) noexcept:
         return session.fail(b"E_BAD_TOPIC SUB topic name " + quoted(arg(command, 1)) + b" is not valid")
     if not name_is_valid(command.args[2], command.arg_bytes[2]):
         return session.fail(b"E_BAD_CHANNEL SUB channel name " + quoted(arg(command, 2)) + b" is not valid")
+    if session.guard is not None:
+        permitted = permit(session, b"SUB", arg(command, 1), arg(command, 2))
+        if permitted != DONE:
+            return permitted
     topic = session.broker.get_topic(arg(command, 1))
     channel = topic.get_channel(arg(command, 2))
     if not channel.add_client(session):
@@ -219,16 +226,28 @@ cdef int begin_pub(Session session, Parser parser) noexcept:
 
 
 cdef int do_pub(Session session, Command *command) noexcept:
-    cdef Topic topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    cdef Topic topic
+    cdef int permitted
+    if session.guard is not None:
+        permitted = permit_publish(session, b"PUB", command)
+        if permitted != DONE:
+            return permitted
+    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
 cdef int begin_mpub(Session session, Parser parser) noexcept:
+    cdef int permitted
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
     if not is_topic(&parser.command):
         # The code stands twice, as with the original.
         return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
+    if session.guard is not None:
+        # Before the body, as with the original.
+        permitted = permit_publish(session, b"MPUB", &parser.command)
+        if permitted != DONE:
+            return permitted
     session.publish_topic(parser.command.args[1], parser.command.arg_bytes[1])
     parser.expect_body(session.limits.max_body_size)
     return WANTS_BODY
@@ -256,8 +275,14 @@ cdef int begin_dpub(Session session, Parser parser) noexcept:
 
 
 cdef int do_dpub(Session session, Command *command) noexcept:
-    cdef Topic topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    cdef Topic topic
     cdef int64_t delay_ms = 0
+    cdef int permitted
+    if session.guard is not None:
+        permitted = permit_publish(session, b"DPUB", command)
+        if permitted != DONE:
+            return permitted
+    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size,
                                                   <uint32_t> (as_ns(delay_ms) // 1000000)), 1, b"DPUB")
@@ -297,7 +322,45 @@ cdef int begin_auth(Session session, Parser parser) noexcept:
 
 
 cdef int do_auth(Session session, Command *command) noexcept:
-    return session.fail(b"E_AUTH_DISABLED AUTH disabled")
+    cdef Guard guard = session.guard
+    cdef int verdict
+    if guard is None:
+        return session.fail(b"E_AUTH_DISABLED AUTH disabled")
+    verdict = guard.authenticate(command.body[:command.size])
+    if verdict == GUARD_WAITS:
+        return WAITS
+    if verdict == GUARD_TWICE:
+        return session.fail(b"E_INVALID AUTH already set")
+    if verdict == GUARD_FAILED:
+        return session.fail(b"E_AUTH_FAILED AUTH failed")
+    if verdict == GUARD_DENIED:
+        return session.fail(b"E_UNAUTHORIZED AUTH no authorizations found")
+    session.error = identify.auth_answer(guard.grant)
+    return ANSWER
+
+
+# ---------------------------------------------------------------------- permissions
+
+cdef int permit_publish(Session session, bytes name, Command *command) noexcept:
+    """DONE: the client may. Otherwise what the command returns."""
+    if (session.guard.until_ns > session.broker.clock.monotonic
+            and session.is_topic(command.args[1], command.arg_bytes[1])):
+        return DONE
+    return permit(session, name, arg(command, 1), b"")
+
+
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) noexcept:
+    """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
+    cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
+    if verdict == GUARD_ALLOWED:
+        return DONE
+    if verdict == GUARD_WAITS:
+        return WAITS
+    if verdict == GUARD_FIRST:
+        return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
+    if verdict == GUARD_FAILED:
+        return session.fail(b"E_AUTH_FAILED AUTH failed")
+    return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))
 
 
 # ---------------------------------------------------------------------- bodies that are not accepted

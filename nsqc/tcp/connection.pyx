@@ -10,8 +10,9 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, UPGRADE, WANTS_BODY, cut_short, refuse,
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, UPGRADE, WAITS, WANTS_BODY, cut_short, refuse,
                                 run_body, run_line)
+from nsqc.tcp.guard cimport Guard
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
@@ -20,6 +21,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
 import os
 
 from nsqc.gate import host_of
+from nsqc.sockets import peer_text
 from nsqc.tcp import upgrade
 from nsqc.wire.codec import CodecError
 
@@ -140,14 +142,18 @@ cdef class Connection:
             self._end()
         else:
             inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
-        if self.inbuf.length:
+        self._after_input()
+        return 0
+
+    cdef void _after_input(self) noexcept:
+        """After commands were run."""
+        if self.inbuf.length and not self.waiting:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
             self.session.channel.pump()
         if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.held & HELD_UNREAD:
             self._hold(HELD_UNREAD)
-        return 0
 
     cdef void _hold(self, int why) noexcept:
         if not self.held and not self.closing:
@@ -175,7 +181,7 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None:
+        if not self.closing and self.session is not None and not self.waiting:
             if self.codec is not None and self.codec.cut_short():
                 self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
             else:
@@ -200,6 +206,10 @@ cdef class Connection:
         inbuf_free(&self.inbuf)
         self._leave()
         self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+        # These refer to each other; without a cut they would wait for the garbage collector.
+        self.transport = self.outbox.transport = None
+        if self.session is not None:
+            self.session.forget()
 
     def pause_writing(self):
         """The socket takes no more."""
@@ -281,6 +291,8 @@ cdef class Connection:
             return length
         self.session = Session(self.hub.broker, self.hub.limits, self, self.hub.settings.now, self.hub.log,
                                self.outbox, self.address)
+        if self.hub.authority is not None:
+            self.session.guard = Guard(self.hub.authority, self.hub.settings.now.auth_grace, self.session)
         self.restart_heartbeats()
         self.began_ns = 0
         return MAGIC_BYTES
@@ -300,12 +312,37 @@ cdef class Connection:
                 return True
             self._begin_upgrade()
             return False
+        if outcome == WAITS:
+            self._wait()
+            return False
         self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
         self._say(FRAME_ERROR, self.session.error)
         if outcome == FAILED:
             return True
         self._end()
         return False
+
+    cdef void _wait(self) noexcept:
+        self.waiting = self.detour = True
+        self.began_ns = 0
+        self._hold(HELD_WAITING)
+
+    def go_on(self):
+        """What a command has waited for is there: it and those behind it are run."""
+        if self.closing or not self.waiting:
+            return
+        self.waiting = False
+        self.detour = self.codec is not None
+        self.hub.broker.clock.refresh()
+        # The client could not be heard meanwhile.
+        self.heard_ns = self.hub.broker.clock.monotonic
+        inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
+        self._after_input()
+        if self.waiting or self.closing:
+            return
+        if self.codec is not None:
+            self._decode_later()
+        self._release(HELD_WAITING)
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -397,19 +434,20 @@ cdef class Connection:
     cdef int _take_detour(self, Py_ssize_t length) except -1:
         if self.closing:
             return 0
-        if self.upgrade is not None:
+        if self.codec is not None:
+            self.codec.feed(self.hub.area + HEADROOM, length)
+            return 0 if self.waiting else self._decode()
+        if self.upgrade is not None or self.waiting:
             if inbuf_append(&self.inbuf, self.hub.area + HEADROOM, length) < 0:
                 self._end()
-            return 0
-        self.codec.feed(self.hub.area + HEADROOM, length)
-        return self._decode()
+        return 0
 
     cdef int _decode(self) except -1:
         """Runs what the codec can give, as much as one read at most; nothing is read before the rest of it is done."""
         cdef char *c_to = self.hub.area + HEADROOM
         cdef Py_ssize_t left = RECEIVE_BYTES
         cdef Py_ssize_t length
-        while left > 0 and not self.closing and not self.held & HELD_UNREAD:
+        while left > 0 and not self.closing and not self.held & (HELD_UNREAD | HELD_WAITING):
             try:
                 length = self.codec.decode(c_to)
             except CodecError as error:
@@ -485,7 +523,7 @@ cdef class Connection:
             # A handshake has a deadline of its own.
             self.restart_heartbeats()
             return
-        if now - self.heard_ns >= 2 * interval_ns - 5000000:
+        if not self.waiting and now - self.heard_ns >= 2 * interval_ns - 5000000:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
             self.transport.abort()
             return
@@ -507,7 +545,7 @@ cdef class Connection:
         """Closes the connection if what it had begun is still not whole."""
         cdef int64_t left_ns
         self.stall_timer = None
-        if self.closing or (self.session is not None and self.inbuf.length == 0):
+        if self.closing or self.waiting or (self.session is not None and self.inbuf.length == 0):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
         if left_ns > 1000000:
@@ -537,13 +575,7 @@ cdef class Connection:
         """The channel forgets this client; what is in flight to it waits for its time-out."""
         if self.session is not None:
             self.session.closed = True
+            if self.session.guard is not None:
+                self.session.guard.close()
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
-
-
-def peer_text(peer) -> str:
-    """host:port, with brackets around an IPv6 host; "@" for a unix socket, as Go prints it."""
-    if not isinstance(peer, tuple):
-        return "@"
-    host, port = peer[0], peer[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

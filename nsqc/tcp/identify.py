@@ -155,10 +155,16 @@ def answer(options: Any, settings: Settings, upgrade: Upgrade) -> Answer:
         max_deflate_level=options.max_deflate_level,
         snappy=upgrade.codec == "snappy",
         sample_rate=settings.sample_rate,
-        auth_required=False,
+        auth_required=bool(options.auth_http_address),
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
     )
+
+
+def auth_answer(grant: Any) -> bytes:
+    """The reply to AUTH."""
+    return encoder.encode({"identity": grant.identity, "identity_url": grant.identity_url,
+                           "permission_count": len(grant.rules)})
 
 
 def quote(name: bytes) -> str:

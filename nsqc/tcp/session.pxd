@@ -5,6 +5,7 @@ from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.topic cimport Topic
+from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.outbox cimport Outbox
 
 cdef enum SessionState:     # numbers as in the original's statistics
@@ -46,8 +47,10 @@ cdef class Session(Consumer):
     cdef Topic topic
     cdef uint64_t topic_count
     cdef dict published                 # topic name to messages published, in order of the first
+    cdef Guard guard                    # None where no auth server is asked; else topic has passed it
     # What went wrong, for the connection to say: set by commands together with FAILED or FATAL.
     cdef bytes error
 
+    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
     cdef int fail(self, bytes text) noexcept            # returns FATAL

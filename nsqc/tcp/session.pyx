@@ -65,7 +65,14 @@ cdef class Session(Consumer):
         self.blocked = self.outbox.blocked
 
     cdef void dismiss(self) noexcept:
-        self.connection.close()
+        if self.connection is not None:
+            self.connection.close()
+
+    def forget(self):
+        """The connection is gone."""
+        self.connection = None
+        self.channel = None
+        self.topic = None
 
     # ------------------------------------------------------------------ for commands
 
@@ -73,12 +80,16 @@ cdef class Session(Consumer):
         self.error = text
         return 3        # FATAL, see commands.pxd
 
+    cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept:
+        cdef Topic topic = self.topic
+        return (topic is not None and not topic.exiting and PyBytes_GET_SIZE(topic.name) == length
+                and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0)
+
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length):
         """The topic to publish to, made where it is missing."""
-        cdef Topic topic = self.topic
-        if (topic is not None and not topic.exiting and PyBytes_GET_SIZE(topic.name) == length
-                and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0):
-            return topic
+        cdef Topic topic
+        if self.is_topic(c_name, length):
+            return self.topic
         self.fold_counts()
         topic = self.broker.find(c_name, length)
         if topic is None:
@@ -92,6 +103,21 @@ cdef class Session(Consumer):
             name = self.topic.name.decode()
             self.published[name] = self.published.get(name, 0) + self.topic_count
             self.topic_count = 0
+
+    def forget_topic(self):
+        """The next publish looks its topic up, and has its permission checked."""
+        self.fold_counts()
+        self.topic = None
+
+    def tls_identity(self) -> tuple:
+        """Whether the connection uses TLS, and the common name in the client's certificate, or ""."""
+        return (False, "") if self.tls is None else (True, self.tls.common_name)
+
+    def who(self):
+        """What auth servers are told of the client."""
+        host, _, port = self.address.rpartition(":")
+        # The clients of a unix socket have no address, or a path.
+        return (self.address, host.strip("[]") if port.isdecimal() else "", *self.tls_identity())
 
     def apply(self, settings):
         """Takes over what IDENTIFY has negotiated: an nsqc.tcp.identify.Settings."""
@@ -123,6 +149,14 @@ cdef class Session(Consumer):
         """Whether this client has published."""
         return bool(self.topic_count or self.published)
 
+    def _auth_stats(self) -> dict:
+        """Fields of ClientStats; the original leaves empty ones out."""
+        grant = None if self.guard is None else self.guard.grant
+        if grant is None:
+            return {}
+        return {"authed": bool(grant.rules) or UNSET, "auth_identity": grant.identity or UNSET,
+                "auth_identity_url": grant.identity_url or UNSET}
+
     def stats(self, topic=None):
         """ClientStats; of the publish counts the one of topic, or the first."""
         self.fold_counts()
@@ -132,6 +166,6 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
-            **(self.tls.stats() if self.tls is not None else {}),
+            snappy=self.compression == "snappy", user_agent=self.user_agent, **self._auth_stats(),
+            pub_counts=counts[:1] or UNSET, **(self.tls.stats() if self.tls is not None else {}),
         )

@@ -7,6 +7,18 @@ from libc.string cimport memcpy
 from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 
+cdef extern from *:
+    """
+    static long nsqc_sendbuf_alive = 0;
+    #if NSQC_DEBUG
+    #define NSQC_COUNT_SENDBUF(n) (nsqc_sendbuf_alive += (n))
+    #else
+    #define NSQC_COUNT_SENDBUF(n) ((void) 0)
+    #endif
+    """
+    long nsqc_sendbuf_alive
+    void NSQC_COUNT_SENDBUF(long) nogil
+
 cdef enum:
     FIRST_ROOM = 1024       # enough for replies; consumers grow from here
     KEPT_ROOM = 1024        # what an emptied buffer may keep, so that idle connections stay small
@@ -22,6 +34,8 @@ cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
         c_grown = <char *> realloc(buf.data, <size_t> room)
         if c_grown is NULL:
             return NULL
+        if buf.data is NULL:
+            NSQC_COUNT_SENDBUF(1)
         buf.data = c_grown
         buf.room = room
     buf.length = need
@@ -59,6 +73,13 @@ cdef void sendbuf_clear(SendBuf *buf) noexcept nogil:
 
 
 cdef void sendbuf_free(SendBuf *buf) noexcept nogil:
+    if buf.data is not NULL:
+        NSQC_COUNT_SENDBUF(-1)
     free(buf.data)
     buf.data = NULL
     buf.length = buf.room = 0
+
+
+def alive() -> int:
+    """Send buffers that own memory now; always 0 in a release build, which does not count."""
+    return nsqc_sendbuf_alive

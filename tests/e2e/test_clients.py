@@ -104,7 +104,7 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
             body = message.body.decode()
             seen.append([body, message.attempts])
             if body == "requeued" and message.attempts == 1:
-                message.requeue(delay=200, backoff=False)
+                message.requeue(backoff=False, time_ms=200)
             elif body == "timed out" and message.attempts == 1:
                 message.enable_async()
             elif body == "touched":

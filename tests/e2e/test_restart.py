@@ -173,7 +173,7 @@ class TestMetadata:
         topic = node.stats("t")
         assert topic["paused"]
         assert [c["channel_name"] for c in topic["channels"]] == ["c"]
-        assert "rebuilt" in node.log
+        wait_until(lambda: "rebuilt" in node.log)
         assert json.loads((node.data_path / "nsqd.dat").read_text())["topics"]
 
     def test_half_a_file_without_a_copy_is_rebuilt_from_file_names(self, daemon):

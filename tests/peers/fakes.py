@@ -178,12 +178,11 @@ class Lookupd(TcpServer):
 class Statsd:
     """Keeps all datagrams and their lines."""
 
-    def __init__(self, host: str = HOST):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.sock = socket.socket(family, socket.SOCK_DGRAM)
-        self.sock.bind((host, 0))
+    def __init__(self):
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.bind((HOST, 0))
         self.port = self.sock.getsockname()[1]
-        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self.address = f"{HOST}:{self.port}"
         self.packets: list[bytes] = []
         threading.Thread(target=self._listen, daemon=True).start()
 

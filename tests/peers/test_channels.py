@@ -1,6 +1,7 @@
 """New topics ask the nsqlookupds for their channels; whatever those do, messages come through."""
 
 import json
+import threading
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_every_way_to_write_an_answer(daemon, lookupd, answer):
 
 
 @pytest.mark.parametrize("answer", [
-    b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", http_answer(b"not json"), http_answer(b"\xff"),
+    b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + listing("never"), http_answer(b"not json"), http_answer(b"\xff"),
     http_answer(b'{"channels": [1]}'), http_answer(b'{"channels": null}'), http_answer(b"{}"),
     http_answer(listing("never"), "500 Internal Server Error"), http_answer(listing("never"), "404 Not Found"),
     http_answer(b'{"channels": ["never"], "x": "' + b"x" * (5 << 20) + b'"}'),
@@ -98,7 +99,7 @@ def test_messages_wait_for_a_lookupd_that_hangs_but_not_for_ever(daemon, lookupd
     assert [message.body for message in consumer.messages(2)] == [b"first", b"second"]
     assert channels(node, "t") == ["late", "one"]
     assert node.channel("t", "one")["depth"] == 2
-    assert f"failed to query nsqlookupd {hanging.address} for channels to pre-create for topic t - timed out" in node.log
+    wait_until(lambda: f"failed to query nsqlookupd {hanging.address} for channels to pre-create for topic t - timed out" in node.log)
 
 
 def test_many_new_topics_ask_a_few_at_a_time_and_all_start(daemon, lookupd):
@@ -124,19 +125,26 @@ def test_many_new_topics_ask_a_few_at_a_time_and_all_start(daemon, lookupd):
 
 
 def test_a_topic_deleted_while_it_waits_stays_deleted(daemon, lookupd):
-    lookup = lookupd(answer=lambda target: None)
-    node = daemon(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=800ms")
+    released = threading.Event()
+
+    def answer(target: str) -> bytes:
+        released.wait(30)
+        return http_answer(listing("one"))
+
+    lookup = lookupd(answer=answer)
+    node = daemon(f"--lookupd-tcp-address={lookup.address}", "--http-client-request-timeout=1h")
     known(node, [lookup])
     client = node.connect()
     client.pub("t", b"x")
     wait_until(lambda: lookup.web.heard)
     node.post("/topic/delete?topic=t")
-    lookup.web.answer = lambda target: http_answer(listing("one"))
-    wait_until(lambda: "topic t - timed out" in node.log)
-    assert node.stats()["topics"] == []
-    client.pub("t", b"y")
-    wait_until(lambda: channels(node, "t") == ["one"])
-    assert node.connect().sub("t", "one", 1).message().body == b"y"
+    released.set()
+    client.pub("u", b"y")
+    wait_until(lambda: channels(node, "u") == ["one"])
+    assert [topic["topic_name"] for topic in node.stats()["topics"]] == ["u"]
+    assert "TOPIC(t): new channel" not in node.log
+    client.pub("t", b"z")
+    assert node.connect().sub("t", "one", 1).message().body == b"z"
 
 
 def test_a_stop_keeps_what_waits(daemon, lookupd):
@@ -173,5 +181,5 @@ def test_a_lookupd_without_http_address_is_not_asked(daemon, lookupd, introducti
     known(node, [lookup])
     node.connect().pub("t", b"x")
     assert node.connect().sub("t", "c", 1).message().body == b"x"
-    assert "no available nsqlookupd to query for channels to pre-create for topic t" in node.log
+    wait_until(lambda: "no available nsqlookupd to query for channels to pre-create for topic t" in node.log)
     lookup.hear("REGISTER t", "REGISTER t c")

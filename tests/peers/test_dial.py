@@ -174,6 +174,16 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
     assert failures == []
 
 
+def test_numbers_need_no_resolver():
+    async def work():
+        dialer = Dialer(asyncio.get_running_loop())
+        assert await dialer.resolve("[::1]:8125", socket.SOCK_DGRAM) == [(socket.AF_INET6, ("::1", 8125, 0, 0))]
+        assert await dialer.resolve("127.0.0.1:1", socket.SOCK_STREAM) == [(socket.AF_INET, ("127.0.0.1", 1))]
+        assert not [thread for thread in threading.enumerate() if thread.name == "nsqc-resolver"]
+
+    run(work)
+
+
 def test_names_that_do_not_exist():
     async def work():
         dialer = Dialer(asyncio.get_running_loop())

@@ -116,14 +116,20 @@ def test_an_introduction_that_makes_no_sense_ends_the_conversation(daemon, looku
     lookup.hear("REGISTER t")
 
 
-@pytest.mark.parametrize("reply", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x01\x00\x01", sized(b"OK") * 2])
-def test_a_reply_out_of_bounds_ends_the_conversation(daemon, lookupd, reply):
+@pytest.mark.parametrize("reply, reason", [
+    (b"\x7f\xff\xff\xff", "reply of 2147483647 bytes is larger than 65536"),
+    (b"\xff\xff\xff\xff", "reply of 4294967295 bytes is larger than 65536"),
+    (b"\x00\x01\x00\x01", "reply of 65537 bytes is larger than 65536"),
+    (sized(b"OK") * 2, "a reply that nobody has asked for"),
+])
+def test_a_reply_out_of_bounds_ends_the_conversation(daemon, lookupd, reply, reason):
     lookup = lookupd()
     lookup.replies["REGISTER t"] = reply
     node = daemon(f"--lookupd-tcp-address={lookup.address}")
     wait_until(lambda: "peer info" in node.log)
     node.post("/topic/create?topic=t")
     wait_until(lambda: "closed" in lookup.heard)
+    wait_until(lambda: f"LOOKUPD({lookup.address}): {reason}" in node.log)
     lookup.replies.clear()
     lookup.hear("REGISTER t")
 

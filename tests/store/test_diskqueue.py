@@ -480,17 +480,6 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
     assert drain(Harness(tmp_path, 200).open()) == [0, 10, 11, 12, 13]
 
 
-def test_read_error_keeps_the_file(tmp_path):
-    files = Harness(tmp_path, 10**6)
-    queue = files.open()
-    for number in range(5):
-        put(queue, number)
-    queue.commit()
-    diskio.fail("read", errno.EIO, times=3)
-    assert drain(queue) == [0, 1, 2, 3, 4], "found by the search for intact records"
-    assert any(name.endswith(".bad") for name in names(files))
-
-
 def test_failed_sync_is_tried_again(tmp_path, monkeypatch):
     files = Harness(tmp_path, 10**6, every=5)
     queue = files.open()
@@ -653,3 +642,14 @@ def test_random_order_of_everything_leaves_no_descriptor(tmp_path):
     for queue in queues.values():
         queue.close()
     assert files.pool.open_files == 0
+
+
+def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):
+    queue = Harness(tmp_path, 1000, every=1).open()
+    for number, size in enumerate([64, 300, 300]):
+        put(queue, number, b"x" * size)
+    queue.commit()
+    assert queue.get()[1] == message_id(0)
+    put(queue, 3, b"x" * 217)
+    queue.commit()
+    assert drain(queue) == [1, 2, 3]

@@ -1,0 +1,108 @@
+"""What one client may do, where auth servers are asked. See the .pxd for how a command waits for an answer."""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from nsqc.store.clock cimport monotonic_ns
+
+cdef enum:
+    # While all servers are down, they are asked again so often, behind the back of the client.
+    RETRY_NS = 1000000000
+    # A client may go through any number of names.
+    MAX_DECISIONS = 4096
+
+
+@cython.final
+cdef class Guard:
+    """The permissions of one session."""
+
+    def __init__(self, authority, int64_t grace_ns, session):
+        self.authority = authority
+        self.grace_ns = grace_ns
+        self.session = session
+        self.decisions = {}
+
+    cdef bint authed(self) noexcept:
+        return self.grant is not None and len(self.grant.rules) > 0
+
+    cdef int authenticate(self, bytes secret) noexcept:
+        """AUTH: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _TWICE."""
+        if self.settled:
+            self.settled = False
+            if self.failed:
+                return GUARD_FAILED
+            return GUARD_ALLOWED if self.authed() else GUARD_DENIED
+        if self.authed():
+            return GUARD_TWICE
+        self.secret = secret
+        return self._wait()
+
+    cdef int check(self, int64_t now_ns, bytes topic, bytes channel) noexcept:
+        """Subscribing, or publishing where channel is empty: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _FIRST."""
+        if self.grant is None:
+            return GUARD_FIRST
+        if self.settled:
+            self.settled = False
+            if self.failed:
+                return GUARD_FAILED
+        elif now_ns >= self.until_ns:
+            if now_ns >= self.grace_until_ns:
+                return self._wait()
+            self.until_ns = min(now_ns + RETRY_NS, self.grace_until_ns)
+            if self.asking is None:
+                self._ask()
+        return self._decide(topic, channel)
+
+    cdef int _wait(self) noexcept:
+        if self.asking is None:
+            self._ask()
+        self.waiting = True
+        return GUARD_WAITS
+
+    cdef void _ask(self) noexcept:
+        self.asking = self.authority.ask(self.session.who(), self.secret, self.answered)
+
+    cdef int _decide(self, bytes topic, bytes channel) noexcept:
+        key = (topic, channel)
+        allowed = self.decisions.get(key)
+        if allowed is None:
+            allowed = self.grant.allows(topic.decode(), channel.decode())
+            if len(self.decisions) >= MAX_DECISIONS:
+                self.decisions.clear()
+            self.decisions[key] = allowed
+        return GUARD_ALLOWED if allowed else GUARD_DENIED
+
+    def answered(self, grant, bint down):
+        """The question is settled: a nsqc.peers.auth.Grant, or None and whether all servers are down."""
+        cdef int64_t now_ns = monotonic_ns()
+        self.asking = None
+        if self.session is None:
+            return
+        self.failed = False
+        if grant is not None:
+            self.grant = grant
+            self.expires_ns = self.until_ns = now_ns + <int64_t> grant.ttl_s * 1000000000
+            self.grace_until_ns = 0
+            self.decisions.clear()
+        elif down and self.authed() and now_ns < self.expires_ns + self.grace_ns:
+            if self.grace_until_ns == 0:
+                self.session.log.warn("PROTOCOL(V2): [%s] all auth servers are down, the expired answer counts on",
+                                      self.session.address)
+            self.grace_until_ns = self.expires_ns + self.grace_ns
+            self.until_ns = min(now_ns + RETRY_NS, self.grace_until_ns)
+        else:
+            self.failed = True
+            self.until_ns = self.grace_until_ns = 0
+        # The next publish comes to check(), whatever topic it is for.
+        self.session.forget_topic()
+        if self.waiting:
+            self.waiting = False
+            self.settled = True
+            self.session.connection.go_on()
+
+    def close(self):
+        """The client has gone."""
+        if self.asking is not None:
+            self.asking.cancel()
+            self.asking = None
+        self.session = None

@@ -1,0 +1,30 @@
+/* What the load client can do. Each mode prints one line of JSON (idle: at once, when all are connected). */
+#ifndef MODES_H
+#define MODES_H
+#include <stdint.h>
+
+typedef struct {
+    int port, conns, size, batch, window, rdy;
+    int joined;                 /* pub: what is due on a connection goes out in one write, not in one a request */
+    double seconds, rate;       /* seconds: the longest run; rate: messages a second, of latency */
+    long count;                 /* stop after so many messages; 0: when the time is over */
+    const char *topic, *channel;
+} Load;
+
+void run_pub(const Load *load);
+void run_sub(const Load *load);
+void run_latency(const Load *load);
+void run_idle(const Load *load);
+void run_http_pub(const Load *load);
+void run_touch(const Load *load);           /* touches and frees count * size bytes of memory */
+
+/* Runs work(load, at) for each connection in a thread of its own and returns when all are done. A thread connects,
+ * calls threads_ready() once, which returns the common start, and works.
+ */
+void run_threads(const Load *load, void (*work)(const Load *load, int at));
+int64_t threads_ready(void);
+int64_t threads_began(void);
+
+void print_rate(const char *mode, const Load *load, long messages, int64_t began_ns, int64_t ended_ns);
+char *make_publish(const Load *load, long *size);       /* PUB or MPUB, as bytes */
+#endif

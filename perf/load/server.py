@@ -1,0 +1,122 @@
+"""A server under measurement: a daemon or the floor, with free ports and a data path of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf.load.build import ROOT
+
+START_SECONDS = 20
+STOP_SECONDS = 20
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+class ServerError(Exception):
+    """A server does not start or answers with an error."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One column of the table: what is started, and whether it keeps messages."""
+
+    name: str
+    command: tuple[str, ...]
+    queues: bool = True  # False: the floor
+    forwards: bool = True  # whether a PUB reaches a subscriber; of another floor it does not
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+class Server:
+    """A running side; use it in a with statement. start_s: seconds from start to the first answer to /ping."""
+
+    def __init__(self, side: Side, *flags: str):
+        self.folder = Path(tempfile.mkdtemp(prefix="nsqc-load-"))
+        (self.folder / "data").mkdir()
+        self.tcp, self.http = free_port(), free_port()
+        command = [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}", f"--http-address=127.0.0.1:{self.http}",
+                   f"--data-path={self.folder / 'data'}", *flags]
+        began = time.perf_counter()
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        while not self._answers():
+            if self.process.poll() is not None or time.perf_counter() - began > START_SECONDS:
+                text = (self.folder / "log").read_text(errors="replace")[-400:]
+                self.close()
+                raise ServerError(f"{' '.join(command)} does not start: {text}")
+            time.sleep(0.002)
+        self.start_s = time.perf_counter() - began
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self._call("GET", "/ping", 1)[0] == 200
+        return False
+
+    def _call(self, method: str, path: str, seconds: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=seconds)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def post(self, path: str) -> None:
+        """An HTTP call that must succeed. Raises ServerError."""
+        status, body = self._call("POST", path, 60)
+        if status != 200:
+            raise ServerError(f"{path}: {status} {body!r}")
+
+    def channel(self, topic: str, *channels: str) -> None:
+        """Makes a topic and its channels."""
+        self.post(f"/topic/create?topic={topic}")
+        for channel in channels:
+            self.post(f"/channel/create?topic={topic}&channel={channel}")
+
+    def processes(self) -> list[int]:
+        """The server's process and its children: a one-file executable runs in a child of its loader."""
+        found = [self.process.pid]
+        for pid in found:
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU time used so far, all threads, user and system, in seconds."""
+        # The kernel's CPU clock of another process: its number is made of the process id (clock_getcpuclockid(3)).
+        return sum(time.clock_gettime((~pid << 3) | 2) for pid in self.processes())
+
+    def resident(self) -> int:
+        """Resident memory, bytes."""
+        return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self.processes())
+
+    def close(self) -> None:
+        """Ends it and removes what it wrote."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,180 @@
+"""What is measured: each function runs one piece of work on a fresh server and returns figures by name."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf.load.server import Server, Side
+
+CLIENT_SECONDS = 300
+RECORD_BYTES = 320  # memory to warm for each message of a fill
+MEMORY_ONLY = "--mem-queue-size=50000000"
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is done. Messages for fills, seconds for the rest."""
+
+    memory: int = 2_000_000
+    disk: int = 1_000_000
+    seconds: float = 2.0
+    idle: int = 2000
+    size: int = 200
+
+
+QUICK = Scale(memory=20_000, disk=10_000, seconds=0.2, idle=50)
+
+
+class ClientError(Exception):
+    """The load client has failed; the text is its last line."""
+
+
+class Bench:
+    """The work for one side at a time."""
+
+    def __init__(self, client: Path, scale: Scale):
+        self.client = str(client)
+        self.scale = scale
+
+    def load(self, port: int, mode: str, *options: object) -> dict:
+        """Runs the load client to its end; its line of JSON. Raises ClientError."""
+        command = [self.client, mode, "-p", str(port), "-s", str(self.scale.size), *map(str, options)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_SECONDS)
+        if done.returncode:
+            raise ClientError(f"{mode}: {done.stderr.strip() or done.returncode}")
+        return json.loads(done.stdout)
+
+    def warm(self, count: int) -> None:
+        """Touches and frees as much memory as count messages will need.
+
+        The first touch of a page of a virtual machine can be slow, for the host has to find it: that would be measured
+        in place of the server.
+        """
+        available = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
+        pages = min(count * RECORD_BYTES, available // 2) // 4096 + 1
+        subprocess.run([self.client, "touch", "-n", str(pages), "-s", "4096"], check=True, stdout=subprocess.DEVNULL)
+
+    # ------------------------------------------------------------------ fill and drain
+
+    def memory(self, side: Side) -> Figures:
+        """Publish in memory, bytes a message, consume; also the start time."""
+        return self._fill_and_drain(side, "", MEMORY_ONLY, self.scale.memory)
+
+    def disk(self, side: Side) -> Figures:
+        """The same through disk queues."""
+        return self._fill_and_drain(side, "disk ", "--mem-queue-size=0", self.scale.disk) if side.queues else {}
+
+    def _fill_and_drain(self, side: Side, prefix: str, flag: str, count: int) -> Figures:
+        self.warm(count)
+        with Server(side, flag) as server:
+            server.channel("load", "ch")
+            figures = {prefix + "start": server.start_s}
+            resident, cpu = server.resident(), server.cpu_s()
+            done = self.load(server.tcp, "pub", "-t", 120, "-n", count)
+            figures[prefix + "publish rate"] = done["per_s"]
+            figures[prefix + "publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+            count = done["messages"]
+            if side.queues:
+                figures[prefix + "bytes"] = (server.resident() - resident) / count
+            cpu = server.cpu_s()
+            done = self.load(server.tcp, "sub", "-t", 120, "-n", count)
+            if done["messages"] < count:
+                raise ClientError(f"drained {done['messages']} of {count} messages")
+            figures[prefix + "consume rate"] = done["per_s"]
+            figures[prefix + "consume cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+        return figures
+
+    # ------------------------------------------------------------------ one message at a time
+
+    def single(self, side: Side) -> Figures:
+        """PUB of one message: 64 outstanding on each connection, each in a write of its own, then joined."""
+        seconds, figures = self.scale.seconds, {}
+        self.warm(int(seconds * 1_500_000))
+        with Server(side, MEMORY_ONLY) as server:
+            server.channel("load", "ch")
+            for name, options in (("single", ()), ("single joined", ("-j",))):
+                cpu = server.cpu_s()
+                done = self.load(server.tcp, "pub", "-t", seconds, "-b", 1, "-w", 64, *options)
+                figures[f"{name} rate"] = done["per_s"]
+                figures[f"{name} cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+                server.post("/channel/empty?topic=load&channel=ch")
+        return figures
+
+    def http(self, side: Side) -> Figures:
+        """POST /pub on 16 connections, with the own client and, where it is installed, with wrk."""
+        self.warm(int(self.scale.seconds * 200_000))
+        with Server(side, MEMORY_ONLY) as server:
+            server.channel("load", "ch")
+            cpu = server.cpu_s()
+            done = self.load(server.http, "http-pub", "-t", self.scale.seconds, "-c", 16)
+            figures = {"http rate": done["per_s"], "http cpu": (server.cpu_s() - cpu) / done["messages"] * 1e6}
+            if shutil.which("wrk"):
+                figures["http wrk rate"] = self._wrk(server.http)
+            server.post("/channel/empty?topic=load&channel=ch")
+        return figures
+
+    def _wrk(self, port: int) -> float:
+        seconds = max(1, round(self.scale.seconds))
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+            script.write(f'wrk.method = "POST"\nwrk.body = string.rep("x", {self.scale.size})\n')
+            script.flush()
+            done = subprocess.run(["wrk", "-t1", "-c16", f"-d{seconds}s", "-s", script.name,
+                                   f"http://127.0.0.1:{port}/pub?topic=load"],
+                                  capture_output=True, text=True, timeout=CLIENT_SECONDS)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", done.stdout)
+        if done.returncode or not rate or "Non-2xx" in done.stdout:
+            raise ClientError(f"wrk: {done.stdout} {done.stderr}")
+        return float(rate[1])
+
+    # ------------------------------------------------------------------ latency and rest
+
+    def latency(self, side: Side) -> Figures:
+        """PUB to delivery in microseconds."""
+        figures: Figures = {}
+        if not side.forwards:
+            return figures
+        with Server(side, *(() if side.queues else ("--forward",))) as server:
+            for name, rdy, rate in (("rdy 1", 1, 300), ("rdy 100", 100, 300), ("rdy 100, 4000/s", 100, 4000)):
+                topic = name.replace(" ", "_").replace(",", "").replace("/", "")
+                server.channel(topic, "ch")
+                done = self.load(server.tcp, "latency", "-t", self.scale.seconds, "-r", rdy, "-R", rate, "-T", topic)
+                figures[f"latency {name} p50"] = done["p50_us"]
+                figures[f"latency {name} p99"] = done["p99_us"]
+        return figures
+
+    def idle(self, side: Side) -> Figures:
+        """Subscribed connections without traffic: kilobytes each, CPU share in per cent."""
+        if not side.queues:
+            return {}
+        with Server(side) as server:
+            resident = server.resident()
+            command = [self.client, "idle", "-p", str(server.tcp), "-c", str(self.scale.idle), "-T", "idle",
+                       "-t", str(2 * self.scale.seconds + 5)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            try:
+                if not process.stdout.readline():
+                    raise ClientError("idle: the client has failed")
+                time.sleep(min(0.5, self.scale.seconds))
+                cpu = server.cpu_s()
+                time.sleep(self.scale.seconds)
+                share = (server.cpu_s() - cpu) / self.scale.seconds * 100
+                return {"idle kb": (server.resident() - resident) / self.scale.idle / 1000, "idle cpu": share}
+            finally:
+                process.kill()
+                process.wait()
+                process.stdout.close()
+
+    def all(self) -> dict[str, Callable[[Side], Figures]]:
+        """All pieces of work by name."""
+        return {"memory": self.memory, "disk": self.disk, "single": self.single, "http": self.http,
+                "latency": self.latency, "idle": self.idle}

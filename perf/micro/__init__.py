@@ -1,0 +1,1 @@
+"""One bench for each compiled module: `python -m perf.micro.run`."""

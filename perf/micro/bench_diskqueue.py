@@ -1,0 +1,98 @@
+"""Records of a disk queue: append, flush, pop (nsqc.store.diskqueue, segment, diskio and filepool)."""
+
+import tempfile
+import time
+from typing import Any
+
+from nsqc.store.diskqueue import DiskQueue
+from nsqc.store.filepool import FilePool
+from nsqc.store.syncer import Syncer
+from perf.micro import timing
+from perf.micro.timing import Row, Size
+
+TITLE = "diskqueue: nanoseconds a record of 200 bytes, calls and objects included"
+RECORDS = 200_000
+PER_TURN = 800
+BODY = b"x" * 200
+RECORD_BYTES = 4 + 26 + len(BODY)
+MESSAGE_ID = b"0123456789abcdef"
+NOW = 1_700_000_000_000_000_000
+
+
+class NoSync:
+    """Takes sync jobs and does nothing: what is measured is the loop's part."""
+
+    def __call__(self, job: Any) -> "NoSync":
+        return self
+
+    def add_done_callback(self, callback: Any) -> None:
+        """Never ends."""
+
+
+class NoLog:
+    """Nothing may go wrong here."""
+
+    def error(self, *line: Any) -> None:
+        """Ends the bench."""
+        raise RuntimeError(line)
+
+    warn = info = error
+
+
+def once(folder: str, turns: int) -> dict[str, float]:
+    """One queue, filled and drained: nanoseconds a record of each step."""
+    log = NoLog()
+    queue = DiskQueue("bench", folder, 100 << 20, 1 << 20, FilePool(8), Syncer(10**9, 10**18, NoSync(), log), log)
+    spent = dict.fromkeys(("append", "flush", "pop"), 0)
+    for _ in range(turns):
+        begin = time.perf_counter_ns()
+        for _ in range(PER_TURN):
+            queue.put(BODY, MESSAGE_ID, NOW)
+        middle = time.perf_counter_ns()
+        if queue.commit():
+            raise OSError("the disk is full")
+        spent["append"] += middle - begin
+        spent["flush"] += time.perf_counter_ns() - middle
+    begin = time.perf_counter_ns()
+    for _ in range(queue.depth):
+        queue.get()
+    spent["pop"] = time.perf_counter_ns() - begin
+    queue.delete()
+    return {name: spent_ns / (turns * PER_TURN) for name, spent_ns in spent.items()}
+
+
+def plain(folder: str, turns: int) -> dict[str, float]:
+    """The reference: the same bytes with an ordinary file."""
+    record = b"x" * RECORD_BYTES
+    spent = dict.fromkeys(("append", "flush", "pop"), 0)
+    with open(f"{folder}/plain", "w+b", buffering=0) as file:
+        for _ in range(turns):
+            begin = time.perf_counter_ns()
+            turn = bytearray()
+            for _ in range(PER_TURN):
+                turn.extend(record)
+            middle = time.perf_counter_ns()
+            file.write(turn)
+            spent["append"] += middle - begin
+            spent["flush"] += time.perf_counter_ns() - middle
+        file.seek(0)
+        begin = time.perf_counter_ns()
+        while file.read(1 << 18):
+            pass
+        spent["pop"] = time.perf_counter_ns() - begin
+    return {name: spent_ns / (turns * PER_TURN) for name, spent_ns in spent.items()}
+
+
+def bench(size: Size) -> list[Row]:
+    """The best of each step over several queues."""
+    turns, own, reference = size.of(RECORDS // PER_TURN), [], []
+    for _ in range(size.repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            own.append(once(folder, turns))
+            reference.append(plain(folder, turns))
+    return [Row(name, min(run[name] for run in own), f"a plain file, {what}", min(run[name] for run in reference))
+            for name, what in (("append", "bytearray.extend"), ("flush", "write"), ("pop", "read of 256 KiB"))]
+
+
+if __name__ == "__main__":
+    timing.main(TITLE, bench)

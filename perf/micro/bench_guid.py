@@ -1,0 +1,30 @@
+"""Message ids (nsqc.store.guid)."""
+
+from nsqc.store.guid import GuidFactory
+from perf.micro import timing
+from perf.micro.timing import Part, Row, Size
+
+TITLE = "guid: nanoseconds an id, as bytes"
+NOW = 1_790_000_000_000_000_000
+
+
+def bench(size: Size) -> list[Row]:
+    """Ids of one moment, and of a clock that goes on."""
+    many = size.of(100_000)
+    same, running = [NOW] * many, range(NOW, NOW + 300 * many, 300)
+
+    def make(times):
+        factory = GuidFactory.make(1)
+        return lambda: timing.exhaust(map(factory.next_id, times))
+
+    def plain():
+        form = b"%016x".__mod__
+        return lambda: timing.exhaust(map(form, running))
+
+    reference = Part("b'%016x' % n", plain, many)
+    return [timing.compare(Part("next_id, one moment", lambda: make(same), many), reference, size),
+            timing.compare(Part("next_id, running clock", lambda: make(running), many), reference, size)]
+
+
+if __name__ == "__main__":
+    timing.main(TITLE, bench)

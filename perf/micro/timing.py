@@ -1,0 +1,95 @@
+"""Timing for the benches: nanoseconds an operation, the best of several runs, beside a reference in the same run.
+
+The reference is a fixed piece of plain work (a pass over the same bytes, a dict, a deque): its time moves with the
+machine as the bench's does, so the ratio of both can be compared between machines. Calls from Python are part of both
+where a module is driven call by call; where one call does many operations they vanish.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: ns an operation, and the reference's ns an operation."""
+
+    name: str
+    ns: float
+    reference: str
+    reference_ns: float
+
+    @property
+    def ratio(self) -> float:
+        """How many references an operation costs."""
+        return self.ns / self.reference_ns
+
+
+@dataclass(frozen=True)
+class Part:
+    """Work to be timed. make() prepares a fresh start and returns what is timed: a call without arguments."""
+
+    name: str
+    make: Callable[[], Callable[[], object]]
+    operations: int
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a bench does: of a count, this share, and so many runs."""
+
+    share: float = 1.0
+    repeats: int = REPEATS
+
+    def of(self, count: int) -> int:
+        """The share of count, one at least."""
+        return max(1, int(count * self.share))
+
+
+QUICK = Size(0.01, 1)
+
+
+def once(part: Part) -> float:
+    """Nanoseconds an operation of one run."""
+    run = part.make()
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        began = time.perf_counter_ns()
+        run()
+        return (time.perf_counter_ns() - began) / part.operations
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def compare(part: Part, reference: Part, size: Size) -> Row:
+    """Times both in turns; the best of each."""
+    times = [(once(part), once(reference)) for _ in range(size.repeats)]
+    return Row(part.name, min(ns for ns, _ in times), reference.name, min(ns for _, ns in times))
+
+
+def exhaust(calls: Iterable[object]) -> None:
+    """Runs through an iterator at the least cost: exhaust(map(function, arguments))."""
+    deque(calls, maxlen=0)
+
+
+def show(title: str, rows: list[Row]) -> None:
+    """Prints a bench's rows."""
+    print(title)
+    for row in rows:
+        print(f"  {row.name:44} {row.ns:9.1f} ns   {row.ratio:7.2f} x {row.reference} ({row.reference_ns:.1f} ns)")
+
+
+def main(title: str, bench: Callable[[Size], list[Row]]) -> None:
+    """The command line of one bench."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--quick", action="store_true", help="tiny: shows that it works, measures nothing")
+    show(title, bench(QUICK if parser.parse_args().quick else Size()))

@@ -1,0 +1,157 @@
+"""Topics and channels without sockets: flow, disk trouble, what a stop returns."""
+
+import asyncio
+import errno
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from nsqc.broker.broker import Broker
+from nsqc.broker.health import Trouble
+from nsqc.broker.scanner import Scanner
+from nsqc.log import Log
+from nsqc.options import Options, Settings
+from nsqc.store import diskio
+from nsqc.store.disks import Disks
+from nsqc.store.guid import GuidFactory
+
+
+def run(tmp_path, scenario, **options):
+    """Runs scenario(broker) on a loop, with real disk queues in tmp_path."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        log = Log(level=5)
+        with ThreadPoolExecutor(2) as workers:
+            settings = Settings(Options(**options))
+            disks = Disks(settings.now, tmp_path, loop, workers, log)
+            trouble = Trouble(loop, workers, str(tmp_path), log, disks.trouble)
+            broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1))
+            try:
+                await scenario(broker)
+            finally:
+                diskio.fail("read", 0, times=0)
+                diskio.fail("write", 0, times=0)
+                trouble.close()
+                await disks.settle()
+                broker.close()
+
+    asyncio.run(main())
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_a_backlog_that_cannot_be_read_is_tried_again(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        assert [topic.publish(b"%d" % n) for n in range(20)] == [0] * 20
+        diskio.fail("read", errno.EMFILE, times=10**6)
+        channel = topic.get_channel(b"c")
+        await asyncio.sleep(0.1)
+        assert (topic.depth, channel.depth) == (20, 0)
+        diskio.fail("read", 0, times=0)
+        await until(lambda: (topic.depth, channel.depth) == (0, 20))
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        for number in range(channels):
+            topic.get_channel(b"c%d" % number)
+        assert topic.publish(b"kept") == 0
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert topic.publish(b"refused") == errno.ENOSPC
+        assert topic.publish_many([b"a", b"b"]) == errno.ENOSPC
+        assert broker.health().startswith("NOK - failed to write t")
+        assert "No space left" in broker.health()
+        diskio.fail("write", 0, times=0)
+        await until(lambda: broker.health() == "OK")
+        assert topic.publish(b"after") == 0
+        if channels == 0:
+            assert (topic.depth, topic.message_count, topic.message_bytes) == (2, 2, 9)
+        else:
+            await until(lambda: topic.depth == 0)
+            assert all(channel.depth >= 2 for channel in topic.channels.values())
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        for number in range(3):  # the channel's memory
+            assert topic.publish(b"%d" % number) == 0
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert topic.publish(b"spills") == errno.ENOSPC
+        assert channel.stuck
+        assert [topic.publish(b"x") for _ in range(3)] == [0, 0, 0], "the topic's own memory"
+        assert topic.publish(b"no more") == errno.ENOSPC
+        assert (topic.depth, channel.depth) == (3, 4)
+        diskio.fail("write", 0, times=0)
+        await until(lambda: topic.depth == 0)
+        assert channel.depth == 7
+        assert not channel.stuck
+
+    run(tmp_path, scenario, mem_queue_size=3)
+
+
+def test_ephemeral_topics_and_channels(tmp_path):
+    async def scenario(broker):
+        events = []
+        broker.listeners.append(lambda event, topic, channel: events.append((event, topic.name, channel and channel.name)))
+        topic = broker.get_topic(b"t#ephemeral")
+        topic.get_channel(b"c")
+        for _ in range(10):
+            assert topic.publish(b"x") == 0
+        assert topic.channels[b"c"].depth == 10, "a lasting channel of an ephemeral topic spills to disk"
+        topic.get_channel(b"e#ephemeral")
+        for _ in range(10):
+            topic.publish(b"x")
+        assert topic.channels[b"e#ephemeral"].depth == 4, "what exceeds memory is dropped"
+        assert topic.delete_channel(b"c")
+        assert not topic.delete_channel(b"c")
+        assert topic.delete_channel(b"e#ephemeral")
+        assert broker.topic(b"t#ephemeral") is None, "it goes with its last channel"
+        assert [event for event, _, _ in events] == [
+            "topic created", "channel created", "channel created", "channel deleted", "channel deleted", "topic deleted"]
+
+    run(tmp_path, scenario, mem_queue_size=4)
+
+
+def test_many_topics_are_found_by_name(tmp_path):
+    async def scenario(broker):
+        names = [b"topic-%d" % n for n in range(500)]
+        for name in names:
+            broker.get_topic(name)
+        assert all(broker.topic(name).name == name for name in names)
+        for name in names[::2]:
+            assert broker.delete_topic(name)
+        assert not broker.delete_topic(names[0])
+        assert len(broker.topics) == 250
+
+    run(tmp_path, scenario)
+
+
+def test_close_returns_what_the_disk_format_has_no_room_for(tmp_path):
+    async def scenario(broker):
+        broker.get_topic(b"waits").publish(b"x", 5000)
+        topic = broker.get_topic(b"t")
+        topic.get_channel(b"c")
+        topic.publish(b"y", 60_000)
+        assert topic.channels[b"c"].deferred_count == 1
+        delays = broker.close()
+        assert list(delays["topics"]["waits"].values()) == [5000]
+        assert len(delays["channels"]["t:c"]) == 1
+        assert broker.topics[b"t"].publish(b"late") != 0
+
+    run(tmp_path, scenario)

@@ -1,0 +1,95 @@
+"""Nothing is left over: whatever clients did, memory of messages, deliveries, buffers and objects goes again.
+
+In the debug build the counters of messages and buffers count; in the release build those of deliveries and objects do.
+"""
+
+import os
+import re
+import struct
+
+from nsqc.broker import live
+from tests.support.daemon import batch, wait_until
+
+OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.session.Session", "nsqc.broker.topic.Topic",
+           "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog", "nsqc.store.diskqueue.DiskQueue")
+COUNTS = os.environ.get("NSQC_BUILD") == "debug"
+
+
+def figures(node) -> dict[str, int]:
+    text = node.http("GET", "/debug/pprof/heap")[1].decode()
+    found = {name: int(value) for name, value in re.findall(r"^(?:alive|objects) (\S+) (\d+)$", text, re.MULTILINE)}
+    return {name: found.get(name, 0) for name in (*live.counts(), *OBJECTS)}
+
+
+def nothing_left(node) -> None:
+    topics = [topic["topic_name"] for topic in node.stats()["topics"]]
+    for topic in topics:
+        node.post(f"/topic/delete?topic={topic.replace('#', '%23')}")
+    wait_until(lambda: not any(figures(node).values()), f"nothing is left: {figures(node)}", 20)
+
+
+def test_counters_count(daemon):
+    node = daemon()
+    consumer = node.connect().sub("t", "c", 2)
+    producer = node.connect()
+    producer.pub("t", *[b"x"] * 10)
+    consumer.messages(2)
+    consumer.send(b"half a comm")
+    wait_until(lambda: figures(node)["deliveries"] == 2)
+    found = figures(node)
+    assert found["nsqc.tcp.session.Session"] == 2
+    if COUNTS:
+        assert found["messages"] == 10
+        wait_until(lambda: figures(node)["input_buffers"] == 1)
+    consumer.close()
+    producer.close()
+    nothing_left(node)
+
+
+def test_everything_clients_do(daemon):
+    node = daemon("--mem-queue-size=50", "--max-bytes-per-file=3000", "--msg-timeout=1s", "--sync-timeout=100ms")
+    for _ in range(3):
+        producer = node.connect()
+        consumers = [node.connect().sub("t", channel, 20) for channel in ("a", "b", "e#ephemeral")]
+        producer.pub("t", *[b"%d" % n * 50 for n in range(300)])
+        producer.ok("DPUB t 60000", b"much later")
+        for consumer in consumers:
+            held = consumer.messages(20)
+            consumer.fin(held[0])
+            consumer.send(b"REQ " + held[1].id + b" 60000\n" + b"REQ " + held[2].id + b" 0\n" + b"TOUCH " + held[3].id + b"\n")
+            consumer.send(b"FIN 0000000000000000\n")
+        node.post("/channel/pause?topic=t&channel=a")
+        consumers[1].send(b"PUB t\n" + struct.pack(">i", 1000) + b"unfinished")
+        producer.send(b"MPUB t\n" + struct.pack(">i", 500) + batch(b"x" * 20)[:30])
+        node.post("/channel/empty?topic=t&channel=b")
+        for client in (*consumers, producer):
+            client.close()
+        node.post("/channel/unpause?topic=t&channel=a")
+    wait_until(lambda: figures(node)["nsqc.tcp.session.Session"] == 0)
+    nothing_left(node)
+
+
+def test_blocked_clients_and_a_deleted_channel(daemon):
+    node = daemon()
+    deaf = node.connect().sub("t", "deaf", 2500)
+    producer = node.connect()
+    for _ in range(20):
+        producer.pub("t", *[b"x" * 10_000] * 100)
+    node.post("/channel/delete?topic=t&channel=deaf")
+    deaf.close()
+    producer.close()
+    nothing_left(node)
+
+
+def test_errors_and_garbage(daemon):
+    node = daemon()
+    for data in (b"FIN\n", b"PUB t\n\xff\xff\xff\xff", b"MPUB t\n" + struct.pack(">iii", 1000, 2, 5) + b"hello",
+                 b"IDENTIFY\n\x00\x00\x00\x01{", b"\xff" * 20_000, b"SUB t c\nSUB t c\n", b"PUB t\n\x00\x00\x00\x09half"):
+        client = node.connect()
+        client.send(data)
+        client.sock.shutdown(1)
+        while client.frame() is not None:
+            pass
+        client.close()
+    node.connect(magic=b"  V1").close()
+    nothing_left(node)

@@ -1,0 +1,86 @@
+"""The perf harness works: every bench and every piece of load gives figures. What they are is not judged here."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perf.load import figures
+from perf.load.build import client, floor
+from perf.load.figures import FIGURES, Figure
+from perf.micro import run as micro
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT_SECONDS = 180
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True,
+                          timeout=LIMIT_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", micro.names())
+def test_bench(name):
+    out = run("perf.micro.run", "--quick", name)
+    found = re.findall(r"^  (.+?) +([\d.]+) ns +([\d.]+) x .+ \(([\d.]+) ns\)$", out, re.M)
+    assert found and len(found) == len(out.splitlines()) - 1
+    assert all(float(ns) > 0 for _, ns, _, _ in found)
+
+
+def test_every_compiled_room_of_the_hot_path_has_a_bench():
+    assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "idmap", "fifo", "slab", "guid", "diskqueue", "topic",
+            "latency"} <= set(micro.names())
+
+
+def test_load_gives_every_figure(tmp_path):
+    out = run("perf.load.run", "--quick", "--json", str(tmp_path / "rounds.json"))
+    for figure in FIGURES:
+        if "wrk" not in figure.key:
+            line = next(line for line in out.splitlines() if line.startswith(figure.title))
+            assert re.match(r" +-?[\d,.]+( |$)", line.removeprefix(figure.title)), line
+    (only,) = json.loads((tmp_path / "rounds.json").read_text())["rounds"]
+    assert only["nsqc"].keys() >= {figure.key for figure in FIGURES if "wrk" not in figure.key}
+    assert {"publish rate", "consume rate", "single rate", "http rate"} <= only["floor"].keys()
+
+
+def test_load_beside_other_servers(tmp_path):
+    out = run("perf.load.run", "--quick", "--markdown", "--only", "memory,latency", "--limit", str(floor()),
+              "--against", f"{sys.executable} -m nsqc serve")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert rows[0] == ["figure", "nsqc", "floor", "against", "ratio", "bar", "ok"]
+    publish = next(row for row in rows if row[0].startswith("publish in memory"))
+    assert all(publish)
+    latency = next(row for row in rows if row[0].startswith("PUB to delivery, RDY 100"))
+    assert latency[1] and not latency[2] and latency[3]
+
+
+def test_a_server_that_fails_is_told_and_fails_the_run():
+    done = subprocess.run([sys.executable, "-m", "perf.load.run", "--quick", "--only", "memory", "--nsqc", "false"],
+                          cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    assert done.returncode == 1
+    assert "memory, nsqc: false" in done.stderr and "does not start" in done.stderr
+
+
+def test_the_client_refuses_nonsense():
+    for arguments in ([], ["dance"], ["pub", "-c", "0"], ["pub", "-t", "7000"], ["sub", "-T", "t" * 65]):
+        assert subprocess.run([client(), *arguments], capture_output=True).returncode == 2
+
+
+def test_bars_and_ratios():
+    rounds = [{"nsqc": {"publish rate": 4.0, "disk publish rate": 2.0, "bytes": 300.0}, "floor": {"publish rate": 8.0}},
+              {"nsqc": {"publish rate": 3.0, "disk publish rate": 0.3, "bytes": 200.0}, "floor": {"publish rate": 10.0}},
+              {"nsqc": {"publish rate": 2.0, "bytes": 281.0}, "floor": {}}]
+    table = {row.figure.key: row for row in figures.rows(rounds, ["nsqc", "floor"], "floor", own_floor=False)}
+    assert table.keys() == {"publish rate", "disk publish rate", "bytes"}
+    assert table["publish rate"].values == [3.0, 9.0]
+    assert table["publish rate"].ratio == pytest.approx(0.4)
+    assert table["disk publish rate"].ratio == pytest.approx(0.3)
+    assert (table["disk publish rate"].ok, table["bytes"].ok) == (False, False)
+    assert figures.holds(Figure("x", "x", 1.0, at_least=True), 1.0)
+    assert figures.holds(Figure("x", "x", 1.0), 1.1) is False
+    assert figures.holds(Figure("x", "x"), 1.0) is None
