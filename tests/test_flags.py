@@ -19,7 +19,7 @@ ORIGINAL = [
     "snappy",
 ]
 OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size", "auth-http-request-method",
-       "auth-anchored", "auth-grace"}
+       "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes"}
 
 
 @pytest.mark.parametrize("words, found", [

@@ -13,9 +13,19 @@ import ansq
 import pytest
 
 from tests.support.daemon import wait_until
+from tests.support.secure import make_certificates
 
 NSQJS = Path(__file__).parent / "nsqjs"
 CLIENT_SECONDS = 40
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("certs"))
+
+
+def secure(daemon, certs):
+    return daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0")
 
 
 # ---------------------------------------------------------------------- nsqjs
@@ -27,9 +37,9 @@ def nsqjs():
     if not (NSQJS / "node_modules" / "nsqjs").is_dir():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NSQJS, check=True, timeout=300)
 
-    def drive(node, scenario: str) -> dict:
-        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario], cwd=NSQJS, capture_output=True,
-                              text=True, timeout=CLIENT_SECONDS)
+    def drive(node, scenario: str, **ways) -> dict:
+        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(ways)], cwd=NSQJS,
+                              capture_output=True, text=True, timeout=CLIENT_SECONDS)
         assert done.returncode == 0, done.stderr + done.stdout + node.log[-2000:]
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -48,6 +58,17 @@ def test_nsqjs_defer_and_touch(daemon, nsqjs):
     answer = nsqjs(daemon(), "defer")
     assert answer["seen"] == [["x", 1]]
     assert answer["waited"] >= 650
+
+
+@pytest.mark.parametrize("ways", [
+    {"tls": True}, {"deflate": True}, {"snappy": True}, {"tls": True, "deflate": True}, {"tls": True, "snappy": True},
+], ids="+".join)
+def test_nsqjs_encrypted_and_compressed(daemon, certs, nsqjs, ways):
+    node = secure(daemon, certs)
+    answer = nsqjs(node, "fan", tlsVerification=False, **ways)
+    assert sorted(answer["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+    for way in ways:
+        assert node.log.count(f"upgrading connection to {way.replace('tls', 'TLS')}\n") == 3
 
 
 # ---------------------------------------------------------------------- pynsq
@@ -128,6 +149,28 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
     assert sorted(answer["seen"]) == [["deferred", 1], ["requeued", 1], ["requeued", 2], ["timed out", 1],
                                       ["timed out", 2], ["touched", 1]]
     assert answer["waited"] > 1.5
+
+
+@pytest.mark.parametrize("ways", ["tls_v1=True", "deflate=True", "tls_v1=True, deflate=True, deflate_level=3"])
+def test_pynsq_encrypted_and_compressed(daemon, certs, ways):
+    node = secure(daemon, certs)
+    answer = pynsq(node, f"""
+        import ssl
+        ways = dict({ways})
+        if "tls_v1" in ways:
+            ways["tls_options"] = {{"cert_reqs": ssl.CERT_NONE}}
+        def handle(message):
+            seen.append(message.body.decode())
+            if len(seen) == 201:
+                finish()
+            return True
+        nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, **ways)
+        writer = nsq.Writer(ADDRESS, **ways)
+        later(1, lambda: (writer.pub("t", b"one"), writer.mpub("t", [b"m%d" % n for n in range(200)])))
+    """)
+    assert sorted(answer["seen"]) == sorted(["one"] + [f"m{n}" for n in range(200)])
+    assert node.log.count("upgrading connection to TLS\n") == 2 * ("tls_v1" in ways)
+    assert node.log.count("upgrading connection to deflate\n") == 2 * ("deflate" in ways)
 
 
 # ---------------------------------------------------------------------- ansq

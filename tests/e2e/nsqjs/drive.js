@@ -1,9 +1,10 @@
 // Drives a daemon with nsqjs and prints what happened as one JSON line.
-// node drive.js PORT SCENARIO
+// node drive.js PORT SCENARIO [OPTIONS]
 const nsq = require('nsqjs');
 
 const port = Number(process.argv[2]);
 const scenario = process.argv[3];
+const ways = JSON.parse(process.argv[4] || '{}'); // connection options: tls, deflate, snappy
 const seen = [];
 const report = (extra = {}) => {
   console.log(JSON.stringify({ seen, ...extra }));
@@ -12,7 +13,7 @@ const report = (extra = {}) => {
 setTimeout(() => { console.error('nothing more came'); console.log(JSON.stringify({ seen })); process.exit(1); }, 20000);
 
 const writer = () => new Promise((resolve, reject) => {
-  const one = new nsq.Writer('127.0.0.1', port, { clientId: 'writer' });
+  const one = new nsq.Writer('127.0.0.1', port, { clientId: 'writer', ...ways });
   one.on('ready', () => resolve(one));
   one.on('error', reject);
   one.connect();
@@ -20,7 +21,7 @@ const writer = () => new Promise((resolve, reject) => {
 const publish = (one, topic, what) => new Promise((resolve, reject) =>
   one.publish(topic, what, error => (error ? reject(error) : resolve())));
 const reader = (topic, channel, options, onMessage) => {
-  const one = new nsq.Reader(topic, channel, { nsqdTCPAddresses: [`127.0.0.1:${port}`], ...options });
+  const one = new nsq.Reader(topic, channel, { nsqdTCPAddresses: [`127.0.0.1:${port}`], ...ways, ...options });
   one.on('message', onMessage);
   one.on('error', error => { console.error(error); process.exit(1); });
   one.connect();
