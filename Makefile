@@ -7,7 +7,7 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load dist clean check-system
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -15,6 +15,10 @@ check-system:
 	@command -v $${CC:-cc} >/dev/null || { echo "nsqc needs a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "nsqc needs Python's venv module: Debian: apt-get install python3-venv"; exit 1; }
 	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || { echo "nsqc needs Python's C headers: Debian: apt-get install python3-dev"; exit 1; }
+
+check-tests:
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
+	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
 
 # The environment, made anew when the requirements change.
 $(VENV)/.ready: pyproject.toml
@@ -42,7 +46,7 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-test: lint build                         ## all tests, then those of the compiled rooms in the debug build
+test: check-tests lint build                         ## all tests, then those of the compiled rooms in the debug build
 	$(BIN)/python -m pytest $(ARGS)
 	@$(MAKE) --no-print-directory debug-test
 	@$(MAKE) --no-print-directory build

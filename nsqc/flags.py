@@ -104,7 +104,7 @@ def help_text() -> str:
 
 
 def describe(name: str) -> str:
-    """An option's help with its default, and whose it is."""
+    """An option's help with its default, and whether it is nsqc's own."""
     flag = FLAGS[name]
     shown = show(flag.kind, getattr(Options(), name))
     notes = [f"default {shown}"] if shown not in ("", "false") else []

@@ -11,8 +11,8 @@ cdef enum Outcome:
     FAILED          # session.error holds the error; the connection goes on
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
-    UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
     WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
+    UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
 
 
 # The line of a command is known. Commands without body are done here.

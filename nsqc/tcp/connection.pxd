@@ -22,9 +22,9 @@ cdef class Hub:
     cdef readonly object settings
     cdef readonly object log
     cdef readonly object loop
+    cdef public object authority        # nsqc.peers.auth.Authority; None where clients need not authenticate
     cdef readonly object gate           # nsqc.gate.Gate
     cdef readonly object tls            # nsqc.tls.Certificates; None: TLS is not offered
-    cdef public object authority        # nsqc.peers.auth.Authority; None where clients need not authenticate
     cdef readonly dict connections      # connection to None, in order of arrival; all that are open
     cdef char *area                     # owned
 
@@ -33,7 +33,7 @@ cdef enum Held:             # why nothing is read for now
     HELD_UNREAD = 1         # the client leaves its output unread
     HELD_DECODING = 2       # what was read is not decoded yet
     HELD_UPGRADE = 4        # IDENTIFY has asked for TLS or compression, and that is not in place
-    HELD_WAITING = 8        # a command waits for an auth server
+    HELD_WAITING = 8        # a command waits for go_on(); it and all behind it is kept in inbuf
 
 
 cdef class Connection:
@@ -46,11 +46,10 @@ cdef class Connection:
     cdef readonly object address
     cdef object host                    # what the gate counts it under; None: it was not let in
     cdef bint closing                   # nothing more is read or run
-    cdef bint detour                    # input does not go straight to the parser: closing, upgrade, codec, or waiting
+    cdef bint detour                    # input does not go straight to the parser: closing, upgrade, or codec
     cdef Codec codec                    # None: not compressed
     cdef bint shaking_hands             # the transport belongs to TLS, which has nothing for us yet
     cdef object upgrade                 # what IDENTIFY has agreed on, until it is in place: nsqc.tcp.identify.Upgrade
-    cdef bint waiting                   # a command waits for go_on(); it and all behind it is kept in inbuf
     cdef int held                       # bits of Held
     cdef int64_t heard_ns               # monotonic: when bytes came last
     cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
@@ -75,7 +74,6 @@ cdef class Connection:
     cdef void _after_input(self) noexcept
     cdef bint _act(self, int outcome) noexcept      # False: the connection ends
     cdef void _mark(self) noexcept
-    cdef void _wait(self) noexcept
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept
     cdef void _say(self, int frame_type, bytes text) noexcept

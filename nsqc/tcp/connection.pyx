@@ -129,6 +129,10 @@ cdef class Connection:
         cdef Py_ssize_t used
         self.hub.broker.clock.refresh()
         self.heard_ns = self.hub.broker.clock.monotonic
+        if self.held & HELD_WAITING:
+            if inbuf_append(&self.inbuf, c_from, length) < 0:
+                self._end()
+            return 0
         if kept == 0:
             used = self._consume(c_from, length)
             if used < length and not self.closing and inbuf_append(&self.inbuf, c_from + used, length - used) < 0:
@@ -147,7 +151,7 @@ cdef class Connection:
 
     cdef void _after_input(self) noexcept:
         """After commands were run."""
-        if self.inbuf.length and not self.waiting:
+        if self.inbuf.length and not self.held & HELD_WAITING:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
@@ -181,7 +185,7 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None and not self.waiting:
+        if not self.closing and self.session is not None and not self.held & HELD_WAITING:
             if self.codec is not None and self.codec.cut_short():
                 self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
             else:
@@ -313,7 +317,8 @@ cdef class Connection:
             self._begin_upgrade()
             return False
         if outcome == WAITS:
-            self._wait()
+            self.began_ns = 0
+            self._hold(HELD_WAITING)
             return False
         self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
         self._say(FRAME_ERROR, self.session.error)
@@ -322,27 +327,21 @@ cdef class Connection:
         self._end()
         return False
 
-    cdef void _wait(self) noexcept:
-        self.waiting = self.detour = True
-        self.began_ns = 0
-        self._hold(HELD_WAITING)
-
     def go_on(self):
         """What a command has waited for is there: it and those behind it are run."""
-        if self.closing or not self.waiting:
+        if self.closing or not self.held & HELD_WAITING:
             return
-        self.waiting = False
-        self.detour = self.codec is not None
+        # Nothing is read before the commands behind it have been run.
+        self.held &= ~HELD_WAITING
         self.hub.broker.clock.refresh()
         # The client could not be heard meanwhile.
         self.heard_ns = self.hub.broker.clock.monotonic
         inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
         self._after_input()
-        if self.waiting or self.closing:
-            return
-        if self.codec is not None:
+        if self.codec is not None and not self.held & HELD_WAITING:
             self._decode_later()
-        self._release(HELD_WAITING)
+        if not self.held and not self.closing:
+            self.transport.resume_reading()
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -434,13 +433,12 @@ cdef class Connection:
     cdef int _take_detour(self, Py_ssize_t length) except -1:
         if self.closing:
             return 0
-        if self.codec is not None:
-            self.codec.feed(self.hub.area + HEADROOM, length)
-            return 0 if self.waiting else self._decode()
-        if self.upgrade is not None or self.waiting:
+        if self.upgrade is not None:
             if inbuf_append(&self.inbuf, self.hub.area + HEADROOM, length) < 0:
                 self._end()
-        return 0
+            return 0
+        self.codec.feed(self.hub.area + HEADROOM, length)
+        return self._decode()
 
     cdef int _decode(self) except -1:
         """Runs what the codec can give, as much as one read at most; nothing is read before the rest of it is done."""
@@ -523,7 +521,7 @@ cdef class Connection:
             # A handshake has a deadline of its own.
             self.restart_heartbeats()
             return
-        if not self.waiting and now - self.heard_ns >= 2 * interval_ns - 5000000:
+        if not self.held & HELD_WAITING and now - self.heard_ns >= 2 * interval_ns - 5000000:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
             self.transport.abort()
             return
@@ -545,7 +543,8 @@ cdef class Connection:
         """Closes the connection if what it had begun is still not whole."""
         cdef int64_t left_ns
         self.stall_timer = None
-        if self.closing or self.waiting or (self.session is not None and self.inbuf.length == 0):
+        if (self.closing or self.held & HELD_WAITING
+                or (self.session is not None and self.inbuf.length == 0)):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
         if left_ns > 1000000:

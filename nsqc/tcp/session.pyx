@@ -111,7 +111,7 @@ cdef class Session(Consumer):
 
     def tls_identity(self) -> tuple:
         """Whether the connection uses TLS, and the common name in the client's certificate, or ""."""
-        return (False, "") if self.tls is None else (True, self.tls.common_name)
+        return self.tls is not None, "" if self.tls is None else self.tls.common_name
 
     def who(self):
         """What auth servers are told of the client."""
@@ -166,6 +166,6 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, **self._auth_stats(),
-            pub_counts=counts[:1] or UNSET, **(self.tls.stats() if self.tls is not None else {}),
+            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
+            **self._auth_stats(), **(self.tls.stats() if self.tls is not None else {}),
         )

@@ -16,6 +16,7 @@ from perf.load.server import Server, Side
 
 CLIENT_SECONDS = 300
 RECORD_BYTES = 320  # memory to warm for each message of a fill
+FLOOR_MORE = 4  # times the messages for the floor, which keeps none and would be done too soon
 MEMORY_ONLY = "--mem-queue-size=50000000"
 
 Figures = dict[str, float]
@@ -75,7 +76,10 @@ class Bench:
         return self._fill_and_drain(side, "disk ", "--mem-queue-size=0", self.scale.disk) if side.queues else {}
 
     def _fill_and_drain(self, side: Side, prefix: str, flag: str, count: int) -> Figures:
-        self.warm(count)
+        if side.queues:
+            self.warm(count)
+        else:
+            count *= FLOOR_MORE
         with Server(side, flag) as server:
             server.channel("load", "ch")
             figures = {prefix + "start": server.start_s}

@@ -2,11 +2,13 @@
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+import zlib
 
 import pytest
 
@@ -181,6 +183,79 @@ def test_a_server_may_send_to_its_https_port(daemon, authd, certificate):
     plain = authd(b"HTTP/1.1 403 Forbidden\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
     login(guarded(daemon, plain, **trusting(certificate)))
     assert safe.asked[0].facts == plain.asked[0].facts
+
+
+@pytest.fixture(scope="module")
+def named_certificate(tmp_path_factory):
+    """A client's."""
+    path = tmp_path_factory.mktemp("client") / "both.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=a client",
+                    "-keyout", path, "-out", path.with_suffix(".crt")], check=True, capture_output=True)
+    path.write_bytes(path.read_bytes() + path.with_suffix(".crt").read_bytes())
+    return path
+
+
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy):
+    server = authd(reply(ttl=1))
+    node = guarded(daemon, server, flags=[f"--tls-cert={certificate}", f"--tls-key={certificate}",
+                                          f"--tls-root-ca-file={named_certificate}", f"--tls-client-auth-policy={policy}"])
+    client = node.connect()
+    client.command("IDENTIFY", b'{"tls_v1": true, "feature_negotiation": true}')
+    assert json.loads(client.frame()[1])["tls_v1"] is True
+    context = ssl.create_default_context(cafile=certificate)
+    if policy:
+        context.load_cert_chain(named_certificate)
+    client.sock = context.wrap_socket(client.sock, server_hostname="127.0.0.1")
+    assert client.frame() == OK
+    client.command("AUTH", b"secret")
+    assert client.frame()[0] == 0
+    assert server.asked[0].facts["tls"] == "true"
+    assert server.asked[0].facts["common_name"] == ("a client" if policy else "")
+    client.pub("t", b"x")
+    expire()
+    # More than a read, behind a command that waits.
+    client.send((b"PUB t\n\0\0\4\0" + b"y" * 1024) * 2000)
+    for _ in range(2000):
+        assert client.frame() == OK
+    assert len(server.asked) == 2
+
+
+def test_clients_with_compression(daemon, authd):
+    """A command that waits within a compressed stream, with more behind it than is decoded at once."""
+    server = authd(reply(ttl=1))
+    node = guarded(daemon, server)
+    client = node.connect()
+    client.command("IDENTIFY", b'{"deflate": true, "feature_negotiation": true}')
+    assert json.loads(client.frame()[1])["deflate"] is True
+    pack, unpack = zlib.compressobj(6, zlib.DEFLATED, -15), zlib.decompressobj(-15)
+
+    def send(data):
+        client.send(pack.compress(data) + pack.flush(zlib.Z_SYNC_FLUSH))
+
+    def read(size):
+        got = b""
+        while len(got) < size:
+            more = client.sock.recv(65536)
+            assert more
+            got += unpack.decompress(more)
+        return got
+
+    assert read(10)[8:] == b"OK"
+    publishes = (b"PUB t\n\0\0\4\0" + b"y" * 1024) * 2000
+    server.gate.clear()
+    send(b"AUTH\n\0\0\0\6secret" + publishes)
+    wait_until(lambda: server.asked)
+    server.gate.set()
+    answer = read(8)
+    size = int.from_bytes(answer[:4], "big") + 4
+    everything = answer + read(size + 2000 * 10 - len(answer))
+    assert everything[size:] == b"\0\0\0\6\0\0\0\0OK" * 2000
+    expire()
+    send(publishes)
+    assert read(20000) == b"\0\0\0\6\0\0\0\0OK" * 2000
+    assert len(server.asked) == 2
+    assert node.stats("t")["message_count"] == 4000
 
 
 # ---------------------------------------------------------------------- answers
