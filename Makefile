@@ -63,7 +63,7 @@ debug-test: debug                        ## leaks and bounds: the compiled rooms
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory $(VENV)/.built-asan
 	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
-		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/leaks tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
+		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
 	@$(MAKE) --no-print-directory build
 
 bench: build                             ## ns for each operation of each compiled module

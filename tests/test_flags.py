@@ -19,7 +19,8 @@ ORIGINAL = [
     "snappy",
 ]
 OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size", "auth-http-request-method",
-       "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes"}
+       "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes",
+       "max-buffered-bytes"}
 
 
 @pytest.mark.parametrize("words, found", [

@@ -11,8 +11,9 @@ import asyncio
 import base64
 import random
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urljoin, urlsplit
 
@@ -25,6 +26,7 @@ from nsqc.peers.patterns import Pattern, compiled
 from nsqc.peers.tasks import begin
 
 AT_ONCE = 64  # questions under way
+AT_ONCE_PER_ADDRESS = 16  # of them for clients of one address, so that it cannot keep the others waiting
 MAX_SECRET = 65536  # bytes; no server is bothered with a longer one
 MAX_HOPS = 10  # redirections followed, as Go's client does
 AILING_S = 10.0  # how long a server that has failed comes last
@@ -126,6 +128,16 @@ def parse_server(text: str) -> Server:
                   unquote(login))
 
 
+class Turns:
+    """The questions of one address: how many may be under way, and how many there are."""
+
+    __slots__ = ("semaphore", "users")
+
+    def __init__(self) -> None:
+        self.semaphore = asyncio.Semaphore(AT_ONCE_PER_ADDRESS)
+        self.users = 0
+
+
 class Authority:
     """Asks the auth servers for the clients of a daemon."""
 
@@ -139,6 +151,7 @@ class Authority:
         self._servers = [parse_server(text) for text in settings.now.auth_http_address]
         self._ailing: dict[Server, float] = {}
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns_of: dict[str, Turns] = {}  # by address; only those that have questions
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: asyncio.Future[ssl.SSLContext] | None = None
 
@@ -163,7 +176,7 @@ class Authority:
     async def _ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> None:
         grant, down = None, False
         try:
-            async with self._turns:
+            async with self._address_turn(who.remote_ip), self._turns:
                 grant = await self._query(who, secret)
         except QueryError as error:
             down = error.down
@@ -172,6 +185,19 @@ class Authority:
             # A fault of this program; the client must not wait for ever. Its text might tell the secret.
             self._log.error("PROTOCOL(V2): [%s] AUTH failed %s", who.address, type(error).__name__)
         answered(grant, down)
+
+    @asynccontextmanager
+    async def _address_turn(self, remote_ip: str) -> AsyncIterator[None]:
+        """Waits until the address may ask one more question."""
+        turns = self._turns_of.setdefault(remote_ip, Turns())
+        turns.users += 1
+        try:
+            async with turns.semaphore:
+                yield
+        finally:
+            turns.users -= 1
+            if not turns.users:
+                del self._turns_of[remote_ip]
 
     # ------------------------------------------------------------------ servers
 

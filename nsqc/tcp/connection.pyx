@@ -28,7 +28,6 @@ from nsqc.wire.codec import CodecError
 cdef enum:
     RECEIVE_BYTES = 262144
     HEADROOM = 65536
-    MAX_UNREAD = 1048576    # bytes of output that a client may leave unread before its input is left unread, too
 
 MARK_NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB"}
 
@@ -156,7 +155,8 @@ cdef class Connection:
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
             self.session.channel.pump()
-        if self.outbox.buf.length > MAX_UNREAD and self.outbox.blocked and not self.held & HELD_UNREAD:
+        if (self.outbox.blocked and self.outbox.buf.length > self.hub.limits.max_buffered_bytes
+                and not self.held & HELD_UNREAD):
             self._hold(HELD_UNREAD)
 
     cdef void _hold(self, int why) noexcept:

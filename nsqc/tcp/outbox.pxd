@@ -5,7 +5,7 @@
 #   timeout   with output-buffer-flush=timeout, as with the original: a message waits for output_buffer_timeout while
 #             its client has room under RDY; a reply, or the last message that RDY allows, takes everything along
 #
-# A socket that takes no more blocks the outbox: its session stops being ready, and above MAX_UNREAD bytes of replies
+# A socket that takes no more blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies
 # its input is left unread, until the transport has got rid of everything.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t

@@ -21,6 +21,7 @@ cdef class Limits:
     cdef readonly int64_t max_rdy_count
     cdef readonly int64_t max_req_timeout_ns
     cdef readonly int64_t stall_ns          # a begun command must be complete within this
+    cdef readonly Py_ssize_t max_buffered_bytes     # of output left unread, above which input is left unread, too
 
 
 cdef class Session(Consumer):

@@ -29,6 +29,7 @@ cdef class Limits:
         self.max_rdy_count = options.max_rdy_count
         self.max_req_timeout_ns = options.max_req_timeout
         self.stall_ns = options.handshake_timeout
+        self.max_buffered_bytes = options.max_buffered_bytes
 
 
 @cython.final

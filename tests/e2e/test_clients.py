@@ -1,4 +1,4 @@
-"""Clients from the registries, unchanged: pynsq, ansq (Python) and nsqjs (node)."""
+"""Clients from the registries, unchanged: pynsq, ansq, gnsq (Python) and nsqjs (node)."""
 
 import asyncio
 import json
@@ -12,8 +12,12 @@ from pathlib import Path
 import ansq
 import pytest
 
+from tests.peers.authd import AuthServer, reply
+from tests.peers.conftest import factory
 from tests.support.daemon import wait_until
 from tests.support.secure import make_certificates
+
+authd = factory(AuthServer)
 
 NSQJS = Path(__file__).parent / "nsqjs"
 CLIENT_SECONDS = 40
@@ -24,8 +28,8 @@ def certs(tmp_path_factory):
     return make_certificates(tmp_path_factory.mktemp("certs"))
 
 
-def secure(daemon, certs):
-    return daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0")
+def secure(daemon, certs, *flags):
+    return daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0", *flags)
 
 
 # ---------------------------------------------------------------------- nsqjs
@@ -69,6 +73,16 @@ def test_nsqjs_encrypted_and_compressed(daemon, certs, nsqjs, ways):
     assert sorted(answer["seen"]) == sorted(["single", "a", "b", "c"] * 2)
     for way in ways:
         assert node.log.count(f"upgrading connection to {way.replace('tls', 'TLS')}\n") == 3
+
+
+@pytest.mark.parametrize("ways", [{}, {"tls": True, "snappy": True}], ids="+".join)
+def test_nsqjs_authorised(daemon, certs, authd, nsqjs, ways):
+    server = authd()
+    node = secure(daemon, certs, f"--auth-http-address={server.address}")
+    answer = nsqjs(node, "fan", authSecret="open sesame", tlsVerification=False, **ways)
+    assert sorted(answer["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+    assert [asked.facts["secret"] for asked in server.asked] == ["open sesame"] * 3
+    assert {asked.facts["tls"] for asked in server.asked} == {"true" if ways else "false"}
 
 
 # ---------------------------------------------------------------------- pynsq
@@ -151,7 +165,8 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
     assert answer["waited"] > 1.5
 
 
-@pytest.mark.parametrize("ways", ["tls_v1=True", "deflate=True", "tls_v1=True, deflate=True, deflate_level=3"])
+@pytest.mark.parametrize("ways", ["tls_v1=True", "deflate=True", "snappy=True", "tls_v1=True, snappy=True",
+                                  "tls_v1=True, deflate=True, deflate_level=3"])
 def test_pynsq_encrypted_and_compressed(daemon, certs, ways):
     node = secure(daemon, certs)
     answer = pynsq(node, f"""
@@ -170,7 +185,8 @@ def test_pynsq_encrypted_and_compressed(daemon, certs, ways):
     """)
     assert sorted(answer["seen"]) == sorted(["one"] + [f"m{n}" for n in range(200)])
     assert node.log.count("upgrading connection to TLS\n") == 2 * ("tls_v1" in ways)
-    assert node.log.count("upgrading connection to deflate\n") == 2 * ("deflate" in ways)
+    for codec in ("deflate", "snappy"):
+        assert node.log.count(f"upgrading connection to {codec}\n") == 2 * (codec in ways)
 
 
 # ---------------------------------------------------------------------- ansq
@@ -208,3 +224,74 @@ def test_ansq_two_channels_and_restart_in_the_middle(daemon):
     for channel in ("one", "two"):
         assert sorted(asyncio.run(asyncio.wait_for(consume(channel, 4), CLIENT_SECONDS))) == ["a", "b", "c", "late"]
     assert time.monotonic() - began < CLIENT_SECONDS
+
+
+# ---------------------------------------------------------------------- gnsq
+
+GNSQ = """
+import gevent.monkey
+gevent.monkey.patch_all()
+import json, ssl, sys
+import gevent, gnsq
+
+address, ways = sys.argv[1], {**json.loads(sys.argv[2]), "auth_secret": b"open sesame"}
+if ways.get("tls_v1"):
+    ways["tls_options"] = {"cert_reqs": ssl.CERT_NONE}
+seen = []
+consumer = gnsq.Consumer("t", "c", nsqd_tcp_addresses=[address], max_in_flight=20, **ways)
+
+@consumer.on_message.connect
+def handle(consumer, message):
+    seen.append(message.body.decode())
+    if len(seen) == 202:
+        gevent.spawn_later(0.1, consumer.close)
+
+consumer.start(block=False)
+# Not gnsq.Producer: it takes the OK of an upgrade for that of a publish and falls over it.
+host, port = address.split(":")
+producer = gnsq.NsqdTCPClient(host, int(port), **ways)
+producer.connect()
+producer.identify()
+for publish in (lambda: producer.publish("t", b"one"), lambda: producer.publish("t", b"later", defer=300),
+                lambda: producer.multipublish("t", [b"m%d" % n for n in range(200)])):
+    publish()
+    assert producer.read_response()[1] == b"OK"
+with gevent.Timeout(25):
+    consumer.join()
+producer.close_stream()
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("ways", [
+    {}, {"tls_v1": True}, {"deflate": True}, {"snappy": True}, {"tls_v1": True, "deflate": True},
+    {"tls_v1": True, "snappy": True},
+], ids="+".join)
+def test_gnsq_encrypted_compressed_and_authorised(daemon, certs, authd, ways):
+    server = authd()
+    node = secure(daemon, certs, f"--auth-http-address={server.address}")
+    done = subprocess.run([sys.executable, "-c", GNSQ, f"127.0.0.1:{node.tcp_port}",
+                           json.dumps(ways)],
+                          capture_output=True, text=True, timeout=CLIENT_SECONDS)
+    assert done.returncode == 0, done.stderr + node.log[-2000:]
+    assert sorted(json.loads(done.stdout.splitlines()[-1])) == sorted(["one", "later"] + [f"m{n}" for n in range(200)])
+    assert {asked.facts["secret"] for asked in server.asked} == {"open sesame"}
+    for way in ("TLS", "deflate", "snappy"):
+        assert node.log.count(f"upgrading connection to {way}\n") == 2 * (way in ways or (way == "TLS" and "tls_v1" in ways))
+
+
+def test_gnsq_with_a_secret_that_is_refused(daemon, authd):
+    server = authd(reply(authorizations=[]))
+    node = daemon(f"--auth-http-address={server.address}")
+    script = """
+        import sys, gnsq
+        client = gnsq.NsqdTCPClient("127.0.0.1", int(sys.argv[1]), auth_secret=b"wrong")
+        client.connect()
+        try:
+            client.identify()
+        except gnsq.errors.NSQUnauthorized as error:
+            print("refused:", error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(node.tcp_port)], capture_output=True,
+                          text=True, timeout=CLIENT_SECONDS)
+    assert done.stdout.startswith("refused:"), done.stdout + done.stderr

@@ -8,7 +8,12 @@ import re
 import struct
 
 from nsqc.broker import live
+from tests.peers.authd import AuthServer
+from tests.peers.conftest import factory
 from tests.support.daemon import batch, wait_until
+from tests.support.secure import client_context, connect, identify, make_certificates
+
+authd = factory(AuthServer)
 
 OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.session.Session", "nsqc.broker.topic.Topic",
            "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog", "nsqc.store.diskqueue.DiskQueue")
@@ -92,4 +97,42 @@ def test_errors_and_garbage(daemon):
             pass
         client.close()
     node.connect(magic=b"  V1").close()
+    nothing_left(node)
+
+
+def test_encrypted_compressed_and_authorised_clients(daemon, authd, tmp_path):
+    certs = make_certificates(tmp_path)
+    server = authd()
+    node = daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", f"--auth-http-address={server.address}")
+    for way in ("tls", "deflate", "snappy", "tls+deflate", "tls+snappy"):
+        producer, consumer = connect(node, way), connect(node, way)
+        for client in (producer, consumer):
+            client.command("AUTH", b"secret")
+            assert client.frame()[0] == 0
+        consumer.sub("t", "c", 100)
+        producer.pub("t", *[b"%d" % n * 500 for n in range(100)])
+        for message in consumer.messages(100)[:50]:
+            consumer.fin(message)
+        consumer.send(b"half a comm")
+        producer.close()
+        consumer.close()
+    # Handshakes that fail, streams that are broken off, clients that leave while a server is asked.
+    for data in (b"", b"garbage" * 100):
+        client = node.connect()
+        identify(client, tls_v1=True)
+        client.send(data)
+        client.close()
+    for codec in ("deflate", "snappy"):
+        client = node.connect()
+        identify(client, **{codec: True})
+        client.send(b"\xff\x00garbage")
+        client.close()
+        connect(node, codec).sock.sock.close()
+    server.gate.clear()
+    for way in ("snappy", "tls"):
+        client = connect(node, way, client_context())
+        client.send(b"AUTH\n\x00\x00\x00\x01xPUB t\n\x00\x00")
+        client.close()
+    server.gate.set()
+    wait_until(lambda: figures(node)["nsqc.tcp.session.Session"] == 0)
     nothing_left(node)

@@ -8,13 +8,13 @@ import sys
 import textwrap
 import threading
 import time
-import zlib
 
 import pytest
 
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
 from tests.support.daemon import batch, wait_until
+from tests.support.secure import connect
 
 authd = factory(AuthServer)
 
@@ -221,39 +221,28 @@ def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy)
     assert len(server.asked) == 2
 
 
-def test_clients_with_compression(daemon, authd):
+@pytest.mark.parametrize("way", ["deflate", "snappy", "tls+snappy"])
+def test_clients_with_compression(daemon, authd, certificate, way):
     """A command that waits within a compressed stream, with more behind it than is decoded at once."""
     server = authd(reply(ttl=1))
-    node = guarded(daemon, server)
-    client = node.connect()
-    client.command("IDENTIFY", b'{"deflate": true, "feature_negotiation": true}')
-    assert json.loads(client.frame()[1])["deflate"] is True
-    pack, unpack = zlib.compressobj(6, zlib.DEFLATED, -15), zlib.decompressobj(-15)
-
-    def send(data):
-        client.send(pack.compress(data) + pack.flush(zlib.Z_SYNC_FLUSH))
-
-    def read(size):
-        got = b""
-        while len(got) < size:
-            more = client.sock.recv(65536)
-            assert more
-            got += unpack.decompress(more)
-        return got
-
-    assert read(10)[8:] == b"OK"
+    node = guarded(daemon, server, flags=[f"--tls-cert={certificate}", f"--tls-key={certificate}"])
+    client = connect(node, way)
     publishes = (b"PUB t\n\0\0\4\0" + b"y" * 1024) * 2000
     server.gate.clear()
-    send(b"AUTH\n\0\0\0\6secret" + publishes)
+    sending = threading.Thread(target=client.send, args=(b"AUTH\n\0\0\0\6secret" + publishes,))
+    sending.start()
     wait_until(lambda: server.asked)
     server.gate.set()
-    answer = read(8)
-    size = int.from_bytes(answer[:4], "big") + 4
-    everything = answer + read(size + 2000 * 10 - len(answer))
-    assert everything[size:] == b"\0\0\0\6\0\0\0\0OK" * 2000
+    assert client.frame()[0] == 0
+    for _ in range(2000):
+        assert client.frame() == OK
+    sending.join()
     expire()
-    send(publishes)
-    assert read(20000) == b"\0\0\0\6\0\0\0\0OK" * 2000
+    sending = threading.Thread(target=client.send, args=(publishes,))
+    sending.start()
+    for _ in range(2000):
+        assert client.frame() == OK
+    sending.join()
     assert len(server.asked) == 2
     assert node.stats("t")["message_count"] == 4000
 
@@ -417,7 +406,7 @@ def test_others_go_on_while_a_server_hangs(daemon, authd):
     node = guarded(daemon, server, flags=["--http-client-request-timeout=30s"])
     working = login(node)
     server.answer = None
-    hanging = [node.connect() for _ in range(100)]
+    hanging = [node.connect(source=f"127.0.1.{number % 10}") for number in range(100)]
     for number, client in enumerate(hanging):
         client.command("AUTH", b"%d" % number)
     wait_until(lambda: server.open == 64)
@@ -429,6 +418,24 @@ def test_others_go_on_while_a_server_hangs(daemon, authd):
     for client in hanging:
         client.close()
     assert node.stop() == 0
+
+
+def test_an_address_with_many_questions_keeps_no_other_waiting(daemon, authd):
+    server = authd()
+    node = guarded(daemon, server, flags=["--http-client-request-timeout=30s"])
+    server.gate.clear()
+    greedy = [node.connect() for _ in range(100)]
+    for client in greedy:
+        client.command("AUTH", b"greedy")
+    wait_until(lambda: server.open == 16)
+    other = node.connect(source="127.0.0.2")
+    other.command("AUTH", b"modest")
+    wait_until(lambda: any(asked.facts["secret"] == "modest" for asked in server.asked))
+    assert server.most_open == 17
+    server.gate.set()
+    for client in (*greedy, other):
+        assert client.frame()[0] == 0
+    assert server.most_open <= 18
 
 
 def test_a_client_that_waits_longer_than_two_heartbeats_stays(daemon, authd):

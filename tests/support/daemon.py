@@ -143,13 +143,13 @@ class Daemon:
 
     # ------------------------------------------------------------------ TCP
 
-    def connect(self, magic: bytes = b"  V2") -> Client:
-        """A raw V2 connection."""
+    def connect(self, magic: bytes = b"  V2", source: str | None = None) -> Client:
+        """A raw V2 connection, from the address source."""
         if self.unix:
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(str(self.data_path / "tcp.sock"))
         else:
-            sock = socket.create_connection(("127.0.0.1", self.tcp_port))
+            sock = socket.create_connection(("127.0.0.1", self.tcp_port), source_address=source and (source, 0))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         client = Client(sock)
         client.send(magic)
