@@ -111,8 +111,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_pending_handshakes: Annotated[int, flag(
         Kind.INT, NETWORK, "TLS handshakes at a time; 0: any number", least=0, own=True)] = 1000
     max_buffered_bytes: Annotated[int, flag(
-        Kind.INT, NETWORK, "answers that a client may leave unread, bytes, before its commands are left unread, too; what "
-        "it sends is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True)] = MIB
+        Kind.INT, NETWORK, "answers that a client may leave unread, bytes, before its commands are left unread, too; "
+        "what it sends is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True)] = MIB
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
 
