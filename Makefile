@@ -62,7 +62,7 @@ debug-test: debug                        ## leaks and bounds: the compiled rooms
 
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory $(VENV)/.built-asan
-	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 \
+	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 \
 		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
 	@$(MAKE) --no-print-directory build
 
