@@ -1,4 +1,4 @@
-"""The command line: `nsqc COMMAND`, the commands being in nsqc/commands. Called by the name nsqd, it is `nsqc serve`."""
+"""The command line: `nsqc COMMAND`, commands being in nsqc/commands. Called by the name nsqd, it is `nsqc serve`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,7 +11,7 @@ from nsqc.pages import completion
 from nsqc.serve import tell
 
 
-class Shell(str, Enum):
+class Shell(StrEnum):
     """Shells there is a script for."""
 
     BASH = "bash"

@@ -27,7 +27,8 @@ def refuse(text: str, code: int = EXIT_REFUSED) -> int:
 def check_command(file: Annotated[str, typer.Argument(help="the config file", metavar="FILE")]) -> int:
     """Say what is wrong with a config file.
 
-    It is read as serve would, and so are the files it names. Nothing is bound, connected to or written. The exit code is 0 where nothing but warnings is found, else 1.
+    It is read as serve would, and so are the files it names. Nothing is bound, connected to or written. The exit code
+    is 0 where nothing but warnings is found, else 1.
     """
     from nsqc.precheck import examine
 

@@ -1,4 +1,4 @@
-"""Completion for bash. It needs bash 4.4, and nothing of the bash-completion package."""
+"""Completion for bash. It needs bash 4, and nothing of the bash-completion package."""
 
 from __future__ import annotations
 

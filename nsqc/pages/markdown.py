@@ -10,13 +10,13 @@ HEAD = """# Options
 
 Made by `make pages` from [nsqc/options.py](../nsqc/options.py); `nsqc serve --help` and `nsqc man` tell the same.
 
-Flags have the grammar of nsqd: `-name` and `--name` are the same, and a value follows behind `=` or as the next word; a
-boolean alone is true, and takes a value behind `=` only. The last of repeated flags counts, but lists grow. Durations are
-written like `250ms`, `1.5s` or `1h30m`.
+Flags have the grammar of nsqd: `-name` and `--name` are the same, and a value follows behind `=` or as the next
+word; a boolean alone is true, and takes a value behind `=` only. The last of repeated flags counts, but lists grow.
+Durations are written like `250ms`, `1.5s` or `1h30m`.
 
-`--config` names a TOML file with the keys below; flags win over it. There a list is a TOML list, and a duration that is a
-plain number is milliseconds. `nsqc config init` writes such a file with every option in it, `nsqc config check` tells what
-is wrong with one, `nsqc config show` what the daemon makes of one.
+`--config` names a TOML file with the keys below; flags win over it. There a list is a TOML list, and a duration
+that is a plain number is milliseconds. `nsqc config init` writes such a file with every option in it, `nsqc config
+check` tells what is wrong with one, `nsqc config show` what the daemon makes of one.
 """
 
 

@@ -23,6 +23,9 @@ GROUP = """\
             )
             _describe command commands ;;
         words)
+            # What _arguments left out of the words is the command, which stands first for its own function.
+            words=($line[1] "${{words[@]}}")
+            (( CURRENT += 1 ))
             case $line[1] in
 {calls}
             esac ;;
