@@ -131,4 +131,9 @@ def describe(name: str) -> str:
 
 def marks(flag: Flag) -> list[str]:
     """What is special about an option."""
-    return ["not in nsqd"] if flag.own else []
+    return [text for text, true in (("not in nsqd", flag.own), ("changes on SIGHUP", is_live(flag))) if true]
+
+
+def is_live(flag: Flag) -> bool:
+    """Whether an option may change while the daemon runs, by SIGHUP. False where options do not declare it."""
+    return getattr(flag, "live", False)

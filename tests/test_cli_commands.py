@@ -14,6 +14,8 @@ from nsqc.app import run
 from nsqc.commands import COMMANDS
 from nsqc.flags import parse_flags
 from nsqc.options import FLAGS, KEYS, Kind, Options
+from nsqc.pages.completion import SCRIPTS
+from nsqc.pages.manpage import man_page
 from nsqc.serve import resolve
 from tests.support.secure import self_signed
 
@@ -107,6 +109,12 @@ def test_help_loads_no_command_and_nothing_heavy():
             "print(sorted(m for m in sys.modules if m.startswith('nsqc.')), {'rich', 'asyncio'} & sys.modules.keys())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
     assert done.stdout.splitlines()[-1] == "['nsqc.app', 'nsqc.cli', 'nsqc.commands', 'nsqc.version'] set()"
+
+
+def test_pages_are_printed(nsqc):
+    assert nsqc("man") == (0, man_page(), "")
+    for shell, script in SCRIPTS.items():
+        assert nsqc("completion", shell) == (0, script().rstrip("\n") + "\n", "")
 
 
 # ---------------------------------------------------------------------- config check

@@ -44,8 +44,3 @@ def value_range(name: str) -> str:
     if known.least is not None:
         return f"at least {figure(known, known.least)}"
     return f"at most {figure(known, most)}" if most is not None else ""
-
-
-def live_is_known() -> bool:
-    """Whether any option is declared to change while the daemon runs, on SIGHUP."""
-    return any(getattr(flag, "live", False) for flag in FLAGS.values())

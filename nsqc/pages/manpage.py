@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from nsqc import NSQD_VERSION, __version__
-from nsqc.flags import by_group, marks
+from nsqc.flags import by_group, is_live, marks
 from nsqc.options import FLAGS, flag_name
-from nsqc.pages.facts import config_key, fixed_default, live_is_known, takes, value_range
+from nsqc.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.pages.tree import Node, read_tree
 
 SITE = "https://nsq.io"
@@ -14,8 +14,12 @@ ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
 
 def man_page() -> str:
     """The whole page."""
-    parts = [
-        f'.TH NSQC 1 "" "nsqc {__version__}" "User Commands"',
+    head = f'.TH NSQC 1 "" "nsqc {__version__}" "User Commands"'
+    return "\n".join([head, *introduction(), *commands_and_options(), *running(), *examples()]) + "\n"
+
+
+def introduction() -> list[str]:
+    return [
         section("NAME", "nsqc \\- message queue daemon, in place of nsqd"),
         section("SYNOPSIS", f"{bold('nsqc serve')} [{italic('FLAGS')}]", ".br",
                 f"{bold('nsqc')} {italic('COMMAND')} [{italic('ARGUMENTS')}]", ".br",
@@ -25,28 +29,45 @@ def man_page() -> str:
                        "and delivers them, with nsqd's TCP protocol, HTTP API, flags and files. Clients, tools and "
                        "data directories work unchanged."), ".PP",
                 escape("Called by the name nsqd, through a link, it behaves as nsqc serve.")),
-        section("COMMANDS", *(text for node in read_tree().all() if not node.nodes for text in command(node))),
-        section("OPTIONS",
-                escape("These are the flags of nsqc serve. -name and --name are the same; a value follows behind = or "
-                       "as the next word. A boolean alone is true and takes a value behind = only. The last of "
-                       "repeated flags counts, but lists grow. Durations are written like 250ms, 1.5s or 1h30m."),
-                *(text for group, names in by_group().items()
-                  for text in [f'.SS "{escape(group)}"', *(line for name in names for line in option(name))])),
+    ]
+
+
+def commands_and_options() -> list[str]:
+    options = [escape(
+        "These are the flags of nsqc serve. -name and --name are the same; a value follows behind = or as the next "
+        "word. A boolean alone is true and takes a value behind = only. The last of repeated flags counts, but lists "
+        "grow. Durations are written like 250ms, 1.5s or 1h30m.")]
+    for group, names in by_group().items():
+        options += [f'.SS "{escape(group)}"', *(line for name in names for line in option(name))]
+    return [section("COMMANDS", *(line for node in read_tree().all() if not node.nodes for line in command(node))),
+            section("OPTIONS", *options)]
+
+
+def running() -> list[str]:
+    """What an operator meets: signals, files, exit codes."""
+    reload = "Read the files of certificates and keys anew"
+    if any(map(is_live, FLAGS.values())):
+        reload += ", and the config file for the options that change on SIGHUP"
+    return [
         section("SIGNALS",
                 *term(bold("SIGTERM") + ", " + bold("SIGINT"),
                       "Stop: clients are let go, everything is written to disk, the exit status is 0."),
-                *term(bold("SIGHUP"), "Read the files of certificates and keys anew"
-                      + (", and the config file for options that are marked so." if live_is_known() else "."))),
+                *term(bold("SIGHUP"), f"{reload}.")),
         section("FILES",
-                *term(italic("/etc/nsqc/nsqc.cfg"), "The usual place of the config file, which --config names: TOML, "
-                      "with the keys of nsqd."),
+                *term(italic("/etc/nsqc/nsqc.cfg"),
+                      "The usual place of the config file, which --config names: TOML, with the keys of nsqd."),
                 *term(italic("DATA_PATH/nsqd.dat"), "Topics and channels, as nsqd keeps them."),
-                *term(italic("DATA_PATH/*.diskqueue.*"), "Messages on disk, and how far they are read, in nsqd's "
-                      "format.")),
+                *term(italic("DATA_PATH/*.diskqueue.*"),
+                      "Messages on disk, and how far they are read, in nsqd's format.")),
         section("EXIT STATUS",
                 *term(bold("0"), "A clean stop, or the command has done its work."),
                 *term(bold("1"), "The daemon cannot start, or the command has found something wrong."),
                 *term(bold("2"), "The command line cannot be understood.")),
+    ]
+
+
+def examples() -> list[str]:
+    return [
         section("EXAMPLES",
                 *example("A daemon with its files in a place of its own:",
                          "nsqc serve --data-path=/var/lib/nsqc --lookupd-tcp-address=lookup:4160"),
@@ -56,7 +77,6 @@ def man_page() -> str:
                          "curl -d hello 'http://127.0.0.1:4151/pub?topic=greetings'")),
         section("SEE ALSO", f"{bold('curl')}(1), {bold('systemd.service')}(5)", ".PP", escape(SITE)),
     ]
-    return "\n".join(parts) + "\n"
 
 
 def section(title: str, *lines: str) -> str:
