@@ -1,4 +1,4 @@
-"""The command line: `nsqc serve`, `nsqc version`. Called by the name nsqd, it is `nsqc serve`."""
+"""The command line: `nsqc COMMAND`, commands being in nsqc/commands. Called by the name nsqd, it is `nsqc serve`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def main() -> None:
     if words and words[0] in VERSION_FLAGS:
         print(version_line("nsqd"))
         sys.exit(0)
-    from nsqc.app import app
+    from nsqc.app import run
 
-    app(prog_name="nsqc")
+    sys.exit(run(words))
 
 
 def serve(words: list[str]) -> int:
