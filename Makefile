@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
+PLAIN := $(shell find nsqc -name '*.py')
 ARGS ?=
 
 .DEFAULT_GOAL := build
@@ -83,6 +84,19 @@ clean:                                   ## everything that was built
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info
 	find nsqc \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
-dist: $(VENV)/.ready                     ## sdist and wheel in dist/
-	$(BIN)/pip install --quiet --disable-pip-version-check build
+# ---------------------------------------------------------------------- packages
+
+# What builds them, which nothing else needs.
+$(VENV)/.packaging: $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["packaging"])')
+	@touch $@
+
+dist: $(VENV)/.packaging                 ## sdist and wheel in dist/
 	$(BIN)/python -m build --outdir dist .
+
+dist/nsqc: $(VENV)/.built-release $(VENV)/.packaging $(PLAIN) packaging/nsqc.spec packaging/entry.py
+	$(BIN)/python -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
+	@touch $@
+
+bin: dist/nsqc                           ## the executable: dist/nsqc, and dist/nsqc-folder with nothing to unpack
+	@$(BIN)/python packaging/glibc.py dist/nsqc-folder

@@ -1,0 +1,5 @@
+"""What the executable runs."""
+
+from nsqc.cli import main
+
+main()
