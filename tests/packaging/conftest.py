@@ -1,0 +1,64 @@
+"""What `make package-test` has built, in places where any user may start it."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+DIST = ROOT / "dist"
+NOBODY = 65534
+
+
+def built(path: Path) -> Path:
+    """A result of the build, which must be there."""
+    assert path.exists(), f"{path.relative_to(ROOT)} is missing: these tests are run by `make package-test`"
+    return path
+
+
+@pytest.fixture(scope="session")
+def open_folder():
+    """A folder that other users can reach; pytest's own are private."""
+    folder = Path(tempfile.mkdtemp(prefix="nsqc-package-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session", params=["file", "folder"])
+def binary(request, open_folder) -> Path:
+    """The executable, in both forms."""
+    if request.param == "file":
+        path = open_folder / "nsqc"
+        shutil.copy(built(DIST / "nsqc"), path)
+        return path
+    folder = open_folder / "lib"
+    shutil.copytree(built(DIST / "nsqc-folder"), folder, symlinks=True)
+    return folder / "nsqc"
+
+
+@pytest.fixture
+def bare(open_folder):
+    """bare(binary): a command that starts it with next to no environment, a HOME that is none, and as nobody.
+
+    Gives the words to put before the flags, and a folder that user may write to.
+    """
+    folders = []
+
+    def words(path: Path) -> tuple[tuple[str, ...], Path]:
+        folder = Path(tempfile.mkdtemp(dir=open_folder))
+        folders.append(folder)
+        (folder / "unpacked").mkdir()
+        # Root's files are everybody's: a run as root would hide what a user may not.
+        drop = ()
+        if os.getuid() == 0:
+            drop = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
+            for one in (folder, folder / "unpacked"):
+                os.chown(one, NOBODY, NOBODY)
+        return (*drop, "env", "-i", "HOME=/proc/none", f"TMPDIR={folder}/unpacked", str(path)), folder
+
+    yield words
+    for folder in folders:
+        shutil.rmtree(folder)

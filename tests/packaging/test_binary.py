@@ -1,0 +1,142 @@
+"""The executable serves, stops and answers as the daemon from source does."""
+
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from nsqc.version import version_line
+from tests.packaging.conftest import DIST, ROOT, built
+from tests.support.secure import client_context, connect, make_certificates
+
+MEGABYTE = 1_000_000
+TOPIC, CHANNEL = "t", "c"
+
+
+@pytest.fixture
+def frozen(daemon, binary):
+    """frozen(*flags): a daemon of the executable."""
+    return lambda *flags, **more: daemon(*flags, command=(str(binary), "serve"), **more)
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("certs"))
+
+
+def says(*words: str | Path, **more) -> str:
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=30, **more)
+    assert (done.returncode, done.stderr) == (0, ""), (words, done)
+    return done.stdout
+
+
+def test_a_message_by_tcp_and_one_by_http(frozen):
+    node = frozen()
+    assert node.http("GET", "/ping") == (200, b"OK")
+    taker = node.connect().sub(TOPIC, CHANNEL, 10)
+    node.connect().pub(TOPIC, b"by tcp")
+    assert taker.message().body == b"by tcp"
+    node.post(f"/pub?topic={TOPIC}", b"by http")
+    assert taker.message().body == b"by http"
+
+
+def test_nothing_is_lost_over_a_stop(frozen):
+    node = frozen("--mem-queue-size=50")
+    bodies = [b"%d" % number for number in range(100)]
+    client = node.connect()
+    client.ok(f"SUB {TOPIC} {CHANNEL}")
+    node.connect().pub(TOPIC, *bodies)
+    client.close()
+    node.restart()
+    assert {message.body for message in node.connect().sub(TOPIC, CHANNEL, 100).messages(100, finish=True)} == {*bodies}
+    assert node.stop() == 0
+
+
+def test_tls_and_compression(frozen, certs):
+    # That any client certificate will do is said to OpenSSL itself, whose library lies elsewhere here.
+    node = frozen(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0",
+                  "--tls-client-auth-policy=require", "--tls-required=tcp-https")
+    context = client_context(certs / "stranger")
+    taker = connect(node, "tls+snappy", context).sub(TOPIC, CHANNEL, 10)
+    for way in ("tls", "tls+deflate", "tls+snappy"):
+        connect(node, way, context).pub(TOPIC, way.encode() * 10_000)
+        message = taker.message()
+        taker.fin(message)
+        assert message.body == way.encode() * 10_000
+    port = re.findall(r"HTTPS: listening on \S+:(\d+)", node.log)[-1]
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/ping", context=context, timeout=30) as answer:
+        assert answer.read() == b"OK"
+
+
+def test_a_stranger_to_the_machine(binary, bare, daemon):
+    """No environment, no home, temporary files elsewhere, not root."""
+    command, folder = bare(binary)
+    node = daemon(command=(*command, "serve"), data_path=folder)
+    assert Path(f"/proc/{node.pid}").stat().st_uid != 0
+    node.connect().pub(TOPIC, b"x")
+    assert node.stats(TOPIC)["depth"] == 1
+    node.restart()
+    assert node.connect().sub(TOPIC, CHANNEL, 1).message().body == b"x"
+    assert node.stop() == 0
+    assert list((folder / "unpacked").iterdir()) == [], "what was unpacked is removed"
+
+
+def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
+    link = tmp_path / "nsqd"
+    link.symlink_to(binary)
+    assert says(link, "--version") == version_line("nsqd") + "\n"
+    node = daemon(command=(str(link),))
+    node.connect().pub(TOPIC, b"x")
+    assert node.stop() == 0
+
+
+def test_commands(binary):
+    # Each has modules of its own, which a freezer can overlook.
+    assert says(binary, "--version") == says(binary, "version") == version_line("nsqd") + "\n"
+    assert "--mem-queue-size" in says(binary, "serve", "--help")
+    assert "serve" in says(binary, "--help")
+    assert "#mem_queue_size = " in says(binary, "config", "init")
+    assert "mem_queue_size" in says(binary, "config", "show")
+    assert ".TH " in says(binary, "man")
+    assert "nsqc" in says(binary, "completion", "bash")
+
+
+def test_debug_pages(frozen):
+    # Pages and tools that are imported only when they are asked for.
+    node = frozen()
+    for page in ("/info", "/stats", "/stats?format=json", "/config/log_level", "/debug/pprof/",
+                 "/debug/pprof/goroutine", "/debug/pprof/heap"):
+        status, body = node.http("GET", page)
+        assert (status, bool(body)) == (200, True), page
+    assert "Traceback" not in node.log
+
+
+def test_every_module_is_in(binary):
+    """All that is in the source tree is in the executable, but for what is left out on purpose."""
+    from PyInstaller.archive.readers import CArchiveReader
+
+    archive = CArchiveReader(str(binary))
+    inside = set(archive.open_embedded_archive("PYZ.pyz").toc)
+    where = set(archive.toc) if binary.parent.name != "lib" else {
+        str(path.relative_to(binary.parent / "_internal")) for path in binary.parent.rglob("*.so")}
+    compiled = {name.split(".", 1)[0].replace("/", ".") for name in where if name.startswith("nsqc/")}
+    source = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+              for path in (ROOT / "nsqc").rglob("*.py*") if path.suffix in (".py", ".pyx")}
+    source = {name for name in source if "__main__" not in name and not name.startswith("nsqc.spark")}
+    assert source <= inside | compiled
+    left_out = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "setuptools", "Cython", "tkinter", "pytest", "nsqc.spark"}
+    assert not left_out & (inside | {name.split("/")[0] for name in where})
+
+
+def test_size():
+    assert built(DIST / "nsqc").stat().st_size < 30 * MEGABYTE
+
+
+def test_what_the_pages_say_of_glibc():
+    told = says(sys.executable, ROOT / "packaging" / "glibc.py", built(DIST / "nsqc-folder"))
+    version = re.search(r"needs glibc (\d+\.\d+) or later", told)[1]
+    for page in ("README.md", "docs/operations.md"):
+        assert f"glibc {version}" in (ROOT / page).read_text(), f"{page} names another glibc than {version}"
