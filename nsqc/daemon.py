@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from nsqc import tls, version
+from nsqc import systemd, tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
@@ -25,6 +25,7 @@ from nsqc.httpd import server as httpd
 from nsqc.options import TLS_REQUIRED, Options, Settings
 from nsqc.peers.auth import Authority
 from nsqc.peers.peers import Peers
+from nsqc.reload import Reloader, Reread
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Hub
@@ -40,22 +41,25 @@ class StartError(Exception):
     """The daemon cannot start; the text is one line for the operator."""
 
 
-def run(options: Options, log: Any) -> int:
-    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it cannot start."""
+def run(options: Options, log: Any, reread: Reread) -> int:
+    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it cannot start.
+
+    reread: how SIGHUP gets at the options anew.
+    """
     loop = uvloop.new_event_loop()
     try:
-        return loop.run_until_complete(serve(loop, options, log))
+        return loop.run_until_complete(serve(loop, options, log, reread))
     finally:
         loop.close()
 
 
-async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any) -> int:
+async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, reread: Reread) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        daemon = Daemon(loop, options, log)
+        daemon = Daemon(loop, options, log, reread)
         await daemon.start()
     except StartError as error:
         log.fatal("%s", error)
@@ -68,14 +72,16 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any) -> 
 class Daemon:
     """Every room of one running nsqc."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Any, reread: Reread):
         """Takes the data path and reads what lies there. Raises StartError."""
         self.loop = loop
         self.log = log
         try:
             self.settings = Settings(tls.settle(options))
             self.certificates = tls.Certificates(self.settings.now) if tls.is_offered(options) else None
-        except tls.TlsError as error:
+            self.manager = systemd.Manager(log)
+            self.inherited = systemd.inherited()
+        except (tls.TlsError, systemd.HandoverError) as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
         self.data_path = Path(options.data_path or ".").absolute()
@@ -85,6 +91,7 @@ class Daemon:
         log.info("%s", version.version_line("nsqd"))
         log.info("ID: %d", options.node_id)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
+        self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
         self._load()
@@ -92,7 +99,7 @@ class Daemon:
     def _listen_tcp(self) -> Listener:
         address = self.settings.now.tcp_address
         try:
-            return Listener(address, self.log)
+            return Listener(address, self.log, self.inherited.get("tcp"))
         except (OSError, ValueError) as error:
             raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
 
@@ -138,42 +145,56 @@ class Daemon:
             topic.start()
         self._tick()
         self._note_ids()
-        self._watch_certificates()
+        self._watch_hangup()
         await self._listen_http()
         await self.listener.start(self.loop, self.hub)
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         gc.collect()
         gc.freeze()
+        self._is_ready()
+        self.manager.watch(self.loop)
 
     async def _listen_http(self) -> None:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
                              info=self.info, start_time=self.start_time, gate=self.gate)
-        if self.certificates is not None and options.https_address:
+        if "https" in self.inherited and self.certificates is None:
+            raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
+        if self.certificates is not None and self._is_wanted("https", options.https_address):
             https = await self._listen(options.https_address, name="HTTPS", certificates=self.certificates)
             self.info["https_port"] = https.port
-        if options.http_address:
+        if self._is_wanted("http", options.http_address):
             http = await self._listen(options.http_address, tls_required=options.tls_required == TLS_REQUIRED)
             self.info["http_port"] = http.port
 
-    async def _listen(self, address: str, **more: Any) -> httpd.Server:
+    def _is_wanted(self, name: str, address: str) -> bool:
+        return bool(address) or name in self.inherited
+
+    async def _listen(self, address: str, name: str = "HTTP", **more: Any) -> httpd.Server:
         try:
-            return await httpd.listen(self.loop, address, self.app, **more)
+            return await httpd.listen(self.loop, address, self.app, name=name,
+                                      inherited=self.inherited.get(name.lower()), **more)
         except (OSError, ValueError) as error:
             raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
 
-    def _watch_certificates(self) -> None:
-        """From now on they are read anew when they change, and on SIGHUP."""
+    def _watch_hangup(self) -> None:
+        """From now on SIGHUP has files read anew, certificates also when they change. Without any it ends nsqd."""
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
-            self.loop.add_signal_handler(signal.SIGHUP, self.certificates.reload)
+        if self.certificates is not None or self.settings.now.config or self.manager.listens:
+            self.loop.add_signal_handler(signal.SIGHUP, self.reloader.begin, self.manager.reloading, self._is_ready)
 
     # ------------------------------------------------------------------ while it runs
 
+    def _is_ready(self) -> None:
+        places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.app.servers)]
+        self.manager.ready(f"Listening on {', '.join(places)}")
+
     def _settings_changed(self, *_: Any) -> None:
         self.log.level = self.settings.now.log_level
+        self.gate.set_limits(self.settings.now)
 
     def _tick(self) -> None:
         self.disks.tick()
@@ -199,6 +220,8 @@ class Daemon:
 
     async def stop(self) -> None:
         """Lets the clients go, writes everything to disk, and gives the data path back."""
+        self.reloader.close()
+        self.manager.stopping()
         self.listener.close()
         self.hub.close()
         for server in list(self.app.servers):
@@ -219,6 +242,7 @@ class Daemon:
         self._write_all()
         self.workers.shutdown()
         os.close(self._lock)
+        self.manager.close()
         self.log.info("NSQ: bye")
 
     async def _linger(self) -> None:

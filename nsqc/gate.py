@@ -12,15 +12,19 @@ class Gate:
     """Counts the connections of all listeners. Unix sockets count in total only."""
 
     def __init__(self, options: Any, log: Any):
-        self.max_connections = options.max_connections
-        self.max_per_address = options.max_connections_per_address
-        self.max_handshakes = options.max_pending_handshakes
+        self.set_limits(options)
         self.connections = 0
         self.handshakes = 0
         self.hosts: dict[str, int] = {}  # connections by address; only those that have any
         self._log = log
         self._refused: dict[str, int] = {}  # since the last line about that limit
         self._next_line: dict[str, float] = {}
+
+    def set_limits(self, options: Any) -> None:
+        """For clients that come from now on; who is in stays."""
+        self.max_connections = options.max_connections
+        self.max_per_address = options.max_connections_per_address
+        self.max_handshakes = options.max_pending_handshakes
 
     def enter(self, host: str) -> bool:
         """A client connects. False: it must go, and has not been counted."""

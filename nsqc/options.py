@@ -53,6 +53,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     least: int | None = None
     most: int | None = None
     own: bool = False  # nsqc's, unknown to nsqd
+    live: bool = False  # may change while the daemon runs, by SIGHUP (nsqc.reload); else it takes a restart
 
 
 LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
@@ -82,7 +83,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and leave")] = False
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
-    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "the least level that is logged")] = 2
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "the least level that is logged", live=True)] = 2
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "what log lines begin with")] = "[nsqd] "
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --log-level")] = False
     node_id: Annotated[int, flag(
@@ -105,36 +106,39 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, NETWORK, "the HTTP port that others are told; 0: the one listened on", least=0, most=65535)] = 0
     handshake_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun command, or the protocol's magic, may take to come whole",
-        least=1, own=True)] = 30 * S
+        least=1, own=True, live=True)] = 30 * S
     max_connections: Annotated[int, flag(
-        Kind.INT, NETWORK, "connections of all clients together; 0: any number", least=0, own=True)] = 100_000
+        Kind.INT, NETWORK, "connections of all clients together; 0: any number", least=0, own=True,
+        live=True)] = 100_000
     max_connections_per_address: Annotated[int, flag(
         Kind.INT, NETWORK, "connections from one address; 0: any number, for many clients may come through one proxy",
-        least=0, own=True)] = 0
+        least=0, own=True, live=True)] = 0
     max_pending_handshakes: Annotated[int, flag(
-        Kind.INT, NETWORK, "TLS handshakes at a time; 0: any number", least=0, own=True)] = 1000
+        Kind.INT, NETWORK, "TLS handshakes at a time; 0: any number", least=0, own=True, live=True)] = 1000
     max_buffered_bytes: Annotated[int, flag(
         Kind.INT, NETWORK, "answers that a client may leave unread, bytes, before its commands are left unread, too; "
-        "what it sends is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True)] = MIB
+        "what it sends is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True,
+        live=True)] = MIB
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
-        Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses")] = ()
+        Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()
     auth_http_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "auth server to ask, HOST:PORT or URL", key="auth_http_addresses")] = ()
     auth_http_request_method: Annotated[str, flag(
         Kind.TEXT, LOOKUP, "how auth servers are asked: get with a query, or post with a JSON body",
-        choices=("get", "post"), own=True)] = "get"
+        choices=("get", "post"), own=True, live=True)] = "get"
     auth_anchored: Annotated[bool, flag(
-        Kind.BOOL, LOOKUP, "expressions of auth servers must match whole names, not just a part", own=True)] = False
+        Kind.BOOL, LOOKUP, "expressions of auth servers must match whole names, not just a part", own=True,
+        live=True)] = False
     auth_grace: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "how long an auth server's answer counts beyond its time while all servers are down",
-        least=0, own=True)] = 0
+        least=0, own=True, live=True)] = 0
     http_client_connect_timeout: Annotated[int, flag(
-        Kind.DURATION, LOOKUP, "for connecting to lookupd and auth servers", least=0)] = 2 * S
+        Kind.DURATION, LOOKUP, "for connecting to lookupd and auth servers", least=0, live=True)] = 2 * S
     http_client_request_timeout: Annotated[int, flag(
-        Kind.DURATION, LOOKUP, "for whole requests to them", least=0)] = 5 * S
+        Kind.DURATION, LOOKUP, "for whole requests to them", least=0, live=True)] = 5 * S
 
     data_path: Annotated[str, flag(
         Kind.FOLDER, DISK, "folder of queues and metadata; by default the current one")] = ""
@@ -154,29 +158,30 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, DISK, "without effect: deadlines are exact here, nothing is scanned")] = 20
 
     msg_timeout: Annotated[int, flag(
-        Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1)] = MINUTE
+        Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1,
+        live=True)] = MINUTE
     max_msg_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "the longest such time, TOUCH included", least=1)] = 15 * MINUTE
     max_msg_size: Annotated[int, flag(
         Kind.INT, MESSAGES, "largest message, bytes", least=1, most=2**31 - 64)] = MIB
     max_req_timeout: Annotated[int, flag(
-        Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY)] = HOUR
+        Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY, live=True)] = HOUR
     max_body_size: Annotated[int, flag(
-        Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=2**31 - 64)] = 5 * MIB
+        Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=2**31 - 64, live=True)] = 5 * MIB
     # Twice the heartbeat interval of clients that ask for none. It is no flag in nsqd, so it is none here.
     client_timeout: int = MINUTE
 
     max_heartbeat_interval: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "longest heartbeat interval a client may ask for", least=0)] = MINUTE
-    max_rdy_count: Annotated[int, flag(Kind.INT, CLIENTS, "highest RDY", least=0)] = 2500
+        Kind.DURATION, CLIENTS, "longest heartbeat interval a client may ask for", least=0, live=True)] = MINUTE
+    max_rdy_count: Annotated[int, flag(Kind.INT, CLIENTS, "highest RDY", least=0, live=True)] = 2500
     max_output_buffer_size: Annotated[int, flag(
-        Kind.INT, CLIENTS, "largest output buffer a client may ask for, bytes", least=0)] = 64 * 1024
+        Kind.INT, CLIENTS, "largest output buffer a client may ask for, bytes", least=0, live=True)] = 64 * 1024
     max_output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "longest output buffer timeout a client may ask for", least=0)] = 30 * S
+        Kind.DURATION, CLIENTS, "longest output buffer timeout a client may ask for", least=0, live=True)] = 30 * S
     min_output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "shortest output buffer timeout a client may ask for", least=0)] = 25 * MS
+        Kind.DURATION, CLIENTS, "shortest output buffer timeout a client may ask for", least=0, live=True)] = 25 * MS
     output_buffer_timeout: Annotated[int, flag(
-        Kind.DURATION, CLIENTS, "output buffer timeout of a client that asks for none", least=0)] = 250 * MS
+        Kind.DURATION, CLIENTS, "output buffer timeout of a client that asks for none", least=0, live=True)] = 250 * MS
     output_buffer_flush: Annotated[str, flag(
         Kind.FLUSH, CLIENTS, "when messages leave: at the end of a turn of the loop, or held for the output buffer "
         "timeout as nsqd does", own=True)] = "turn"
@@ -184,12 +189,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, CLIENTS, "consumers a channel may have; 0: any number", least=0)] = 0
 
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "HOST:PORT that gets statistics by UDP")] = ""
-    statsd_interval: Annotated[int, flag(Kind.DURATION, STATSD, "time between them", least=10 * MS)] = MINUTE
-    statsd_mem_stats: Annotated[bool, flag(Kind.BOOL, STATSD, "include memory figures")] = True
-    statsd_prefix: Annotated[str, flag(Kind.TEXT, STATSD, "of all keys; %s stands for the host")] = "nsq.%s"
-    statsd_udp_packet_size: Annotated[int, flag(Kind.INT, STATSD, "largest datagram, bytes", least=1)] = 508
+    statsd_interval: Annotated[int, flag(Kind.DURATION, STATSD, "time between them", least=10 * MS, live=True)] = MINUTE
+    statsd_mem_stats: Annotated[bool, flag(Kind.BOOL, STATSD, "include memory figures", live=True)] = True
+    statsd_prefix: Annotated[str, flag(Kind.TEXT, STATSD, "of all keys; %s stands for the host", live=True)] = "nsq.%s"
+    statsd_udp_packet_size: Annotated[int, flag(Kind.INT, STATSD, "largest datagram, bytes", least=1, live=True)] = 508
     statsd_exclude_ephemeral: Annotated[bool, flag(
-        Kind.BOOL, STATSD, "leave ephemeral topics and channels out")] = False
+        Kind.BOOL, STATSD, "leave ephemeral topics and channels out", live=True)] = False
 
     e2e_processing_latency_percentile: Annotated[tuple[float, ...], flag(
         Kind.FLOATS, LATENCY, "fractions in (0, 1.0] of messages to tell the processing time of",
@@ -207,10 +212,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.TLS_REQUIRED, TLS, "who must use TLS: everybody, nobody, or all but HTTP clients")] = TLS_NOT_REQUIRED
     tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "least version")] = TLS_VERSIONS[DEFAULT_TLS_VERSION]
 
-    deflate: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer deflate")] = True
+    deflate: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer deflate", live=True)] = True
     max_deflate_level: Annotated[int, flag(
-        Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9)] = 6
-    snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy")] = True
+        Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9, live=True)] = 6
+    snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy", live=True)] = True
 
     def replace(self, **changes: Any) -> Options:
         """A copy with changes."""

@@ -55,7 +55,7 @@ def start(flags: dict[str, Any]) -> int:
         # Only now: a wrong flag is answered without loading the daemon.
         from nsqc.daemon import run
 
-        return run(options, log)
+        return run(options, log, lambda: resolve(flags))
     finally:
         ignore_stop_signals()
         log.close()

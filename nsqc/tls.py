@@ -146,6 +146,11 @@ class Certificates:
         """Reads the files anew, whether they seem changed or not."""
         self._start(True)
 
+    async def settled(self) -> None:
+        """Returns when no file is being read."""
+        while self._job is not None and not self._job.done():
+            await asyncio.wait([self._job])
+
     def close(self) -> None:
         """Looks no more."""
         self._timer.cancel()

@@ -1,6 +1,7 @@
 """HTTP listeners: what their connections share, and their life from the first connection to the last answer."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
@@ -97,13 +98,16 @@ class Server:
         self.certificates: Any = None               # nsqc.tls.Certificates; None: no TLS
         self.tls_required = False                   # every request is refused: it should have come over TLS
         self._sock: Any = None
+        self._path = ""
         self._listener: Any = None
         self._sweep: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
 
-    async def listen(self, address: str) -> None:
-        """Binds and accepts; OSError or ValueError says why not."""
-        sock = self._sock = bind(address)
+    async def listen(self, address: str, inherited: socket.socket | None = None) -> None:
+        """Binds, unless a socket is inherited, and accepts; OSError or ValueError says why not."""
+        sock = self._sock = inherited or bind(address)
+        # The file of an inherited socket stays, for it belongs to who handed it over.
+        self._path = "" if inherited else address
         self.address = address_text(sock)
         self.port = port_of(sock)
         try:
@@ -130,7 +134,7 @@ class Server:
         self.closing = True
         self.app.log.info("%s: closing %s", self.name, self.address)
         if self.port < 0:
-            remove(self._sock, self.address)
+            remove(self._sock, self._path)
         self._listener.close()
         for connection in list(self.connections):
             connection.end_soon()
@@ -187,13 +191,16 @@ class Server:
 
 
 async def listen(loop: asyncio.AbstractEventLoop, address: str, app: App, *, name: str = "HTTP",
-                 certificates: Any = None, tls_required: bool = False) -> Server:
+                 certificates: Any = None, tls_required: bool = False,
+                 inherited: socket.socket | None = None) -> Server:
     """A server that answers on the address: HOST:PORT (port 0: any) or the path of a unix socket.
+
+    An inherited socket, which listens already, is taken in place of the address.
 
     With certificates (nsqc.tls.Certificates) it speaks TLS. With tls_required it refuses every request.
     """
     server = Server(loop, app, name)
     server.certificates = certificates
     server.tls_required = tls_required
-    await server.listen(address)
+    await server.listen(address, inherited)
     return server

@@ -120,9 +120,9 @@ class Statsd:
 
     async def run(self) -> None:
         """Until it is cancelled; what is being sent then leaves at once."""
-        interval_s = self._settings.now.statsd_interval / 1e9
         due = self._loop.time()
         while True:
+            interval_s = self._settings.now.statsd_interval / 1e9
             due = max(due + interval_s, self._loop.time())
             await asyncio.sleep(due - self._loop.time())
             await self._push(interval_s)

@@ -50,10 +50,15 @@ cdef class Hub:
         self.loop = loop
         self.turn = Turn(loop, broker.commits, settings.now.output_buffer_flush == "timeout")
         self.limits = Limits(settings.now)
+        settings.on_change(self._settings_changed)
         self.connections = {}
 
     def __dealloc__(self):
         free(self.area)
+
+    def _settings_changed(self, options):
+        """For connections to come; those that are open keep their limits, which they may have been told."""
+        self.limits = Limits(options)
 
     def sessions(self) -> list:
         """The sessions of all clients that have greeted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 from nsqc.sockets import address_text, bind, port_of, remove
@@ -14,10 +15,11 @@ BACKLOG = 4096
 class Listener:
     """One listening socket. Bound first, so that a taken address is noticed before anything else happens."""
 
-    def __init__(self, address: str, log: Any):
-        """Raises OSError or ValueError where the address cannot be had."""
-        self._sock = bind(address)
-        self._path = address
+    def __init__(self, address: str, log: Any, inherited: socket.socket | None = None):
+        """Takes the inherited socket, else the address. Raises OSError or ValueError where that cannot be had."""
+        self._sock = inherited or bind(address)
+        # The file of an inherited socket stays, for it belongs to who handed it over.
+        self._path = "" if inherited else address
         self._log = log
         self._server: asyncio.Server | None = None
         self.address = address_text(self._sock)

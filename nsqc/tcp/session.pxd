@@ -15,7 +15,7 @@ cdef enum SessionState:     # numbers as in the original's statistics
 
 
 cdef class Limits:
-    # From the options; fixed for the life of the daemon.
+    # From the options; fixed for the life of a connection.
     cdef readonly int64_t max_msg_size
     cdef readonly int64_t max_body_size
     cdef readonly int64_t max_rdy_count
