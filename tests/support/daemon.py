@@ -35,11 +35,14 @@ def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SEC
 class Daemon:
     """One running nsqc. flags are nsqd's; stop() and start() keep data path and, on restart, take new ports."""
 
-    def __init__(self, data_path: Path, *flags: str, command: tuple[str, ...] = (), preexec=None, unix: bool = False):
+    def __init__(self, data_path: Path, *flags: str, command: tuple[str, ...] = (), preexec=None, unix: bool = False,
+                 **process: Any):
+        """process: what else subprocess.Popen takes."""
         self.data_path = data_path
         self.flags = flags
         self.command = list(command or (sys.executable, "-m", "nsqc", "serve"))
         self.preexec = preexec
+        self.popen = process
         self.unix = unix
         self.log_path = data_path.with_name(data_path.name + ".log")
         self.process: subprocess.Popen[bytes] | None = None
@@ -55,7 +58,8 @@ class Daemon:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, *addresses, f"--data-path={self.data_path}", *self.flags, *more],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec)
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
+                **self.popen)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()

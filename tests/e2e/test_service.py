@@ -1,0 +1,239 @@
+"""Under a service manager: what is told, the watchdog, and sockets that outlive the daemon."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from tests.support.daemon import wait_until
+from tests.support.manager import SERVE, Manager, handed, listening
+
+ENDED_BY_HANGUP = -signal.SIGHUP
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request, tmp_path):
+    address = f"{tmp_path}/notify" if request.param == "path" else f"@nsqc-test-{os.getpid()}"
+    with contextlib.closing(Manager(address)) as one:
+        yield one
+
+
+@pytest.fixture
+def sockets():
+    """Two that listen, as a manager has them; they stay open from start to end."""
+    found = [listening(), listening()]
+    yield found
+    for sock in found:
+        sock.close()
+
+
+def env(manager, **more) -> dict:
+    return {"env": {**os.environ, "NOTIFY_SOCKET": manager.address, **more}}
+
+
+def port(sock) -> int:
+    return sock.getsockname()[1]
+
+
+def ping(sock_port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", sock_port), timeout=15) as client:
+        client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: client.recv(1000), b""))
+
+
+# ---------------------------------------------------------------------- what is told
+
+
+def test_ready_reloading_ready_stopping(daemon, manager):
+    node = daemon(**env(manager))
+    ready = manager.hear()
+    assert ready["READY"] == "1"
+    places = re.fullmatch(r"Listening on TCP 127\.0\.0\.1:(\d+), HTTP 127\.0\.0\.1:(\d+)", ready["STATUS"])
+    assert [int(place) for place in places.groups()] == [node.tcp_port, node.http_port]
+    assert node.http("GET", "/ping") == (200, b"OK")
+    node.connect().pub("t", b"x")
+
+    before = time.monotonic_ns() // 1000
+    node.process.send_signal(signal.SIGHUP)
+    reloading = manager.hear()
+    assert reloading["RELOADING"] == "1"
+    assert before <= int(reloading["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+    assert manager.hear() == ready
+
+    assert node.stop() == 0
+    assert manager.hear()["STOPPING"] == "1"
+
+
+def test_ready_comes_only_when_clients_are_served(daemon, manager):
+    # The daemon is caught at its first word: both listeners take clients by then.
+    node = daemon(**env(manager))
+    manager.hear_until("READY")
+    log = node.log
+    assert "TCP: listening on" in log and "HTTP: listening on" in log
+
+
+def test_a_failed_start_is_never_ready(daemon, manager, tmp_path):
+    done = subprocess.run([*SERVE, "--http-address=", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}/none"],
+                          capture_output=True, timeout=30, **env(manager))
+    assert done.returncode == 1
+    with pytest.raises(TimeoutError):
+        manager.hear(0.2)
+
+
+def test_a_manager_that_is_gone_does_not_matter(daemon, manager, tmp_path):
+    node = daemon(env={**os.environ, "NOTIFY_SOCKET": f"{tmp_path}/nobody"})
+    wait_until(lambda: "SYSTEMD: READY=1 could not be told - " in node.log)
+    assert node.stop() == 0
+
+
+# ---------------------------------------------------------------------- watchdog
+
+
+def test_the_watchdog_is_fed_by_the_loop(daemon, manager):
+    node = daemon(**env(manager, WATCHDOG_USEC="200000"))
+    for _ in range(3):
+        manager.hear_until("WATCHDOG")
+    node.process.send_signal(signal.SIGSTOP)
+    with contextlib.suppress(TimeoutError):
+        # What was said before it stood still.
+        while True:
+            manager.hear(0.1)
+    with pytest.raises(TimeoutError):
+        manager.hear(0.5)
+    node.process.send_signal(signal.SIGCONT)
+    manager.hear_until("WATCHDOG")
+    assert node.stop() == 0
+
+
+def test_a_watchdog_for_another_process(daemon, manager):
+    node = daemon(**env(manager, WATCHDOG_USEC="20000", WATCHDOG_PID="1"))
+    manager.hear_until("READY")
+    with pytest.raises(TimeoutError):
+        manager.hear(0.3)
+    assert node.stop() == 0
+    assert [name for heard in manager.hear_until("STOPPING") for name in heard] == ["STOPPING", "STATUS"]
+
+
+# ---------------------------------------------------------------------- sockets
+
+
+def test_inherited_sockets_stand_for_the_addresses(daemon, sockets):
+    tcp, http = sockets
+    # Not in the order of their names in the code, for it is the name that counts.
+    node = daemon(**handed([http, tcp], "http:tcp"))
+    assert (node.tcp_port, node.http_port) == (port(tcp), port(http))
+    node.connect().pub("t", b"x")
+    assert node.stats("t")["depth"] == 1
+    assert node.stop() == 0
+    # The manager's sockets listen on: a client waits for the next process.
+    waiting = node.connect()
+    node.start()
+    assert waiting.sub("t", "c", 1).message().body == b"x"
+
+
+def test_an_inherited_unix_socket_keeps_its_file(daemon, tmp_path, sockets):
+    path = tmp_path / "tcp.sock"
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+        sock.bind(str(path))
+        sock.listen()
+        node = daemon("--tcp-address=127.0.0.1:0", **handed([sock], "tcp"), unix=True)
+        assert f"TCP: listening on {path}" in node.log
+        assert node.stop() == 0
+        assert path.exists()
+        assert not (node.data_path / "http.sock").exists(), "what it has bound itself is removed"
+
+
+def test_no_http_address_but_an_inherited_socket(daemon, sockets):
+    node = daemon("--http-address=", **handed(sockets, "tcp:http"))
+    assert node.http("GET", "/ping") == (200, b"OK")
+
+
+def test_sockets_for_another_process(daemon, sockets):
+    node = daemon(**handed(sockets, "tcp:http", LISTEN_PID="1"))
+    assert {node.tcp_port, node.http_port}.isdisjoint(map(port, sockets))
+
+
+def test_a_restart_refuses_nobody(daemon, sockets):
+    node = daemon(**handed(sockets, "tcp:http"))
+    done = threading.Event()
+    refused, answered = [], []
+
+    def knock(to):
+        while not done.is_set():
+            try:
+                with socket.create_connection(("127.0.0.1", port(to)), timeout=15):
+                    answered.append(to)
+            except OSError as error:
+                refused.append(error)
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=knock, args=[to]) for to in sockets]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(2):
+            known = len(answered)
+            assert node.stop() == 0
+            # Nobody accepts now.
+            waiting = socket.create_connection(("127.0.0.1", port(sockets[1])), timeout=15)
+            waiting.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+            wait_until(lambda known=known: len(answered) > known + 10)
+            node.start()
+            assert b"200 OK" in waiting.recv(1000)
+            waiting.close()
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert refused == []
+
+
+def datagram(tmp_path):
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+def not_listening(tmp_path):
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+def a_file(tmp_path):
+    return (tmp_path / "file").open("w")
+
+
+@pytest.mark.parametrize(("make", "names", "variables", "reason"), [
+    ([listening], "nsqc.socket", {}, "inherited socket 3 is named 'nsqc.socket', not one of tcp, http, https"),
+    ([listening], "", {}, "inherited socket 3 is named '', not one of tcp, http, https"),
+    ([listening, listening], "tcp:tcp", {}, "two inherited sockets are named tcp"),
+    ([listening], "https", {}, "an https socket is inherited, but there is no --tls-cert and --tls-key"),
+    ([datagram], "tcp", {}, "inherited tcp socket 3 is no listening stream socket"),
+    ([not_listening], "http", {}, "inherited http socket 3 is no listening stream socket"),
+    ([a_file], "tcp", {}, "inherited tcp socket 3 - Socket operation on non-socket"),
+    ([listening], "tcp", {"LISTEN_FDS": "x"}, "LISTEN_FDS=x is no number"),
+    ([], "", {"WATCHDOG_USEC": "-1"}, "WATCHDOG_USEC=-1 is no number"),
+])
+def test_what_cannot_be_taken_over_stops_the_start(tmp_path, make, names, variables, reason):
+    with contextlib.ExitStack() as stack:
+        made = [stack.enter_context(contextlib.closing(one(*[tmp_path][:one is not listening]))) for one in make]
+        more = handed(made, names, **variables)
+        done = subprocess.run([*more.pop("command"), "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
+                               f"--data-path={tmp_path}"], capture_output=True, text=True, timeout=30, **more)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert reason in done.stderr.splitlines()[-1]
+
+
+# ---------------------------------------------------------------------- without one
+
+
+def test_without_anything_to_read_again_a_hangup_ends_it(daemon):
+    assert daemon().stop(signal.SIGHUP) == ENDED_BY_HANGUP
