@@ -19,6 +19,7 @@ check-system:
 
 check-tests:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
+	@command -v systemd-analyze >/dev/null && command -v dpkg-deb >/dev/null || { echo "the tests of packages need systemd-analyze and dpkg (Debian: apt-get install systemd dpkg)"; exit 1; }
 	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
 
 # The environment, made anew when the requirements change.
@@ -48,12 +49,13 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
 test: check-tests lint build                         ## all tests, then those of the compiled rooms in the debug build
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --ignore=tests/packaging $(ARGS)
 	@$(MAKE) --no-print-directory debug-test
 	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory package-test
 
 unit: build                              ## without daemons
-	$(BIN)/python -m pytest tests --ignore=tests/e2e --ignore=tests/conformance $(ARGS)
+	$(BIN)/python -m pytest tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
 
 e2e: build                               ## real daemons, real clients
 	$(BIN)/python -m pytest tests/e2e tests/conformance $(ARGS)

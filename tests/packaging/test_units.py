@@ -1,0 +1,60 @@
+"""The units for systemd, as systemd reads them."""
+
+import configparser
+import shutil
+import subprocess
+
+import pytest
+
+from nsqc.systemd import NAMES
+from tests.packaging.conftest import ROOT
+
+PACKAGING = ROOT / "packaging"
+SOCKETS = {"tcp": "nsqc.socket", "http": "nsqc-http.socket", "https": "nsqc-https.socket"}
+EXPOSURE = 13  # tenths, of 100; measured: 12
+
+
+def unit(name: str) -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read(PACKAGING / name)
+    return parser
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """All units, with an executable that is there."""
+    for name in ("nsqc.service", *SOCKETS.values()):
+        text = (PACKAGING / name).read_text()
+        (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))
+    return tmp_path
+
+
+def test_systemd_understands_them(copied):
+    units = [copied / name for name in ("nsqc.service", *SOCKETS.values())]
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
+    told = [line for line in done.stderr.splitlines() if "nsqc" in line]
+    assert (done.returncode, told) == (0, [])
+
+
+def test_systemd_would_see_a_mistake(copied):
+    with (copied / "nsqc.service").open("a") as out:
+        out.write("[Service]\nWatchdogSecs=1\n")
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", copied / "nsqc.service"],
+                          capture_output=True, text=True)
+    assert "WatchdogSecs" in done.stderr
+
+
+@pytest.mark.parametrize(("threshold", "code"), [(EXPOSURE, 0), (1, 1)])
+def test_little_is_exposed(threshold, code):
+    done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={threshold}",
+                           PACKAGING / "nsqc.service"], capture_output=True, text=True)
+    assert "Overall exposure level for nsqc.service" in done.stdout, done.stderr
+    assert done.returncode == code
+
+
+def test_the_sockets_have_the_names_that_count():
+    assert tuple(SOCKETS) == NAMES
+    for name, file in SOCKETS.items():
+        section = unit(file)["Socket"]
+        assert (section["FileDescriptorName"], section["Service"]) == (name, "nsqc.service")
