@@ -93,8 +93,14 @@ $(VENV)/.packaging: $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["packaging"])')
 	@touch $@
 
-dist: $(VENV)/.packaging                 ## sdist and wheel in dist/
-	$(BIN)/python -m build --outdir dist .
+# The wheel is built from the sdist, which so proves to be whole.
+dist/.wheel: $(VENV)/.packaging setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in $(SOURCES) $(PLAIN)
+	@rm -f dist/nsqc-*.tar.gz dist/nsqc-*.whl
+	$(BIN)/python -m build --no-isolation --outdir dist . >build-dist.log 2>&1 || { cat build-dist.log; exit 1; }
+	@rm -f build-dist.log
+	@touch $@
+
+dist: dist/.wheel                        ## sdist and wheel in dist/
 
 dist/nsqc: $(VENV)/.built-release $(VENV)/.packaging $(PLAIN) packaging/nsqc.spec packaging/entry.py
 	$(BIN)/python -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec

@@ -63,7 +63,7 @@ def extensions() -> list[Extension]:
 
 setup(
     # A base for each mode: what one has compiled is not up to date for another.
-    options={"build": {"build_base": f"build/{BUILD}"}},
+    options={"build": {"build_base": f"build/{BUILD}"}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
         extensions(),
         compiler_directives=DIRECTIVES,

@@ -1,0 +1,63 @@
+"""The sdist has all it takes to build; the wheel, which was built from it, installs and works without a compiler."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from nsqc import __version__
+from nsqc.version import version_line
+from tests.packaging.conftest import DIST, ROOT, built
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> Path:
+    """bin/ of an environment that has the wheel."""
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
+    done = subprocess.run([folder / "bin" / "pip", "install", "--quiet", "--only-binary=:all:",
+                           "--disable-pip-version-check", wheel], capture_output=True, text=True,
+                          env={**os.environ, "CC": "/bin/false", "CXX": "/bin/false"})
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
+
+
+def test_the_installed_wheel(installed, daemon, tmp_path):
+    assert subprocess.run([installed / "nsqc", "--version"], capture_output=True, text=True).stdout.strip() == (
+        version_line("nsqd"))
+    # From elsewhere, so that it is not the source tree that runs.
+    node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
+    taker = node.connect().sub("t", "c", 1)
+    node.post("/pub?topic=t", b"x")
+    assert taker.message().body == b"x"
+    assert node.stop() == 0
+    done = subprocess.run([installed / "nsqc", "config", "init"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def sources(*suffixes: str) -> set[str]:
+    return {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("*") if path.suffix in suffixes}
+
+
+def test_the_sdist_is_whole():
+    with tarfile.open(built(DIST / f"nsqc-{__version__}.tar.gz")) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = sources(".py", ".pyx", ".pxd") | {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    assert wanted <= inside
+    assert not {name for name in inside if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
+
+
+def test_the_wheel_is_whole():
+    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    assert sources(".py", ".pxd") <= inside
+    compiled = {name.split(".", 1)[0] for name in inside if name.endswith(".so")}
+    assert compiled == {name.removesuffix(".pyx") for name in sources(".pyx")}
+    assert f"nsqc-{__version__}.dist-info/licenses/LICENSE" in inside
+    assert not {name for name in inside if name.split("/")[0] not in ("nsqc", f"nsqc-{__version__}.dist-info")}
