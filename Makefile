@@ -108,3 +108,10 @@ dist/nsqc: $(VENV)/.built-release $(VENV)/.packaging $(PLAIN) packaging/nsqc.spe
 
 bin: dist/nsqc                           ## the executable: dist/nsqc, and dist/nsqc-folder with nothing to unpack
 	@$(BIN)/python packaging/glibc.py dist/nsqc-folder
+
+deb: bin                                 ## a Debian package in dist/
+	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
+	@$(BIN)/python packaging/deb.py
+
+package-test: bin dist                   ## executable, wheel, units and Debian package, installed and run
+	$(BIN)/python -m pytest tests/packaging $(ARGS)

@@ -1,0 +1,119 @@
+"""The Debian package, by dpkg-deb: the folder form of the executable, which has nothing to unpack at each start.
+
+    python packaging/deb.py [--version 1.2.3] [--out dist] [--fast]
+"""
+
+import argparse
+import gzip
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from glibc import least
+
+ROOT = Path(__file__).parent.parent
+EXECUTABLE = ROOT / "dist" / "nsqc-folder" / "nsqc"
+UNITS = "lib/systemd/system"
+CONFIG = "etc/nsqc/nsqc.cfg"
+COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
+               "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
+SCRIPTS = ("postinst", "prerm", "postrm")
+CONTROL = """\
+Package: nsqc
+Version: {version}
+Section: net
+Priority: optional
+Architecture: {architecture}
+Maintainer: The nsqc project <nsqc@nsqc.invalid>
+Installed-Size: {kilobytes}
+Depends: libc6 (>= {glibc}), init-system-helpers (>= 1.54~)
+Recommends: ca-certificates
+Description: message queue daemon for NSQ clients, in place of nsqd
+ nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config
+ file and keeps its files. It sends messages at once instead of holding
+ them back for up to 250 ms.
+"""
+
+
+def output(*words: str) -> str:
+    """What the executable prints."""
+    return subprocess.run([EXECUTABLE, *words], check=True, capture_output=True, text=True).stdout
+
+
+def version_of_tree() -> str:
+    """The one place of the version."""
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
+
+
+def write(tree: Path, name: str, data: str | bytes, mode: int = 0o644) -> None:
+    """A file of the package."""
+    path = tree / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    path.chmod(mode)
+
+
+def zipped(text: str | bytes) -> bytes:
+    """As Debian wants pages: best compression, no time in it."""
+    return gzip.compress(text.encode() if isinstance(text, str) else text, 9, mtime=0)
+
+
+def fill(tree: Path) -> None:
+    """Everything that is installed."""
+    shutil.copytree(EXECUTABLE.parent, tree / "usr/lib/nsqc", symlinks=True)
+    for path in (tree / "usr/lib/nsqc").rglob("*"):
+        path.chmod(0o755 if path.is_dir() or path.name == "nsqc" else 0o644)
+    (tree / "usr/bin").mkdir()
+    (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
+    for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket"):
+        write(tree, f"{UNITS}/{unit}", (ROOT / "packaging" / unit).read_bytes())
+    write(tree, CONFIG, output("config", "init"))
+    write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
+    for shell, name in COMPLETIONS.items():
+        write(tree, name, output("completion", shell))
+    write(tree, "usr/share/doc/nsqc/copyright", (ROOT / "LICENSE").read_bytes())
+    write(tree, "usr/share/doc/nsqc/changelog.gz", zipped((ROOT / "CHANGELOG.md").read_bytes()))
+    for path in [tree, *tree.rglob("*")]:
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
+
+
+def describe(tree: Path, version: str) -> None:
+    """DEBIAN/: what dpkg is told."""
+    files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    glibc, _ = least(tree / "usr/lib/nsqc")
+    architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout
+    write(tree, "DEBIAN/control", CONTROL.format(
+        version=version, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
+        kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
+    write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n")
+    write(tree, "DEBIAN/md5sums", "".join(
+        f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files
+        if str(path.relative_to(tree)) != CONFIG))
+    for script in SCRIPTS:
+        write(tree, f"DEBIAN/{script}", (ROOT / "packaging" / "deb" / script).read_bytes(), 0o755)
+
+
+def build(version: str, out: Path, fast: bool) -> Path:
+    """Writes the package. Returns its path."""
+    tree = ROOT / "build" / "deb"
+    shutil.rmtree(tree, ignore_errors=True)
+    tree.mkdir(parents=True)
+    fill(tree)
+    describe(tree, version)
+    out.mkdir(parents=True, exist_ok=True)
+    packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]
+    done = subprocess.run(["dpkg-deb", "--root-owner-group", *packing, "--build", tree, out],
+                          check=True, capture_output=True, text=True)
+    return Path(re.search(r"in '(.+)'\.$", done.stdout)[1])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", default=version_of_tree())
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument("--fast", action="store_true", help="packed loosely, for tests")
+    arguments = parser.parse_args()
+    print(build(arguments.version, arguments.out, arguments.fast))
