@@ -113,5 +113,10 @@ deb: bin                                 ## a Debian package in dist/
 	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
 	@$(BIN)/python packaging/deb.py
 
+release: $(VENV)/.packaging               ## everything for a version in dist/release
+	@$(BIN)/python packaging/release.py check
+	@$(MAKE) --no-print-directory bin dist deb
+	@$(BIN)/python packaging/release.py collect
+
 package-test: bin dist                   ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(ARGS)

@@ -42,6 +42,11 @@ def output(*words: str) -> str:
     return subprocess.run([EXECUTABLE, *words], check=True, capture_output=True, text=True).stdout
 
 
+def config_file() -> str:
+    """For all machines: the defaults that come from the host's name are left empty."""
+    return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init"), flags=re.MULTILINE)
+
+
 def version_of_tree() -> str:
     """The one place of the version."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
@@ -69,7 +74,7 @@ def fill(tree: Path) -> None:
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
     for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket"):
         write(tree, f"{UNITS}/{unit}", (ROOT / "packaging" / unit).read_bytes())
-    write(tree, CONFIG, output("config", "init"))
+    write(tree, CONFIG, config_file())
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))

@@ -1,0 +1,127 @@
+"""The Debian package, installed below a folder of its own, run, upgraded, removed and purged."""
+
+import gzip
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from nsqc import __version__
+from tests.packaging.conftest import DIST, ROOT, built
+
+TOPIC = "t"
+NEXT = "99.0"
+SYSTEM = ("lib/systemd/system/nsqc.service", "lib/systemd/system/nsqc.socket", "lib/systemd/system/nsqc-http.socket",
+          "lib/systemd/system/nsqc-https.socket")
+ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc.service"
+
+
+def run(*words, **more) -> str:
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, **more)
+    assert done.returncode == 0, (words, done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """This version and a later one."""
+    built(DIST / "nsqc-folder")
+    out = tmp_path_factory.mktemp("debs")
+    build = (sys.executable, ROOT / "packaging" / "deb.py", "--fast", "--out", out)
+    return [run(*build).strip(), run(*build, "--version", NEXT).strip()]
+
+
+class Root:
+    """A tree with a dpkg of its own. Nothing of the machine's is touched, and no service manager asked."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "var/lib/dpkg/info").mkdir(parents=True)
+        (folder / "var/lib/dpkg/updates").mkdir()
+        (folder / "var/lib/dpkg/status").touch()
+        self.config = folder / "etc/nsqc/nsqc.cfg"
+        self.state = folder / "var/lib/nsqc"
+
+    def dpkg(self, *words) -> str:
+        # Files of a package belong to root, which only root, or who pretends to be, can see to.
+        return run(*([] if os.getuid() == 0 else ["fakeroot"]), "dpkg", f"--root={self.folder}", "--force-script-chrootless", "--force-not-root",
+                   "--force-depends", f"--log={self.folder}/log", *words,
+                   env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
+
+    def status(self) -> str:
+        status = (self.folder / "var/lib/dpkg/status").read_text()
+        found = re.search(r"^Status: \S+ \S+ (\S+)$", status, re.MULTILINE)
+        return found[1] if found else ""
+
+    def has(self, *names) -> list[bool]:
+        return [(self.folder / name).exists() or (self.folder / name).is_symlink() for name in names]
+
+    def start(self, daemon):
+        """What the unit would start, in the state folder."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        return daemon(command=(str(self.folder / "usr/bin/nsqc"), "serve", f"--config={self.config}"),
+                      data_path=self.state)
+
+
+@pytest.fixture
+def root(tmp_path):
+    return Root(tmp_path / "root")
+
+
+def test_install_run_upgrade_remove_purge(root, packages, daemon):
+    root.dpkg("--install", packages[0])
+    assert root.status() == "installed"
+    assert all(root.has(*SYSTEM, ENABLED, "usr/share/man/man1/nsqc.1.gz", "usr/bin/nsqc"))
+    assert not any(root.has("etc/systemd/system/sockets.target.wants")), "sockets are left to whoever wants them"
+    node = root.start(daemon)
+    node.connect().pub(TOPIC, b"x")
+    assert node.stop() == 0
+
+    root.config.write_text("max_rdy_count = 7\n" + root.config.read_text())
+    (root.folder / ENABLED).unlink()
+    root.dpkg("--install", packages[1])
+    assert (root.status(), run("dpkg-deb", "-f", packages[1], "Version").strip()) == ("installed", NEXT)
+    assert root.config.read_text().startswith("max_rdy_count = 7\n"), "what was edited is kept"
+    assert not any(root.has(ENABLED)), "what was disabled is kept"
+    node = root.start(daemon)
+    assert node.http("GET", "/config/max_rdy_count") == (200, b"7")
+    assert node.stats(TOPIC)["depth"] == 1
+    assert node.stop() == 0
+
+    root.dpkg("--remove", "nsqc")
+    assert root.status() == "config-files"
+    assert not any(root.has("usr/bin/nsqc", "usr/lib/nsqc", *SYSTEM))
+    assert all(root.has("etc/nsqc/nsqc.cfg", "var/lib/nsqc/nsqd.dat"))
+
+    root.dpkg("--purge", "nsqc")
+    assert root.status() == ""
+    assert not any(root.has("etc/nsqc", "var/lib/nsqc", ENABLED))
+
+
+def test_what_is_in_it(packages, tmp_path):
+    run("dpkg-deb", "-x", packages[0], tmp_path)
+    assert run("dpkg-deb", "-f", packages[0], "Version").strip() == __version__
+    assert {line.split()[1] for line in run("dpkg-deb", "-c", packages[0]).splitlines()} == {"root/root"}
+    executable = tmp_path / "usr/bin/nsqc"
+    assert __version__ in run(executable, "--version")
+    assert b".TH NSQC 1" in gzip.decompress((tmp_path / "usr/share/man/man1/nsqc.1.gz").read_bytes()).upper()
+    # The config file is the same wherever it is built, and valid as it is.
+    config = (tmp_path / "etc/nsqc/nsqc.cfg").read_text()
+    assert f'"{socket.gethostname()}"' not in config
+    assert "ok, 0 options" in run(executable, "config", "check", tmp_path / "etc/nsqc/nsqc.cfg", cwd=tmp_path)
+    # What the unit starts and reads is where the package puts it.
+    service = (tmp_path / "lib/systemd/system/nsqc.service").read_text()
+    assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg\n" in service
+
+
+def test_the_scripts_are_plain_shell(packages, tmp_path):
+    run("dpkg-deb", "-e", packages[0], tmp_path)
+    for name in ("postinst", "prerm", "postrm"):
+        script = tmp_path / name
+        run("sh", "-n", script)
+        assert script.stat().st_mode & 0o777 == 0o755
+        # What they have not been told of is passed over, as the policy asks.
+        run(script, "abort-something", env={**os.environ, "DPKG_ROOT": str(tmp_path)})
