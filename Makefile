@@ -7,7 +7,7 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load ways dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load ways pages dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -75,6 +75,9 @@ load: build                              ## the whole daemon beside a floor; fig
 
 ways: build                              ## rates over TLS, deflate and snappy beside plain
 	$(BIN)/python -m perf.ways.run $(ARGS)
+
+pages: build                             ## docs/options.md, from nsqc/options.py
+	$(BIN)/python -m nsqc.pages docs
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .
