@@ -1,4 +1,4 @@
-"""CRC-32C: by the processor's instruction where it has one (x86-64 with SSE 4.2), else by tables; eight bytes a step."""
+"""CRC-32C, eight bytes a step: by the instruction of x86-64 with SSE 4.2 where the processor has it, else by tables."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
