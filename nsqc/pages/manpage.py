@@ -118,7 +118,8 @@ def option(name: str) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
+    """A help text with a capital and a full stop; names of programs stay as they are."""
+    return f"{text}." if text.startswith("nsq") else f"{text[0].upper()}{text[1:]}."
 
 
 def bold(text: str) -> str:
