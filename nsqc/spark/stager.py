@@ -75,6 +75,7 @@ class Stager:
         self._writing = False
         self._done: deque[tuple[link.Link, Any]] = deque()      # ids to finish
         self._stopping = False
+        self._complete = False                  # nothing more will be handed to the writer
         self._since = 0.0                       # when the oldest message that waits for the linger time came
         self._full = False
         self._drain_ns = 0                      # messages that are newer are none that a drain waits for
@@ -95,8 +96,6 @@ class Stager:
         """Finishes what is in the log, hands the rest back to nsqd, and ends. Idempotent."""
         self._stopping = True
         self.wake()
-        with self._loaded:
-            self._loaded.notify_all()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(STOP_SECONDS)
@@ -141,8 +140,6 @@ class Stager:
         finally:
             self._stopping = True
             self.wake()
-            with self._loaded:
-                self._loaded.notify_all()
             with self.changed:
                 self.changed.notify_all()
 
@@ -330,6 +327,9 @@ class Stager:
 
     def _leave(self) -> None:
         """What the writer has and what it still makes safe is finished, everything else handed back."""
+        with self._loaded:
+            self._complete = True
+            self._loaded.notify_all()
         deadline = time.monotonic() + STOP_SECONDS / 2
         while (self._writing or self._loads) and not self.error and time.monotonic() < deadline:
             time.sleep(0.002)
@@ -348,7 +348,7 @@ class Stager:
     def _write(self) -> None:
         while True:
             with self._loaded:
-                while not self._loads and not self._stopping:
+                while not self._loads and not self._complete:
                     self._loaded.wait(TICK_SECONDS)
                 if not self._loads:
                     return

@@ -69,3 +69,39 @@ def bodies(folder: Path) -> list[bytes]:
         if not entry.name.startswith("."):
             names |= {json.loads(line)["path"].rsplit("/", 1)[1] for line in entry.read_text().splitlines()[1:]}
     return [value for name in names for value in pq.read_table(folder / name, columns=["value"])["value"].to_pylist()]
+
+
+@pytest.fixture
+def lookupd():
+    """A small nsqlookupd: lookupd(daemon, ...) says that these have every topic; returns its address."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    servers = []
+
+    def start(*daemons: Daemon) -> str:
+        known = list(daemons)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port}
+                                                 for one in known]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.known = known
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_port}"
+
+    start.servers = servers
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
