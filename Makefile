@@ -7,7 +7,7 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load ways pages dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -19,6 +19,7 @@ check-system:
 check-tests:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@$${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { echo "the tests drive Spark and need Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
 	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
 
 # The environment, made anew when the requirements change.
@@ -72,6 +73,12 @@ bench: build                             ## ns for each operation of each compil
 
 load: build                              ## the whole daemon beside a floor; figures as in perf/RESULTS.md
 	$(BIN)/python -m perf.load.run $(ARGS)
+
+ways: build                              ## rates over TLS, deflate and snappy beside plain
+	$(BIN)/python -m perf.ways.run $(ARGS)
+
+pages: build                             ## docs/options.md, from nsqc/options.py
+	$(BIN)/python -m nsqc.pages docs
 
 lint: $(VENV)/.ready                     ## ruff and cython-lint
 	$(BIN)/ruff check .

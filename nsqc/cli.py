@@ -1,4 +1,4 @@
-"""The command line: `nsqc serve`, `nsqc version`. Called by the name nsqd, it is `nsqc serve`."""
+"""The command line: `nsqc COMMAND`, commands being in nsqc/commands. Called by the name nsqd, it is `nsqc serve`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ def main() -> None:
     if words[:1] == ["serve"]:
         # Past typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
-    if words and words[0] in VERSION_FLAGS:
+    if words == ["version"] or (words and words[0] in VERSION_FLAGS):
+        # Scripts ask often; typer alone would take ten times as long.
         print(version_line("nsqd"))
         sys.exit(0)
-    from nsqc.app import app
+    from nsqc.app import run
 
-    app(prog_name="nsqc")
+    sys.exit(run(words))
 
 
 def serve(words: list[str]) -> int:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqc.options import FLAGS, KEYS, OptionError
 from nsqc.values import from_toml
 
 NEAR = 0.8  # how alike an unknown key must be to a known one to count as a slip of the keyboard
+
+
+class Reading(NamedTuple):
+    """What stands in a file: values by attribute name, keys that are no options, and what stops a start, by key."""
+
+    found: dict[str, Any]
+    unknown: list[str]
+    problems: list[tuple[str, str]]
 
 
 def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
@@ -21,32 +29,49 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
     looks like a misspelt option is refused. Values out of range are left to options.check.
     """
     try:
-        tables = tomllib.loads(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise OptionError(f"failed to load config file {path} - {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        tables = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
         raise OptionError(f"failed to load config file {path} - {error}") from None
-    found, unknown = {}, []
-    for key, value in tables.items():
-        name = KEYS.get(key)
-        if name is None:
-            refuse_slip(path, key, tables)
-            unknown.append(key)
-            continue
-        try:
-            found[name] = from_toml(FLAGS[name].kind, value)
-        except ValueError as error:
-            raise OptionError(f"config file {path}: {key} = {value!r} cannot be used - {error}") from None
+    found, unknown, problems = interpret(tables)
+    for _, text in problems:
+        raise OptionError(f"config file {path}: {text}")
     return found, unknown
 
 
-def refuse_slip(path: str, key: str, given: Collection[str]) -> None:
-    """Raises OptionError for a key that is nearly an option's, or a flag's name where the option's key is another.
+def read_text(path: str) -> str:
+    """The text of a file. Raises OptionError."""
+    try:
+        return Path(path).read_text("utf-8")
+    except OSError as error:
+        raise OptionError(f"failed to load config file {path} - {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise OptionError(f"failed to load config file {path} - {error}") from None
 
-    Not where that option is given beside it: then the file serves several tools, whose keys may be alike.
+
+def interpret(tables: Mapping[str, Any]) -> Reading:
+    """What the keys and values of a file stand for, in the file's order."""
+    reading = Reading({}, [], [])
+    for key, value in tables.items():
+        name = KEYS.get(key)
+        if name is None:
+            if meant := likely_key(key, tables):
+                reading.problems.append((key, f"unknown key {key!r}, did you mean {meant}?"))
+            else:
+                reading.unknown.append(key)
+            continue
+        try:
+            reading.found[name] = from_toml(FLAGS[name].kind, value)
+        except ValueError as error:
+            reading.problems.append((key, f"{key} = {value!r} cannot be used - {error}"))
+    return reading
+
+
+def likely_key(key: str, given: Collection[str]) -> str:
+    """The option's key that a key nearly is, or whose flag's name it is where the key is another; empty: none.
+
+    None where that option is given beside it: then the file serves several tools, whose keys may be alike.
     """
     plain = key.lower().replace("-", "_")
     near = [known for known, name in KEYS.items() if plain in (known, name)]
     near = near or difflib.get_close_matches(plain, KEYS, n=1, cutoff=NEAR)
-    if near and near[0] not in given:
-        raise OptionError(f"config file {path}: unknown key {key!r}, did you mean {near[0]}?")
+    return near[0] if near and near[0] not in given else ""

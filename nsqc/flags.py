@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from nsqc.durations import format_duration
-from nsqc.options import FLAGS, LEVELS, TLS_VERSIONS, Kind, Options, flag_name
+from nsqc.options import FLAGS, LEVELS, TLS_VERSIONS, Flag, Kind, Options, flag_name
 from nsqc.values import from_text
 
 NAMES = {name.replace("_", "-"): name for name in FLAGS}
@@ -89,24 +89,51 @@ def show(kind: Kind, value: Any) -> str:
     return str(value)
 
 
+def plain(kind: Kind, value: Any) -> Any:
+    """A value as TOML and JSON have it: a boolean, a number, text or a list."""
+    if kind is Kind.TLS_REQUIRED:
+        return (False, "tcp-https", True)[value]
+    if isinstance(value, tuple):
+        return list(value)
+    return value if kind in (Kind.BOOL, Kind.INT) else show(kind, value)
+
+
+def by_group() -> dict[str, list[str]]:
+    """Attribute names under the titles of their groups."""
+    groups: dict[str, list[str]] = {}
+    for name, flag in FLAGS.items():
+        groups.setdefault(flag.group, []).append(name)
+    return groups
+
+
 def help_text() -> str:
     """All flags, grouped."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     lines = ["Usage: nsqc serve [FLAGS]", "",
              "Flags are nsqd's: -name and --name are the same, a value follows after = or as the next word.",
              "Durations are written like 250ms, 1.5s or 1h30m."]
-    for group in dict.fromkeys(flag.group for flag in FLAGS.values()):
+    for group, names in by_group().items():
         lines += ["", f"{group}:"]
-        for name in (name for name, flag in FLAGS.items() if flag.group == group):
+        for name in names:
             lines.append(f"  {flag_name(name)}  {FLAGS[name].kind.value}")
             lines += textwrap.wrap(describe(name), width, initial_indent=" " * 8, subsequent_indent=" " * 8)
     return "\n".join(lines)
 
 
 def describe(name: str) -> str:
-    """An option's help with its default, and whether it is nsqc's own."""
+    """An option's help with its default, and what is special about it."""
     flag = FLAGS[name]
     shown = show(flag.kind, getattr(Options(), name))
     notes = [f"default {shown}"] if shown not in ("", "false") else []
-    notes += ["not in nsqd"] if flag.own else []
+    notes += marks(flag)
     return flag.help + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def marks(flag: Flag) -> list[str]:
+    """What is special about an option."""
+    return [text for text, true in (("not in nsqd", flag.own), ("changes on SIGHUP", is_live(flag))) if true]
+
+
+def is_live(flag: Flag) -> bool:
+    """Whether an option may change while the daemon runs, by SIGHUP. False where options do not declare it."""
+    return getattr(flag, "live", False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Annotated, Any, get_type_hints
 
@@ -31,6 +31,8 @@ class Kind(Enum):
     BOOL = "bool"
     INT = "int"
     TEXT = "string"
+    FILE = "file"
+    FOLDER = "folder"
     DURATION = "duration"
     TEXTS = "string, may be repeated"
     FLOATS = "float, may be repeated"
@@ -47,6 +49,7 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     help: str
     group: str
     key: str = ""  # in the config file, where it is not the name
+    choices: tuple[str, ...] = ()  # of a text that may be nothing else; whoever uses the value checks it
     least: int | None = None
     most: int | None = None
     own: bool = False  # nsqc's, unknown to nsqd
@@ -78,7 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All options of a daemon."""
 
     version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and leave")] = False
-    config: Annotated[str, flag(Kind.TEXT, BASIC, "a TOML file with options; flags win over it")] = ""
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "the least level that is logged")] = 2
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "what log lines begin with")] = "[nsqd] "
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "without effect; use --log-level")] = False
@@ -121,7 +124,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     auth_http_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "auth server to ask, HOST:PORT or URL", key="auth_http_addresses")] = ()
     auth_http_request_method: Annotated[str, flag(
-        Kind.TEXT, LOOKUP, "how auth servers are asked: get with a query, or post with a JSON body", own=True)] = "get"
+        Kind.TEXT, LOOKUP, "how auth servers are asked: get with a query, or post with a JSON body",
+        choices=("get", "post"), own=True)] = "get"
     auth_anchored: Annotated[bool, flag(
         Kind.BOOL, LOOKUP, "expressions of auth servers must match whole names, not just a part", own=True)] = False
     auth_grace: Annotated[int, flag(
@@ -132,7 +136,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     http_client_request_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "for whole requests to them", least=0)] = 5 * S
 
-    data_path: Annotated[str, flag(Kind.TEXT, DISK, "folder of queues and metadata; by default the current one")] = ""
+    data_path: Annotated[str, flag(
+        Kind.FOLDER, DISK, "folder of queues and metadata; by default the current one")] = ""
     mem_queue_size: Annotated[int, flag(
         Kind.INT, DISK, "messages kept in memory, for each topic and channel; 0: all go to disk", least=0)] = 10000
     max_bytes_per_file: Annotated[int, flag(
@@ -192,11 +197,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     e2e_processing_latency_window_time: Annotated[int, flag(
         Kind.DURATION, LATENCY, "the time that these figures look back", least=1)] = 10 * MINUTE
 
-    tls_cert: Annotated[str, flag(Kind.TEXT, TLS, "certificate file")] = ""
-    tls_key: Annotated[str, flag(Kind.TEXT, TLS, "key file")] = ""
+    tls_cert: Annotated[str, flag(Kind.FILE, TLS, "certificate file")] = ""
+    tls_key: Annotated[str, flag(Kind.FILE, TLS, "key file")] = ""
     tls_client_auth_policy: Annotated[str, flag(
-        Kind.TEXT, TLS, "whether clients need a certificate: require or require-verify")] = ""
-    tls_root_ca_file: Annotated[str, flag(Kind.TEXT, TLS, "authorities for client certificates")] = ""
+        Kind.TEXT, TLS, "whether clients need a certificate: require or require-verify",
+        choices=("require", "require-verify"))] = ""
+    tls_root_ca_file: Annotated[str, flag(Kind.FILE, TLS, "authorities for client certificates")] = ""
     tls_required: Annotated[int, flag(
         Kind.TLS_REQUIRED, TLS, "who must use TLS: everybody, nobody, or all but HTTP clients")] = TLS_NOT_REQUIRED
     tls_min_version: Annotated[int, flag(Kind.TLS_VERSION, TLS, "least version")] = TLS_VERSIONS[DEFAULT_TLS_VERSION]
@@ -238,19 +244,24 @@ def flag_name(name: str) -> str:
 
 def check(options: Options) -> None:
     """Raises OptionError for the first value out of range."""
+    for _, text in out_of_range(options):
+        raise OptionError(text)
+
+
+def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
+    """Attribute name and a line for the operator, of each value out of range."""
     for name, known in FLAGS.items():
         value = getattr(options, name)
         if known.least is not None and value < known.least:
-            raise OptionError(f"{flag_name(name)} must be at least {figure(known, known.least)}, "
-                              f"not {figure(known, value)}")
+            yield name, f"{flag_name(name)} must be at least {figure(known, known.least)}, not {figure(known, value)}"
         if known.most is not None and value > known.most:
-            raise OptionError(f"{flag_name(name)} must be at most {figure(known, known.most)}, "
-                              f"not {figure(known, value)}")
+            yield name, f"{flag_name(name)} must be at most {figure(known, known.most)}, not {figure(known, value)}"
     for value in options.e2e_processing_latency_percentile:
         if not 0 < value <= 1:
-            raise OptionError(f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {value}")
+            yield ("e2e_processing_latency_percentile",
+                   f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {value}")
     if options.auth_http_request_method not in ("get", "post"):
-        raise OptionError("--auth-http-request-method must be post or get")
+        yield "auth_http_request_method", "--auth-http-request-method must be post or get"
 
 
 def figure(known: Flag, value: int) -> str:

@@ -63,13 +63,15 @@ def start(flags: dict[str, Any]) -> int:
 
 def resolve(flags: dict[str, Any]) -> tuple[Options, list[str]]:
     """The options, and the config file's unknown keys. Raises OptionError."""
-    unknown: list[str] = []
-    given: dict[str, Any] = {}
-    if flags.get("config"):
-        given, unknown = read_config(flags["config"])
+    given, unknown = from_file(flags)
     options = Options(**{**given, **flags})
     check(options)
     return options, unknown
+
+
+def from_file(flags: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Values and unknown keys of the config file that the flags name, if any. Raises OptionError."""
+    return read_config(flags["config"]) if flags.get("config") else ({}, [])
 
 
 def leave(*_: Any) -> NoReturn:

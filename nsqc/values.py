@@ -94,7 +94,8 @@ def parse_texts(text: str) -> tuple[str, ...]:
 
 
 FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
-    Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.DURATION: parse_duration,
+    Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
+    Kind.DURATION: parse_duration,
     Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version, Kind.FLUSH: parse_flush,
 }

@@ -28,15 +28,15 @@ def floor() -> Path:
     return program("floor", [HERE / FLOOR])
 
 
-def program(name: str, sources: list[Path]) -> Path:
-    """build/perf/name, made of sources where it is older than they are."""
+def program(name: str, sources: list[Path], *libraries: str) -> Path:
+    """build/perf/name, made of sources where it is older than they are. Raises BuildError."""
     made = OUT / name
-    newest = max(path.stat().st_mtime for path in [*sources, *HERE.glob("*.h")])
+    newest = max(path.stat().st_mtime for path in [*sources, *sources[0].parent.glob("*.h")])
     if made.exists() and made.stat().st_mtime >= newest:
         return made
     OUT.mkdir(parents=True, exist_ok=True)
     fresh = made.with_name(f"{name}.{os.getpid()}")
-    command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-o", str(fresh), *map(str, sources)]
+    command = [*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-o", str(fresh), *map(str, sources), *libraries]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:

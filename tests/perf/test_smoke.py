@@ -12,6 +12,7 @@ from perf.load import figures
 from perf.load.build import client, floor
 from perf.load.figures import FIGURES, Figure
 from perf.micro import run as micro
+from perf.ways.run import WAYS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 180
@@ -57,6 +58,14 @@ def test_load_beside_other_servers(tmp_path):
     assert all(publish)
     latency = next(row for row in rows if row[0].startswith("PUB to delivery, RDY 100"))
     assert latency[1] and not latency[2] and latency[3]
+
+
+def test_ways_give_every_figure():
+    out = run("perf.ways.run", "--quick")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == list(WAYS)
+    assert all(float(cell.replace(",", "")) > 0 for row in rows[2:] for cell in row[1:])
+    assert out.count("goal") == 2
 
 
 def test_a_server_that_fails_is_told_and_fails_the_run():

@@ -5,9 +5,11 @@ import struct
 
 import cramjam
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsqc.wire.codec import CodecError
-from nsqc.wire.crc32c import checksum
+from nsqc.wire.crc32c import checksum, checksum_by_tables
 from nsqc.wire.snappy import Snappy
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
@@ -47,7 +49,12 @@ def read(data: bytes) -> bytes:
 @pytest.mark.parametrize("data,crc", [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA),
                                       (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)])
 def test_crc32c_of_the_standard(data, crc):
-    assert checksum(data) == crc
+    assert checksum(data) == checksum_by_tables(data) == crc
+
+
+@given(st.binary(max_size=100))
+def test_crc32c_by_instruction_and_by_tables(data):
+    assert checksum(data) == checksum_by_tables(data)
 
 
 @pytest.mark.parametrize("size", [1, 7, 65535, 65536, 65537, 300_000])

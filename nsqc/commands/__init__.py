@@ -1,0 +1,33 @@
+"""The commands of `nsqc`, each a module of this folder by its name, imported only when it is called.
+
+A new command is a line here and a module that has `command`: a function with typer's annotations, whose docstring is
+its help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions
+then know it. Keep the module's own imports few, and import what is heavy where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+DAEMON, SHELL = "Daemon", "Documents and shells"
+
+
+class Command(NamedTuple):
+    """One line of the help; group is the title it stands under."""
+
+    name: str
+    group: str
+    help: str
+
+
+COMMANDS = (
+    Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
+    Command("config", DAEMON, "Check, show and write configurations."),
+    Command("version", DAEMON, "Print the version in nsqd's form."),
+    Command("man", SHELL, "Print the man page."),
+    Command("completion", SHELL, "Print a completion script for a shell."),
+)
+
+# For typer: the words behind the command are serve's flags, in nsqd's grammar, and left to it. -h is not typer's then,
+# for it would be found in every -flag with an h in it.
+TAKES_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}

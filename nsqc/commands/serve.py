@@ -1,0 +1,14 @@
+"""`nsqc serve`, for help and completion. What runs it is cli.py, past typer."""
+
+from __future__ import annotations
+
+import typer
+
+from nsqc.serve import serve
+
+settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+def command(context: typer.Context) -> int:
+    """Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."""
+    return serve(context.args)

@@ -1,0 +1,10 @@
+"""`nsqc version`"""
+
+from __future__ import annotations
+
+from nsqc.version import version_line
+
+
+def command() -> None:
+    """Print the version in nsqd's form."""
+    print(version_line("nsqd"))
