@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from nsqc.spark.inflow import BadStream, Inflow, finish, requeue
+from nsqc.client.inflow import BadStream, Inflow, finish, requeue
 from nsqc.version import __version__
 
 log = logging.getLogger("nsqc.spark")

@@ -8,7 +8,7 @@ from libc.string cimport memcpy, memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from nsqc.spark.chunk cimport Chunk
+from nsqc.client.chunk cimport Chunk
 from nsqc.store.diskio cimport io_open, io_size
 from nsqc.store.segment cimport HEAD_BYTES, segment_next, window_free
 from nsqc.wire.hton cimport load_i64, load_u16

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.spark.inflow import BadStream, Inflow, finish, requeue
-from nsqc.spark.stager import to_arrow
+from nsqc.client.encode import finish, requeue
+from nsqc.client.inflow import BadStream, Inflow
+from nsqc.client.message import messages
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=60), st.integers(1, 2**50), st.integers(0, 65535)), max_size=30)
 
@@ -32,29 +33,29 @@ def feed(inflow: Inflow, data: bytes) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(MESSAGES, st.lists(st.integers(0, 3000), max_size=8))
-def test_split_anywhere(messages, cuts):
+def test_split_anywhere(found, cuts):
     stream = b"".join(message(body, time * 1000, attempts, number)
                       + (frame(0, b"_heartbeat_") if number % 3 == 0 else b"")
-                      for number, (body, time, attempts) in enumerate(messages))
-    inflow, at = Inflow(1000), 0
+                      for number, (body, time, attempts) in enumerate(found))
+    inflow, at = Inflow(1000, tick_ns=1000), 0
     for cut in [*sorted(min(cut, len(stream)) for cut in cuts), len(stream)]:
         feed(inflow, stream[at:cut])
         at = cut
-    assert inflow.replies == [(0, b"_heartbeat_")] * -(-len(messages) // 3)
-    if messages:
-        assert inflow.oldest == min(time for _, time, _ in messages) * 1000
-    rows = to_arrow(inflow.columns())
-    assert rows.column(0).to_pylist() == [body for body, _, _ in messages]
-    assert rows.column(1).to_pylist() == [f"{number:016x}" for number in range(len(messages))]
-    assert rows.column(2).cast("int64").to_pylist() == [time for _, time, _ in messages]
-    assert rows.column(3).to_pylist() == [attempts for _, _, attempts in messages]
-    assert inflow.rows == 0 and to_arrow(inflow.columns()).num_rows == 0
+    assert inflow.replies == [(0, b"_heartbeat_")] * -(-len(found) // 3)
+    if found:
+        assert inflow.oldest == min(time for _, time, _ in found) * 1000
+    rows = messages(inflow.columns(), None)
+    assert [row.body for row in rows] == [body for body, _, _ in found]
+    assert [row.id for row in rows] == [b"%016x" % number for number in range(len(found))]
+    assert [row.timestamp_ns for row in rows] == [time for _, time, _ in found]
+    assert [row.attempts for row in rows] == [attempts for _, _, attempts in found]
+    assert inflow.rows == 0 and messages(inflow.columns(), None) == []
 
 
 def test_a_message_larger_than_the_area():
     inflow, body = Inflow(2_000_000), bytes(range(256)) * 6000
     feed(inflow, message(b"small", 1, 1, 1) + message(body, 2, 1, 2) + message(b"after", 3, 1, 3))
-    assert to_arrow(inflow.columns()).column(0).to_pylist() == [b"small", body, b"after"]
+    assert [row.body for row in messages(inflow.columns(), None)] == [b"small", body, b"after"]
 
 
 @pytest.mark.parametrize("data", [b"HTTP/1.1 400 Bad Request", struct.pack(">ii", 3, 0), struct.pack(">ii", -1, 0),

@@ -1,13 +1,12 @@
-"""Frames from an nsqd to columns; FIN and REQ for many messages at once."""
+"""Frames from an nsqd to columns."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memmove
 
-from nsqc.spark.chunk cimport Chunk
+from nsqc.client.chunk cimport Chunk
 from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16
 
@@ -23,10 +22,14 @@ class BadStream(ValueError):
 
 @cython.final
 cdef class Inflow:
-    """max_frame: the largest frame that is believed, in bytes behind its size."""
+    """max_frame: the largest frame that is believed, in bytes behind its size. tick_ns: the unit of the timestamps that
+    columns() gives, in nanoseconds."""
 
-    def __cinit__(self, Py_ssize_t max_frame):
+    def __cinit__(self, Py_ssize_t max_frame, int64_t tick_ns = 1):
+        if tick_ns < 1:
+            raise ValueError("a tick lasts at least a nanosecond")
         self.max_frame = max_frame
+        self.tick_ns = tick_ns
         self.room = AREA_BYTES
         self.c_data = <char *> malloc(<size_t> self.room)
         if self.c_data is NULL:
@@ -98,7 +101,7 @@ cdef class Inflow:
             raise BufferError("too many bytes of messages collected")
         time = load_i64(c_at)
         self.oldest = min(self.oldest, time)
-        (<int64_t *> self.times.more(8))[0] = time // 1000
+        (<int64_t *> self.times.more(8))[0] = time // self.tick_ns
         (<int32_t *> self.attempts.more(4))[0] = load_u16(c_at + 8)
         memcpy(self.ids.more(MESSAGE_ID_BYTES), c_at + 10, MESSAGE_ID_BYTES)
         memcpy(self.bodies.more(size), c_at + MESSAGE_HEAD_BYTES, <size_t> size)
@@ -113,32 +116,7 @@ cdef class Inflow:
 
     def columns(self):
         """The messages collected, which are then forgotten: (count, bodies, body offsets, timestamps, attempts, ids);
-        offsets int32, one more than messages; timestamps int64 in microseconds; attempts int32; ids 16 bytes each."""
+        offsets int32, one more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""
         found = (self.rows, self.bodies, self.offsets, self.times, self.attempts, self.ids)
         self._fresh()
         return found
-
-
-def finish(const unsigned char[::1] ids not None) -> bytes:
-    """FIN for each of the ids, 16 bytes each."""
-    return commands(b"FIN ", ids, b"\n")
-
-
-def requeue(const unsigned char[::1] ids not None) -> bytes:
-    """REQ without delay for each of the ids."""
-    return commands(b"REQ ", ids, b" 0\n")
-
-
-cdef bytes commands(bytes head, const unsigned char[::1] ids, bytes tail):
-    cdef Py_ssize_t count = ids.shape[0] // MESSAGE_ID_BYTES, at
-    cdef Py_ssize_t c_head = len(head), c_tail = len(tail)
-    cdef const char *c_begin = head
-    cdef const char *c_end = tail
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, count * (c_head + MESSAGE_ID_BYTES + c_tail))
-    cdef char *c_to = PyBytes_AS_STRING(made)
-    for at in range(count):
-        memcpy(c_to, c_begin, <size_t> c_head)
-        memcpy(c_to + c_head, &ids[at * MESSAGE_ID_BYTES], MESSAGE_ID_BYTES)
-        memcpy(c_to + c_head + MESSAGE_ID_BYTES, c_end, <size_t> c_tail)
-        c_to += c_head + MESSAGE_ID_BYTES + c_tail
-    return made

@@ -3,7 +3,7 @@
 # The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then says how much came.
 
 from libc.stdint cimport int64_t
-from nsqc.spark.chunk cimport Chunk
+from nsqc.client.chunk cimport Chunk
 
 cdef class Inflow:
     cdef char *c_data           # owned receive area
@@ -11,6 +11,7 @@ cdef class Inflow:
     cdef Py_ssize_t begin, end  # of what is received and not cut yet
     cdef Py_ssize_t lent
     cdef Py_ssize_t max_frame   # bytes behind a frame's size field
+    cdef int64_t tick_ns        # unit of the timestamps in columns()
     cdef Chunk bodies, offsets, times, attempts, ids
     cdef readonly Py_ssize_t rows       # messages collected
     cdef readonly int64_t oldest        # smallest timestamp among them, nanoseconds
