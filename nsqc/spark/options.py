@@ -6,7 +6,7 @@ Spark hands names over in lower case and values as text. What is misspelt, out o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nsqc.wire.names import is_ephemeral, is_valid_name
@@ -135,11 +135,23 @@ def addresses(value: str) -> tuple[str, ...]:
 
 # ---------------------------------------------------------------------- what each source knows
 
-PEERS = [Option("nsqd", addresses, ()), Option("nsqlookupd", addresses, ())]
+PEERS = [
+    Option("nsqd", addresses, ()),
+    Option("nsqlookupd", addresses, ()),
+    Option("timeout", seconds(0.01, 3600), 10.0),
+    Option("maxMsgSize", size(1, GIB), MIB),
+    Option("tls", flag, False),
+    Option("tlsCaFile", text),
+    Option("tlsCertFile", text),
+    Option("tlsKeyFile", text),
+    Option("tlsVerify", flag, True),
+    Option("compression", one_of("none", "deflate", "snappy"), "none"),
+    Option("deflateLevel", whole(1, 9), 6),
+    Option("authSecret", text),
+]
 SINK = [
     *PEERS,
     Option("topic", name),
-    Option("maxMsgSize", size(1, GIB), MIB),
     Option("maxBodySize", size(9, GIB), 5 * MIB),
     Option("maxDeferMs", whole(0, 2**31 - 1), 3_600_000),
     Option("batchBytes", size(1, GIB), 256 * KIB),
@@ -147,7 +159,6 @@ SINK = [
     Option("window", whole(1, 1024), 4),
     Option("retries", whole(0, 1000), 5),
     Option("backoff", seconds(0, 3600), 0.1),
-    Option("timeout", seconds(0.01, 3600), 10.0),
     Option("onBadRecord", one_of("fail", "skip"), "fail"),
     Option("totalsPath", text),
 ]
@@ -168,9 +179,7 @@ STREAM = [
     Option("failOnDataLoss", flag, True),
     Option("onBadRecord", one_of("fail", "skip"), "fail"),
     Option("backoff", seconds(0, 3600), 0.1),
-    Option("timeout", seconds(0.01, 3600), 10.0),
     Option("lookupInterval", seconds(0.05, 86400), 60.0),
-    Option("maxMsgSize", size(1, GIB), MIB),
 ]
 DISKQUEUE = [
     Option("path", text, REQUIRED),
@@ -185,13 +194,28 @@ DISKQUEUE = [
 
 
 @dataclass(frozen=True)
-class Sink:
-    """How to publish. Sizes in bytes, times in seconds where the name says nothing else."""
+class Peers:
+    """Where nsqd are and how to reach them. Sizes in bytes, times in seconds where the name says nothing else."""
 
     nsqd: tuple[str, ...]
     nsqlookupd: tuple[str, ...]
-    topic: str | None
+    timeout: float
     maxMsgSize: int
+    tls: bool
+    tlsCaFile: str | None
+    tlsCertFile: str | None
+    tlsKeyFile: str | None
+    tlsVerify: bool
+    compression: str
+    deflateLevel: int
+    authSecret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Sink(Peers):
+    """How to publish."""
+
+    topic: str | None
     maxBodySize: int
     maxDeferMs: int
     batchBytes: int
@@ -199,17 +223,14 @@ class Sink:
     window: int
     retries: int
     backoff: float
-    timeout: float
     onBadRecord: str
     totalsPath: str | None
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Peers):
     """How to consume into a staging directory."""
 
-    nsqd: tuple[str, ...]
-    nsqlookupd: tuple[str, ...]
     topic: str
     channel: str
     stagingDir: str
@@ -225,9 +246,7 @@ class Stream:
     failOnDataLoss: bool
     onBadRecord: str
     backoff: float
-    timeout: float
     lookupInterval: float
-    maxMsgSize: int
 
 
 @dataclass(frozen=True)
@@ -274,7 +293,11 @@ def diskqueue(given: Mapping[str, str]) -> DiskQueue:
     return options
 
 
-def need_peers(options: Sink | Stream) -> None:
-    """Either nsqd or nsqlookupd, not both."""
+def need_peers(options: Peers) -> None:
+    """Either nsqd or nsqlookupd, not both; nothing that only TLS would use without it."""
     if bool(options.nsqd) == bool(options.nsqlookupd):
         raise OptionError("nsq: give one of the options nsqd and nsqlookupd: HOST:PORT, several divided by commas")
+    if not options.tls and (options.tlsCaFile or options.tlsCertFile or options.tlsKeyFile or not options.tlsVerify):
+        raise OptionError("nsq: the options tlsCaFile, tlsCertFile, tlsKeyFile and tlsVerify need tls=true")
+    if bool(options.tlsCertFile) != bool(options.tlsKeyFile):
+        raise OptionError("nsq: tlsCertFile and tlsKeyFile go together")

@@ -95,7 +95,7 @@ class Publisher:
         self._first = first
         self._turn = 0
         self._tries = 0     # in a row that failed
-        self._link: link.Link | None = None
+        self._link: link.Connection | None = None
         self._pending: deque[Command] = deque()     # submitted and not acknowledged
 
     def publish(self, batch: pa.RecordBatch) -> None:
@@ -194,14 +194,14 @@ class Publisher:
             try:
                 action(self._link)
                 return
-            except (link.LinkError, link.Refused) as error:
+            except (link.ConnectError, link.Refused) as error:
                 self._failed(error)
         while self._link is None:
             try:
                 self._link = self._connect()
                 for command in self._pending:
                     self._link.submit(command.data, command.answers)
-            except (link.LinkError, link.LookupFailed, link.Refused) as error:
+            except (link.ConnectError, link.LookupFailed, link.Refused) as error:
                 self._failed(error)
 
     def _failed(self, error: Exception) -> None:
@@ -220,11 +220,11 @@ class Publisher:
         log.warning("publishing: %s; trying again", error)
         time.sleep(min(self.options.backoff * 2 ** (self._tries - 1), 10.0))
 
-    def _connect(self) -> link.Link:
-        nodes = self.options.nsqd or link.all_nodes(self.options.nsqlookupd, self.options.timeout)
+    def _connect(self) -> link.Connection:
+        nodes = self.options.nsqd or link.nodes(self.options.nsqlookupd, self.options.timeout)
         if not nodes:
             raise link.LookupFailed("nsqlookupd knows no nsqd")
-        return link.Link(nodes[(self._first + self._turn) % len(nodes)], self.options.timeout)
+        return link.connect(nodes[(self._first + self._turn) % len(nodes)], self.options)
 
 
 def bodies(column: pa.Array) -> Bodies:

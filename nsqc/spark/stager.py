@@ -37,7 +37,7 @@ STOP_SECONDS = 10.0
 class Load(NamedTuple):
     """What one connection has collected: made into a frame by the writer. columns: as Inflow.columns() gives them."""
 
-    link: link.Link
+    link: link.Connection
     columns: tuple
 
 
@@ -46,7 +46,7 @@ class Peer:
 
     def __init__(self, address: str):
         self.address = address
-        self.link: link.Link | None = None
+        self.link: link.Connection | None = None
         self.failures = 0
         self.next_try = 0.0
         self.ready = 0                          # the RDY that was sent last
@@ -73,7 +73,7 @@ class Stager:
         self._loads: deque[list[Load]] = deque()    # for the writer; at most one waits
         self._loaded = threading.Condition()
         self._writing = False
-        self._done: deque[tuple[link.Link, Any]] = deque()      # ids to finish
+        self._done: deque[tuple[link.Connection, Any]] = deque()      # ids to finish
         self._stopping = False
         self._complete = False                  # nothing more will be handed to the writer
         self._since = 0.0                       # when the oldest message that waits for the linger time came
@@ -186,7 +186,7 @@ class Stager:
             try:
                 rows = peer.link.pull()
                 peer.link.flush()
-            except (link.LinkError, link.Refused) as error:
+            except (link.ConnectError, link.Refused) as error:
                 self._lost(peer, error)
                 continue
             if rows and not self._since:
@@ -208,14 +208,14 @@ class Stager:
             peer = next((peer for peer in self._peers if peer.link is one), None)
             if peer is not None:
                 try:
-                    one.finish(ids)
-                except link.LinkError as error:
+                    one.finish_ids(ids)
+                except link.ConnectError as error:
                     self._lost(peer, error)
         for peer in self._peers:
-            if peer.link is not None and peer.link._sent:
+            if peer.link is not None and peer.link.unsent:
                 try:
                     peer.link.flush()
-                except link.LinkError as error:
+                except link.ConnectError as error:
                     self._lost(peer, error)
 
     def _hand_over(self, at_once: bool = False) -> None:
@@ -233,7 +233,7 @@ class Stager:
         elif not links:
             self._since = 0.0
 
-    def _window(self, one: link.Link) -> int:
+    def _window(self, one: link.Connection) -> int:
         return max(min(self.options.maxInFlight, one.max_ready), 1)
 
     def _flow(self) -> None:
@@ -253,7 +253,7 @@ class Stager:
                 try:
                     peer.link.ready(want)
                     peer.ready = want
-                except link.LinkError as error:
+                except link.ConnectError as error:
                     self._lost(peer, error)
 
     # ------------------------------------------------------------------ connections
@@ -270,7 +270,7 @@ class Stager:
             return
         first = self._looked == float("-inf")
         try:
-            known = link.producers_of(self.options.topic, self.options.nsqlookupd, self.options.timeout)
+            known = link.lookup(self.options.topic, self.options.nsqlookupd, self.options.timeout)
         except link.LookupFailed as error:
             if first:
                 raise
@@ -289,13 +289,13 @@ class Stager:
             if peer.link is not None or peer.next_try > time.monotonic() or self._stopping:
                 continue
             try:
-                one = link.Link(peer.address, self.options.timeout, self.options.maxMsgSize)
+                one = link.connect(peer.address, self.options, tick_ns=1000)
                 try:
                     one.subscribe(self.options.topic, self.options.channel)
                 except BaseException:
                     one.close()
                     raise
-            except link.LinkError as error:
+            except link.ConnectError as error:
                 self._wait(peer, error)
                 continue
             peer.link, peer.ready, peer.failures = one, 0, 0
@@ -363,7 +363,7 @@ class Stager:
             with self.changed:
                 self.changed.notify_all()
 
-    def _append(self, load: Load) -> tuple[link.Link, Any]:
+    def _append(self, load: Load) -> tuple[link.Connection, Any]:
         """One connection's messages into the log, but for those that are there already; their ids."""
         ids = load.columns[5]
         address = load.link.address
@@ -388,7 +388,7 @@ class Stager:
                 fresh = bytearray(flag and not twice for flag, twice in zip(fresh, known, strict=True))
         return fresh
 
-    def _note_recent(self, one: link.Link, ids: Any, rows: int) -> None:
+    def _note_recent(self, one: link.Connection, ids: Any, rows: int) -> None:
         """Every message that nsqd sends shows that it has seen the FIN of the one a window before it."""
         with self._peer_mutex:
             peer = next((peer for peer in self._peers if peer.link is one), None)

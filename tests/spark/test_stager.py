@@ -1,5 +1,7 @@
 """From real daemons into the staging log, without Spark: order of sync and FIN, redeliveries, failures, pressure."""
 
+import os
+import socket
 import time
 
 import pytest
@@ -112,7 +114,7 @@ def test_what_was_synced_and_not_finished_is_dropped_when_it_comes_again(daemon,
     first.stager.start()
     first.wait(1000)
     for peer in first.stager._peers:        # and the connection just breaks
-        peer.link.socket.shutdown(2)
+        socket.socket(fileno=os.dup(peer.link.fileno())).shutdown(2)
     first.stager._stopping = True
     first.stop()
     second = run(one)
@@ -132,7 +134,7 @@ def test_what_is_redelivered_while_it_runs_is_dropped(daemon, run):
     run.stager._done.clear()
     run.stager._finish = send
     for peer in run.stager._peers:
-        peer.link.socket.shutdown(2)
+        socket.socket(fileno=os.dup(peer.link.fileno())).shutdown(2)
     wait_until(lambda: run.stager.duplicates >= 500 and drained(one), "the redelivery")
     assert run.log.rows == 500 and sorted(run.values()) == bodies(0, 500)
 
