@@ -13,7 +13,7 @@ def main(nsqd: str, folder: str, end: str) -> None:
 
     def start(**trigger):
         stream = (spark.readStream.format("nsq").option("nsqd", nsqd).option("topic", "t").option("channel", "c")
-                  .option("stagingDir", f"{folder}/stage").option("maxRowsPerBatch", "2000").option("idleMs", "1500")
+                  .option("stagingDir", f"{folder}/stage").option("maxRowsPerBatch", "4000").option("idleMs", "1500")
                   .option("maxInFlight", "200").load())
         query = (stream.writeStream.format("parquet").option("path", f"{folder}/out")
                  .option("checkpointLocation", f"{folder}/checkpoint"))
