@@ -8,16 +8,27 @@ from tests.spark.conftest import SETTINGS
 
 
 def main(nsqd: str, folder: str, end: str) -> None:
-    """Runs until nothing is left, or for ever."""
+    """Until nothing is left; or for ever, starting the query again when it fails."""
     spark = session("driver", "local[2,4]", settings=SETTINGS, log_level="OFF")
-    stream = (spark.readStream.format("nsq").option("nsqd", nsqd).option("topic", "t").option("channel", "c")
-              .option("stagingDir", f"{folder}/stage").option("maxRowsPerBatch", "3000").option("idleMs", "1500")
-              .option("maxInFlight", "300").load())
-    query = (stream.writeStream.format("parquet").option("path", f"{folder}/out")
-             .option("checkpointLocation", f"{folder}/checkpoint"))
-    query = query.trigger(availableNow=True).start() if end == "now" else query.start()
-    Path(folder, "running").touch()
-    query.awaitTermination()
+
+    def start(**trigger):
+        stream = (spark.readStream.format("nsq").option("nsqd", nsqd).option("topic", "t").option("channel", "c")
+                  .option("stagingDir", f"{folder}/stage").option("maxRowsPerBatch", "4000").option("idleMs", "1500")
+                  .option("maxInFlight", "200").load())
+        query = (stream.writeStream.format("parquet").option("path", f"{folder}/out")
+                 .option("checkpointLocation", f"{folder}/checkpoint"))
+        return (query.trigger(**trigger) if trigger else query).start()
+
+    if end == "now":
+        start(availableNow=True).awaitTermination()
+        return
+    while True:
+        try:
+            query = start()
+            Path(folder, "running").touch()
+            query.awaitTermination()
+        except Exception as error:
+            print(f"once more: {error}", flush=True)
 
 
 if __name__ == "__main__":
