@@ -108,11 +108,11 @@ def formats() -> Finding:
 
 def reachable(address: str) -> Finding:
     """Does an nsqd answer there?"""
-    from nsqc.spark import link
+    from nsqc.client import ClientError, Connection
 
     try:
-        one = link.Link(address, TIMEOUT)
-    except (OSError, ValueError, link.Refused) as error:
+        one = Connection(address, timeout=TIMEOUT)
+    except ClientError as error:
         return Finding("nsqd", False, str(error) if address in str(error) else f"{address}: {error}")
     one.close()
     return Finding("nsqd", True, f"{address} is version {one.features.get('version', 'unknown')}")
