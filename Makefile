@@ -21,15 +21,26 @@ check-tests:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@command -v systemd-analyze >/dev/null && command -v dpkg-deb >/dev/null || { echo "the tests of packages need systemd-analyze and dpkg (Debian: apt-get install systemd dpkg)"; exit 1; }
 	@test "$$(id -u)" = 0 || command -v fakeroot >/dev/null || { echo "the test of the Debian package needs root or fakeroot (Debian: apt-get install fakeroot)"; exit 1; }
+	@$${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { echo "the tests drive Spark and need Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
 	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
+
+# What pyproject.toml lists: `run` stands for the daemon's own, other names for the optional ones.
+REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])))'
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # The environment, made anew when the requirements change.
 $(VENV)/.ready: pyproject.toml
 	@$(MAKE) --no-print-directory check-system
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' $$($(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(p["dependencies"] + p["optional-dependencies"]["test"] + p["optional-dependencies"]["lint"]))')
+	$(INSTALL) --upgrade pip
+	$(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' $$($(REQUIREMENTS) run)
+	@touch $@
+
+# What tests need beside that; Spark alone is half a gigabyte.
+$(VENV)/.testing: $(VENV)/.ready
+	@$(MAKE) --no-print-directory check-tests
+	$(INSTALL) $$($(REQUIREMENTS) test lint spark)
 	@touch $@
 
 # The extensions, compiled in place.
@@ -50,19 +61,19 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-test: check-tests lint build                         ## all tests, then those of the compiled rooms in the debug build
+test: check-tests $(VENV)/.testing lint build   ## all tests, then those of the compiled rooms in the debug build
 	$(BIN)/python -m pytest --ignore=tests/packaging $(ARGS)
 	@$(MAKE) --no-print-directory debug-test
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory package-test
 
-unit: build                              ## without daemons
+unit: build $(VENV)/.testing                             ## without daemons
 	$(BIN)/python -m pytest tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
 
-e2e: build                               ## real daemons, real clients
+e2e: build $(VENV)/.testing                              ## real daemons, real clients
 	$(BIN)/python -m pytest tests/e2e tests/conformance $(ARGS)
 
-debug-test: debug                        ## leaks and bounds: the compiled rooms with checks and counters
+debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
 	NSQC_BUILD=debug $(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
 
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
@@ -83,7 +94,7 @@ ways: build                              ## rates over TLS, deflate and snappy b
 pages: build                             ## docs/options.md, from nsqc/options.py
 	$(BIN)/python -m nsqc.pages docs
 
-lint: $(VENV)/.ready                     ## ruff and cython-lint
+lint: $(VENV)/.testing                    ## ruff and cython-lint
 	$(BIN)/ruff check .
 	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc
 

@@ -1,0 +1,1 @@
+# Commands that carry bodies, from Python's bytes.

@@ -1,0 +1,111 @@
+"""Commands as bytes: PUB, MPUB and DPUB from bytes objects, FIN, REQ and TOUCH from ids. One copy of each body."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
+
+from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.hton cimport store_i32
+
+from nsqc.client.errors import BadMessage
+
+cdef enum:
+    SIZE_BYTES = 4
+
+
+cdef int64_t checked(bodies, Py_ssize_t index, int64_t max_msg_size) except -1:
+    """A body's size. Raises BadMessage, TypeError."""
+    body = bodies[index]
+    if not isinstance(body, bytes):
+        raise TypeError(f"message {index} is {type(body).__name__}, not bytes")
+    cdef int64_t size = PyBytes_GET_SIZE(body)
+    if size == 0:
+        raise BadMessage(index, "is empty")
+    if size > max_msg_size:
+        raise BadMessage(index, f"has {size} bytes, {max_msg_size} are allowed")
+    return size
+
+
+def check(bodies not None, int64_t max_msg_size) -> None:
+    """Raises BadMessage for the first body that nsqd would refuse, TypeError for what is not bytes. bodies: a list or
+    tuple of bytes."""
+    cdef Py_ssize_t index
+    for index in range(len(bodies)):
+        checked(bodies, index, max_msg_size)
+
+
+def pub(bytes topic not None, bytes body not None) -> bytes:
+    """PUB."""
+    return with_body(b"PUB " + topic + b"\n", body)
+
+
+def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
+    """DPUB."""
+    return with_body(b"DPUB %b %d\n" % (topic, delay_ms), body)
+
+
+def mpub(bytes topic not None, bodies not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes):
+    """An MPUB of bodies from start on: (command, index behind them). At least one, otherwise within both limits;
+    max_bytes counts the body of the command. bodies must have been checked."""
+    cdef Py_ssize_t end = start, index, count = len(bodies)
+    cdef int64_t size = SIZE_BYTES, one
+    cdef bytes line = b"MPUB " + topic + b"\n", command, body
+    cdef char *c_to
+    if not 0 <= start < count:
+        raise IndexError(start)
+    while end < count and end - start < max(max_rows, 1):
+        one = SIZE_BYTES + PyBytes_GET_SIZE(<bytes?> bodies[end])
+        if end > start and size + one > max_bytes:
+            break
+        size += one
+        end += 1
+    command = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (len(line) + SIZE_BYTES + size))
+    c_to = PyBytes_AS_STRING(command)
+    memcpy(c_to, <const char *> line, <size_t> len(line))
+    c_to += len(line)
+    store_i32(c_to, <int32_t> size)
+    store_i32(c_to + SIZE_BYTES, <int32_t> (end - start))
+    c_to += 2 * SIZE_BYTES
+    for index in range(start, end):
+        body = <bytes?> bodies[index]
+        one = PyBytes_GET_SIZE(body)
+        store_i32(c_to, <int32_t> one)
+        memcpy(c_to + SIZE_BYTES, PyBytes_AS_STRING(body), <size_t> one)
+        c_to += SIZE_BYTES + one
+    return command, end
+
+
+cdef bytes with_body(bytes line, bytes body):
+    cdef char size[4]
+    store_i32(size, <int32_t> len(body))
+    return line + size[:4] + body
+
+
+def finish(const unsigned char[::1] ids not None) -> bytes:
+    """FIN for each of the ids, 16 bytes each."""
+    return for_each(b"FIN ", ids, b"\n")
+
+
+def requeue(const unsigned char[::1] ids not None, int64_t delay_ms = 0) -> bytes:
+    """REQ after delay_ms milliseconds for each of the ids."""
+    return for_each(b"REQ ", ids, b" %d\n" % delay_ms)
+
+
+def touch(const unsigned char[::1] ids not None) -> bytes:
+    """TOUCH for each of the ids."""
+    return for_each(b"TOUCH ", ids, b"\n")
+
+
+cdef bytes for_each(bytes head, const unsigned char[::1] ids, bytes tail):
+    cdef Py_ssize_t count = ids.shape[0] // MESSAGE_ID_BYTES, at
+    cdef Py_ssize_t c_head = len(head), c_tail = len(tail)
+    cdef const char *c_begin = head
+    cdef const char *c_end = tail
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, count * (c_head + MESSAGE_ID_BYTES + c_tail))
+    cdef char *c_to = PyBytes_AS_STRING(made)
+    for at in range(count):
+        memcpy(c_to, c_begin, <size_t> c_head)
+        memcpy(c_to + c_head, &ids[at * MESSAGE_ID_BYTES], MESSAGE_ID_BYTES)
+        memcpy(c_to + c_head + MESSAGE_ID_BYTES, c_end, <size_t> c_tail)
+        c_to += c_head + MESSAGE_ID_BYTES + c_tail
+    return made

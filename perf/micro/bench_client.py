@@ -1,0 +1,42 @@
+"""The client's compiled parts: frames in (nsqc.client.inflow, message), commands out (nsqc.client.encode)."""
+
+from nsqc.client import encode
+from nsqc.client.inflow import Inflow
+from nsqc.client.message import messages
+from nsqc.client.stream import feed
+from nsqc.wire.reader import message_frames
+from perf.micro import timing
+from perf.micro.timing import Part, Row, Size
+
+TITLE = "client: nanoseconds a message of 200 bytes"
+BODY = b"x" * 200
+
+
+def bench(size: Size) -> list[Row]:
+    """Each beside a copy of the bytes it works on."""
+    count = size.of(2000)
+    frames = message_frames(BODY, 1_700_000_000_000_000_000, 1, b"0123456789abcdef", count)
+    ids, bodies = b"0123456789abcdef" * count, [BODY] * count
+
+    def columns() -> tuple:
+        inflow = Inflow(1 << 20)
+        feed(inflow, frames)
+        return inflow.columns()
+
+    command, _ = encode.mpub(b"t", bodies, 0, count, 1 << 30)
+    fins = encode.finish(ids)
+    ready = columns()
+    return [
+        timing.compare(Part("frames to columns", lambda: columns, count),
+                       Part("copy of the frames", lambda: lambda: bytearray(frames), count), size),
+        timing.compare(Part("columns to Message objects", lambda: lambda: messages(ready, None), count),
+                       Part("copy of the frames", lambda: lambda: bytearray(frames), count), size),
+        timing.compare(Part("MPUB from bytes", lambda: lambda: encode.mpub(b"t", bodies, 0, count, 1 << 30), count),
+                       Part("copy of the MPUB", lambda: lambda: bytearray(command), count), size),
+        timing.compare(Part("FIN from ids", lambda: lambda: encode.finish(ids), count),
+                       Part("copy of the FINs", lambda: lambda: bytearray(fins), count), size),
+    ]
+
+
+if __name__ == "__main__":
+    timing.main(TITLE, bench)

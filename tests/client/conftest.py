@@ -1,0 +1,58 @@
+"""Daemons with certificates and auth servers, and a small nsqlookupd."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tests.peers.authd import AuthServer
+from tests.peers.conftest import factory
+from tests.support.secure import make_certificates
+
+authd = factory(AuthServer)
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory):
+    return make_certificates(tmp_path_factory.mktemp("certs"))
+
+
+class Lookupd:
+    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers."""
+
+    def __init__(self):
+        self.ports: list[int] = []
+        self.status, self.asked = 200, []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.asked.append(self.path)
+                body = json.dumps({"channels": [], "producers": [
+                    {"broadcast_address": "127.0.0.1", "tcp_port": port, "http_port": 1} for port in outer.ports]})
+                self.send_response(outer.status)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def lookupd():
+    found = Lookupd()
+    yield found
+    found.close()
+
+
+def address(node) -> str:
+    return f"127.0.0.1:{node.tcp_port}"

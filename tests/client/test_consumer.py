@@ -1,0 +1,125 @@
+"""Consuming from several daemons that come and go."""
+
+import threading
+
+import pytest
+
+from nsqc.client import BadName, Consumer, LookupFailed, Producer, Refused
+from tests.client.conftest import address
+from tests.support.daemon import wait_until
+
+
+def take(consumer, count: int) -> list[bytes]:
+    found = []
+    while len(found) < count:
+        message = consumer.get(10)
+        assert message is not None, f"{len(found)} of {count} came"
+        found.append(message.body)
+        message.finish()
+    return found
+
+
+def publish(node, *bodies: bytes) -> None:
+    with Producer(address(node)) as producer:
+        producer.publish_many("t", bodies)
+
+
+@pytest.mark.parametrize("in_flight,connections", [(1, 1), (2, 2), (100, 1), (1, 2)])
+def test_two_daemons(daemon, monkeypatch, in_flight, connections):
+    monkeypatch.setattr("nsqc.client.consumer.TURN_SECONDS", 0.2)
+    nodes = [daemon(), daemon()]
+    for node in nodes:
+        publish(node, *(b"%d" % n for n in range(50)))
+    with Consumer("t", "c", [address(node) for node in nodes], max_in_flight=in_flight, connections=connections) as consumer:
+        assert sorted(take(consumer, 100)) == sorted([b"%d" % n for n in range(50)] * 2)
+        ready = [client["ready_count"] for node in nodes for client in node.channel("t", "c")["clients"]]
+        assert len(ready) == 2 * connections and sum(ready) <= in_flight
+        assert consumer.get(0.05) is None
+    for node in nodes:
+        wait_until(lambda node=node: not node.channel("t", "c")["clients"])
+
+
+def test_a_daemon_that_comes_back(daemon):
+    node = daemon()
+    with Consumer("t", "c", address(node), max_in_flight=10, backoff=0.05) as consumer:
+        publish(node, b"before")
+        assert take(consumer, 1) == [b"before"]
+        node.restart(f"--tcp-address={address(node)}", f"--http-address=127.0.0.1:{node.http_port}")
+        publish(node, b"after")
+        assert take(consumer, 1) == [b"after"]
+
+
+def test_closing_hands_back_what_was_not_answered(daemon):
+    node = daemon()
+    publish(node, *[b"x"] * 20)
+    consumer = Consumer("t", "c", address(node), max_in_flight=10)
+    held = [consumer.get(10) for _ in range(3)]
+    held[0].finish()
+    held[1].requeue(0)
+    consumer.close()
+    assert consumer.get(1) is None
+    assert list(consumer) == []
+    found = node.channel("t", "c")
+    assert (found["depth"], found["in_flight_count"]) == (19, 0)
+
+
+def test_iterating_ends_when_another_thread_closes(daemon):
+    node = daemon()
+    publish(node, b"x")
+    seen = []
+    consumer = Consumer("t", "c", address(node))
+    for message in consumer:
+        message.finish()
+        seen.append(message.body)
+        consumer.close()
+    assert seen == [b"x"]
+
+
+def test_by_lookup(daemon, lookupd):
+    one, two = daemon(), daemon()
+    lookupd.ports = [one.tcp_port]
+    publish(one, b"a")
+    publish(two, b"b")
+    with Consumer("t", "c", nsqlookupd=[lookupd.address], poll_interval=0.2, max_in_flight=5) as consumer:
+        assert take(consumer, 1) == [b"a"]
+        lookupd.ports = [two.tcp_port]
+        assert take(consumer, 1) == [b"b"]
+        lookupd.status = 500
+        asked = len(lookupd.asked)
+        publish(one, b"c")
+        assert take(consumer, 1) == [b"c"]
+        wait_until(lambda: consumer.get(0.05) is None and len(lookupd.asked) > asked)
+    with pytest.raises(LookupFailed), Consumer("t", "c", nsqlookupd=[lookupd.address]) as consumer:
+        consumer.get(1)
+
+
+def test_what_cannot_work(daemon):
+    for wrong, error in (({}, ValueError), ({"nsqd": ["a:1"], "max_in_flight": 0}, ValueError)):
+        with pytest.raises(error):
+            Consumer("t", "c", **wrong)
+    with pytest.raises(BadName):
+        Consumer("t", "bad channel", ["a:1"])
+    node = daemon("--max-channel-consumers=1")
+    first = node.connect().sub("t", "c")
+    with pytest.raises(Refused, match="E_SUB_FAILED"), Consumer("t", "c", address(node)) as consumer:
+        consumer.get(5)
+    first.close()
+
+
+def test_many_threads_many_consumers(daemon):
+    node = daemon()
+    publish(node, *(b"%d" % n for n in range(2000)))
+    found: list[bytes] = []
+
+    def run():
+        with Consumer("t", "c", address(node), max_in_flight=50) as consumer:
+            while (message := consumer.get(0.5)) is not None:
+                message.finish()
+                found.append(message.body)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(b"%d" % n for n in range(2000))
