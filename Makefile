@@ -134,5 +134,5 @@ release: $(VENV)/.packaging               ## everything for a version in dist/re
 	@$(MAKE) --no-print-directory bin dist deb
 	@$(BIN)/python packaging/release.py collect
 
-package-test: bin dist                   ## executable, wheel, units and Debian package, installed and run
+package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(ARGS)
