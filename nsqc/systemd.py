@@ -129,10 +129,11 @@ def is_ours(pid: str) -> bool:
 
     The executable of one file unpacks itself and runs the daemon as its child: the manager knows the parent.
     """
-    return pid == str(os.getpid()) or (_is_unpacked() and pid == str(os.getppid()))
+    return pid == str(os.getpid()) or (is_unpacked() and pid == str(os.getppid()))
 
 
-def _is_unpacked() -> bool:
+def is_unpacked() -> bool:
+    """Whether this process is the second one of the executable of one file."""
     folder = getattr(sys, "_MEIPASS", "")
     return os.path.basename(folder).startswith("_MEI")
 

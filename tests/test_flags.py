@@ -114,6 +114,7 @@ def test_the_help_tells_all_flags_once():
 
 
 def test_the_help_tells_defaults_and_what_is_special():
-    assert describe("msg_timeout").endswith("(default 1m0s)")
+    assert describe("msg_timeout").endswith("(default 1m0s; changes on SIGHUP)")
     assert describe("fd_pool_size").endswith("(default 256; not in nsqd)")
-    assert describe("log_level").endswith("(default info)")
+    assert describe("log_level").endswith("(default info; changes on SIGHUP)")
+    assert describe("max_msg_timeout").endswith("(default 15m0s)")

@@ -1,9 +1,13 @@
 """The executable serves, stops and answers as the daemon from source does."""
 
 import contextlib
+import errno
+import fcntl
+import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -13,6 +17,7 @@ import pytest
 
 from nsqc.version import version_line
 from tests.packaging.conftest import DIST, ROOT, built
+from tests.support.daemon import wait_until
 from tests.support.manager import Manager, handed, listening
 from tests.support.secure import client_context, connect, make_certificates
 
@@ -58,6 +63,33 @@ def test_nothing_is_lost_over_a_stop(frozen):
     node.restart()
     assert {message.body for message in node.connect().sub(TOPIC, CHANNEL, 100).messages(100, finish=True)} == {*bodies}
     assert node.stop() == 0
+
+
+def test_nothing_stays_behind_a_kill(frozen):
+    node = frozen()
+    node.connect().pub(TOPIC, b"x")
+    node.kill()
+    # Where the daemon was a process of its own it stops by itself, and nothing is lost.
+    wait_until(lambda: refused(node.tcp_port) and is_free(node.data_path), "the end of the daemon")
+    node.start()
+    assert node.stop() == 0
+
+
+def is_free(folder: Path) -> bool:
+    """Whether no daemon has the data path."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def refused(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
 
 
 def test_tls_and_compression(frozen, certs):
