@@ -16,7 +16,8 @@ MAY_USE = {
     "broker": {"wire", "store", "broker"},
     "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
     "peers": {"wire", "broker", "peers"},
-    "spark": {"wire", "store", "broker", "spark", "version"},
+    "client": {"wire", "client", "version"},
+    "spark": {"wire", "store", "broker", "client", "spark", "version"},
     "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
@@ -42,7 +43,7 @@ def test_imports_go_down_only(room):
         assert used <= MAY_USE[room], f"{path.relative_to(PACKAGE)} uses {used - MAY_USE[room]}"
 
 
-@pytest.mark.parametrize("room", ["wire", "store", "broker", "tcp"])
+@pytest.mark.parametrize("room", ["wire", "store", "broker", "tcp", "client"])
 def test_the_core_knows_no_edges(room):
     for path in files(room):
         assert not imports(path) & EDGES, path
