@@ -1,0 +1,141 @@
+"""The disk queues of a data path as Arrow batches: which files, from where on, in what order. Knows no Spark."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from nsqc.spark import columns
+from nsqc.spark.options import DiskQueue
+from nsqc.spark.records import Records
+from nsqc.store import diskmeta
+from nsqc.wire.names import is_valid_name
+
+log = logging.getLogger("nsqc.spark")
+
+FILE = re.compile(r"([^:]+?)(?::([^:]+))?\.diskqueue\.(?:meta|\d{6,})\.dat")
+BATCH_BYTES = 16 << 20
+
+
+class BadRecord(ValueError):
+    """A data file with bytes that belong to no record; the text says where."""
+
+
+class Queue(NamedTuple):
+    """One disk queue: a topic's, or that of one of its channels."""
+
+    topic: str
+    channel: str | None
+
+    @property
+    def name(self) -> str:
+        """As its files begin."""
+        return self.topic if self.channel is None else f"{self.topic}:{self.channel}"
+
+
+class Span(NamedTuple):
+    """What is read of one data file: bytes from start up to limit."""
+
+    queue: Queue
+    path: str
+    start: int
+    limit: int
+
+
+def queues(folder: str, options: DiskQueue) -> list[Queue]:
+    """The queues that have files and were asked for, by name. Raises OSError."""
+    found = set()
+    for entry in os.listdir(folder):
+        form = FILE.fullmatch(entry)
+        if form and all(is_valid_name(part.encode()) for part in form.groups() if part):
+            found.add(Queue(*form.groups()))
+    return sorted((queue for queue in found if wanted(queue, options)), key=lambda queue: queue.name)
+
+
+def wanted(queue: Queue, options: DiskQueue) -> bool:
+    """Whether the options ask for it."""
+    if options.topic and queue.topic != options.topic:
+        return False
+    if options.channel:
+        return queue.channel == options.channel
+    return options.queues == "all" or (queue.channel is None) == (options.queues == "topics")
+
+
+def spans(options: DiskQueue) -> list[Span]:
+    """All that is to be read. Raises OSError where the folder cannot be read."""
+    return [span for queue in queues(options.path, options) for span in spans_of(queue, options)]
+
+
+def spans_of(queue: Queue, options: DiskQueue) -> list[Span]:
+    """The files of one queue in order. Unread is what lies behind the read position, which is what a daemon would
+    deliver: also what was written after the positions were, and everything where there are no positions."""
+    files = diskmeta.data_files(options.path, queue.name)
+    start = (0, 0)
+    if options.range == "unread":
+        meta = diskmeta.read(os.path.join(options.path, f"{queue.name}.diskqueue.meta.dat"))
+        if meta is None:
+            log.warning("%s: no usable positions, all %d files are read", queue.name, len(files))
+        else:
+            start = meta[1:3]
+    found = []
+    for number, length in files.items():
+        begin = start[1] if number == start[0] else 0
+        if number >= start[0] and begin < length:
+            path = os.path.join(options.path, f"{queue.name}.diskqueue.{number:06d}.dat")
+            found.append(Span(queue, path, begin, length))
+    return found
+
+
+def in_use(folder: str) -> bool:
+    """Whether a daemon has this data path open now. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read(span: Span, options: DiskQueue, wanted_columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The records of a span. Raises BadRecord at the first batch with damage in it, unless such is skipped; OSError."""
+    records = Records(span.path, span.start, span.limit, options.maxMsgSize)
+    schema = columns.schema(wanted_columns)
+    while (found := records.batch(options.batchRows, BATCH_BYTES)) is not None:
+        refuse_damage(records, options)
+        yield batch(span, found, schema)
+    refuse_damage(records, options)
+    if records.damaged:
+        log.warning("%s: %d bytes from offset %d on belong to no record and were skipped", span.path, records.damaged,
+                    records.damage_at)
+
+
+def refuse_damage(records: Records, options: DiskQueue) -> None:
+    """Raises BadRecord."""
+    if records.damaged and options.onBadRecord == "fail":
+        raise BadRecord(f"{records.path}: no record at offset {records.damage_at}: a torn end or a damage; "
+                        "onBadRecord=skip reads the intact records before and behind it "
+                        f"(maxMsgSize={options.maxMsgSize} bounds what counts as one)")
+
+
+def batch(span: Span, found: tuple, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of the schema."""
+    count, bodies, offsets, times, attempts, ids, positions = found
+    make = {
+        "value": lambda: columns.bodies(offsets, bodies, count),
+        "topic": lambda: columns.same(span.queue.topic, count),
+        "id": lambda: columns.ids(ids, count),
+        "timestamp": lambda: columns.fixed(columns.TIMESTAMP, times, count),
+        "attempts": lambda: columns.fixed(pa.int32(), attempts, count),
+        "channel": lambda: columns.same(span.queue.channel, count),
+        "file": lambda: columns.same(os.path.basename(span.path), count),
+        "pos": lambda: columns.fixed(pa.int64(), positions, count),
+    }
+    return pa.RecordBatch.from_arrays([make[column]() for column in schema.names], schema=schema)

@@ -1,0 +1,72 @@
+"""The columns that the sources give, in Spark's and Arrow's words, and Arrow batches made of plain buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+MESSAGE = "value binary, topic string, id string, timestamp timestamp, attempts int, nsqd string"
+RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
+          "pos bigint")
+ID_BYTES = 16
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+TYPES = {
+    "value": pa.binary(), "topic": pa.string(), "id": pa.string(), "timestamp": TIMESTAMP, "attempts": pa.int32(),
+    "nsqd": pa.string(), "channel": pa.string(), "file": pa.string(), "pos": pa.int64(),
+}
+SQL_TYPES = {
+    "value": "binary", "topic": "string", "id": "string", "timestamp": "timestamp", "attempts": "int",
+    "nsqd": "string", "channel": "string", "file": "string", "pos": "bigint",
+}
+
+
+def names(ddl: str) -> list[str]:
+    """The names in a schema as above."""
+    return [field.split()[0] for field in ddl.split(", ")]
+
+
+def schema(columns: Iterable[str]) -> pa.Schema:
+    """Arrow's schema of these columns."""
+    return pa.schema([pa.field(column, TYPES[column]) for column in columns])
+
+
+def chosen(asked: Any, known: str, source: str) -> list[str]:
+    """The columns of a Spark schema, which must be some of the known ones with their types. Raises ValueError."""
+    allowed = {column: SQL_TYPES[column] for column in names(known)}
+    for field in asked.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in allowed or kind != allowed[field.name]:
+            raise ValueError(f"{source}: there is no column {field.name} {kind}; choose of {known}")
+    return [field.name for field in asked.fields]
+
+
+def ids(buffer: Any, count: int) -> pa.Array:
+    """Texts of 16 bytes that lie one behind the other."""
+    return pa.StringArray.from_buffers(count, id_offsets(1 << max(count, 1024).bit_length()), pa.py_buffer(buffer))
+
+
+@lru_cache(maxsize=32)
+def id_offsets(count: int) -> pa.Buffer:
+    """0, 16, 32, …: for up to count ids."""
+    import array
+
+    return pa.py_buffer(array.array("i", range(0, (count + 1) * ID_BYTES, ID_BYTES)))
+
+
+def bodies(offsets: Any, data: Any, count: int) -> pa.Array:
+    """Binary values by int32 offsets."""
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def fixed(kind: pa.DataType, data: Any, count: int) -> pa.Array:
+    """Values of a fixed width without nulls."""
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
+
+
+def same(value: str | None, count: int) -> pa.Array:
+    """One text, or null, over and over."""
+    return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value), count)

@@ -1,0 +1,93 @@
+"""Data files to columns: value, timestamp, attempts, id and position of each record, ready for Arrow."""
+
+import os
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport O_RDONLY
+from posix.unistd cimport close
+
+from nsqc.spark.chunk cimport Chunk
+from nsqc.store.diskio cimport io_open, io_size
+from nsqc.store.segment cimport HEAD_BYTES, segment_next, window_free
+from nsqc.wire.hton cimport load_i64, load_u16
+
+cdef enum:
+    ID_BYTES = 16
+    FULL = 0x7F000000       # bytes of bodies in one batch: their offsets have 32 bits
+
+
+@cython.final
+cdef class Records:
+    """Reads path from an offset up to a limit (bytes). max_msg_size bounds a body. Raises OSError."""
+
+    def __cinit__(self):
+        self.fd = -1
+        self.damage_at = -1
+        memset(&self.window, 0, sizeof(self.window))
+
+    def __init__(self, str path not None, int64_t start, int64_t limit, int64_t max_msg_size):
+        cdef bytes name = os.fsencode(path)
+        cdef int64_t size
+        self.path = path
+        self.at = start
+        self.max_record = HEAD_BYTES + max_msg_size
+        self.fd = io_open(name, O_RDONLY)
+        if self.fd < 0:
+            raise OSError(-self.fd, os.strerror(-self.fd), path)
+        size = io_size(self.fd)
+        if size < 0:
+            raise OSError(-size, os.strerror(-size), path)
+        self.window.limit = min(size, limit)
+
+    def __dealloc__(self):
+        window_free(&self.window)
+        if self.fd >= 0:
+            close(self.fd)
+
+    def batch(self, Py_ssize_t max_rows, Py_ssize_t max_bytes):
+        """The next records: (count, bodies, body offsets, timestamps, attempts, ids, positions), or None at the end.
+
+        At least one record; otherwise at most max_rows, and max_bytes of bodies. Offsets are int32, one more than
+        records; timestamps int64 in microseconds; attempts int32; ids 16 bytes each; positions int64 in the file.
+        """
+        cdef Chunk bodies = Chunk(), offsets = Chunk(), times = Chunk(), attempts = Chunk(), ids = Chunk()
+        cdef Chunk positions = Chunk()
+        cdef Py_ssize_t count = 0
+        cdef int64_t found = 0, length = 0
+        cdef int answer = 1
+        cdef const char *c_record
+        (<int32_t *> offsets.more(4))[0] = 0
+        max_bytes = min(max_bytes, <Py_ssize_t> FULL)
+        while count < max_rows and bodies.length < max_bytes:
+            answer = segment_next(&self.window, self.fd, self.max_record, self.at, &found, &length)
+            if answer <= 0:
+                break
+            if count and bodies.length + length > FULL:
+                break
+            self._pass_over(self.at, found)
+            self.at = found + length
+            c_record = self.window.c_data + (found - self.window.start)
+            length -= HEAD_BYTES
+            memcpy(bodies.more(<Py_ssize_t> length), c_record + HEAD_BYTES, <size_t> length)
+            (<int32_t *> offsets.more(4))[0] = <int32_t> bodies.length
+            (<int64_t *> times.more(8))[0] = load_i64(c_record + 4) // 1000
+            (<int32_t *> attempts.more(4))[0] = load_u16(c_record + 12)
+            memcpy(ids.more(ID_BYTES), c_record + 14, ID_BYTES)
+            (<int64_t *> positions.more(8))[0] = found
+            count += 1
+        if answer < 0:
+            raise OSError(-answer, os.strerror(-answer), self.path)
+        if answer == 0:
+            self._pass_over(self.at, self.window.limit)
+            self.at = self.window.limit
+        return (count, bodies, offsets, times, attempts, ids, positions) if count else None
+
+    cdef int _pass_over(self, int64_t from_, int64_t to) except -1:
+        """Counts what lies between two records."""
+        if to > from_:
+            self.damaged += to - from_
+            if self.damage_at < 0:
+                self.damage_at = from_
+        return 0

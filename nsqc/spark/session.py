@@ -1,0 +1,75 @@
+"""A Spark session for people without a Spark set-up: in this process, on this machine, reachable from nowhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from nsqc.spark import java
+
+LOOPBACK = "127.0.0.1"
+SETTINGS = {
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+class NoSpark(RuntimeError):
+    """pyspark or pyarrow is missing; the text is one line that says what to do."""
+
+
+def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
+            log_level: str = "ERROR") -> Any:
+    """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
+
+    settings: Spark's own, above the defaults here (loopback only, no web page, UTC). log_level: Spark's, such as INFO
+    or OFF. Raises NoSpark where pyspark is not installed, nsqc.spark.java.NoJava where there is no Java.
+    """
+    need_packages()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is None:
+        prepare()
+        builder = SparkSession.builder.appName(name).master(master)
+        for key, value in {**SETTINGS, **(settings or {})}.items():
+            builder = builder.config(key, value)
+        running = builder.getOrCreate()
+        running.sparkContext.setLogLevel(log_level)
+    register(running)
+    return running
+
+
+def register(spark: Any) -> None:
+    """Makes the formats nsq and nsq_diskqueue known to a session whose workers may not find them by themselves."""
+    need_packages()
+    from nsqc.spark.diskqueue import DiskQueueSource
+    from nsqc.spark.source import NsqSource
+
+    spark.dataSource.register(NsqSource)
+    spark.dataSource.register(DiskQueueSource)
+
+
+def need_packages() -> None:
+    """Raises NoSpark."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise NoSpark(f"{error.name} is missing: pip install 'nsqc[spark]'") from None
+
+
+def prepare() -> None:
+    """What has to stand in the environment before Spark's Java starts. Raises NoJava."""
+    found = java.find()
+    if found.home is not None:
+        os.environ["JAVA_HOME"] = found.home
+    # Workers run what is named here, not what runs now: a python3 of the PATH may lack all packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)

@@ -1,0 +1,1 @@
+"""The Spark data sources; what needs no Spark is tested without."""

@@ -1,0 +1,61 @@
+"""Options: each is read, misspelt ones and senseless values are refused by name."""
+
+import pytest
+
+from nsqc.spark import options
+from nsqc.spark.options import OptionError
+
+SINK = {"nsqd": "a:1"}
+STREAM = {"nsqd": "a:1", "topic": "t", "channel": "c", "stagingDir": "/s"}
+DISKQUEUE = {"path": "/p"}
+
+
+def test_defaults():
+    sink = options.sink(SINK)
+    assert (sink.nsqd, sink.maxMsgSize, sink.maxBodySize, sink.batchBytes) == (("a:1",), 1 << 20, 5 << 20, 256 << 10)
+    stream = options.stream(STREAM)
+    assert (stream.connections, stream.maxInFlight, stream.lingerMs, stream.idleMs) == (1, 2500, 20, 1000)
+    assert options.diskqueue(DISKQUEUE).range == "unread"
+
+
+@pytest.mark.parametrize(("text", "value"), [("70000", 70000), ("64k", 65536), ("64KiB", 65536), ("1m", 1 << 20)])
+def test_sizes_are_bytes_or_have_a_unit(text, value):
+    assert options.sink({**SINK, "batchbytes": text}).batchBytes == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("2", 2.0), ("0.5", 0.5), ("500ms", 0.5), ("3s", 3.0)])
+def test_times_are_seconds_or_have_a_unit(text, value):
+    assert options.sink({**SINK, "Timeout": text}).timeout == value
+
+
+def test_what_is_sparks_is_left_to_spark():
+    assert options.stream({**STREAM, "checkpointLocation": "/c", "queryName": "q"}).topic == "t"
+
+
+@pytest.mark.parametrize(("read", "given", "says"), [
+    (options.sink, {}, "give one of the options nsqd and nsqlookupd"),
+    (options.sink, {**SINK, "nsqlookupd": "b:2"}, "give one of"),
+    (options.sink, {"nsqd": "a"}, "no HOST:PORT"),
+    (options.sink, {"nsqd": "a:0"}, "no HOST:PORT"),
+    (options.sink, {"nsqd": "a:1,a:1"}, "twice"),
+    (options.sink, {**SINK, "topic": "bad topic!"}, "option topic=bad topic!: a name is 1 to 64"),
+    (options.sink, {**SINK, "topci": "t"}, "unknown option topci; there are nsqd"),
+    (options.sink, {**SINK, "batchRows": "0"}, "batchRows=0: must be a whole number from 1"),
+    (options.sink, {**SINK, "batchRows": "many"}, "whole number"),
+    (options.sink, {**SINK, "batchBytes": "5x"}, "must be"),
+    (options.sink, {**SINK, "batchBytes": "6m"}, "above maxBodySize"),
+    (options.sink, {**SINK, "maxMsgSize": "5m"}, "maxBodySize must have room"),
+    (options.sink, {**SINK, "timeout": "soon"}, "must be seconds"),
+    (options.sink, {**SINK, "onBadRecord": "ignore"}, "fail or skip"),
+    (options.stream, {key: value for key, value in STREAM.items() if key != "stagingDir"}, "stagingDir is required"),
+    (options.stream, {**STREAM, "topic": "x" * 65}, "a name is"),
+    (options.stream, {**STREAM, "failOnDataLoss": "perhaps"}, "true or false"),
+    (options.stream, {**STREAM, "maxStagedBytes": "1m", "segmentBytes": "2m"}, "must not be above maxStagedBytes"),
+    (options.stream, {**STREAM, "retries": "1"}, "unknown option retries"),
+    (options.diskqueue, {**DISKQUEUE, "channel": "c", "queues": "topics"}, "queues=topics"),
+    (options.diskqueue, {**DISKQUEUE, "channel": "c#ephemeral"}, "ephemeral"),
+    (options.diskqueue, {}, "path is required"),
+])
+def test_senseless_options_are_refused(read, given, says):
+    with pytest.raises(OptionError, match=says):
+        read(given)
