@@ -1,0 +1,101 @@
+"""One frame of the staging log: what one nsqd delivered in one go, as an Arrow batch behind a checksum. Knows no file.
+
+    offset  bytes  field                        numbers little-endian
+         0      4  CRC-32 of all that follows
+         4      4  length of the Arrow message, a multiple of 8
+         8      4  rows
+        12      4  length of the nsqd's address
+        16      8  number of the first row in the log
+        24      n  address, filled up to a multiple of 8 with zeros
+                m  Arrow IPC record batch: value, id, timestamp, attempts
+
+Topic and nsqd are the same for all rows and are added when a frame is read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from nsqc.spark import columns
+
+HEAD = struct.Struct("<IIIIq")
+STORED = columns.schema(["value", "id", "timestamp", "attempts"])
+FULL_SCHEMA = columns.schema(columns.names(columns.MESSAGE))
+MAX_NODE_BYTES = 512
+
+
+class BadFrame(ValueError):
+    """Bytes that are no whole, sound frame."""
+
+
+class Head(NamedTuple):
+    """The fixed part of a frame."""
+
+    crc: int
+    body: int
+    rows: int
+    node: int
+    first: int
+
+    @property
+    def length(self) -> int:
+        """Of the whole frame in bytes."""
+        return HEAD.size + padded(self.node) + self.body
+
+
+def padded(length: int) -> int:
+    """The next multiple of 8."""
+    return -(-length // 8) * 8
+
+
+def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Any], int]:
+    """A frame in parts, to be written one behind the other, and its length. batch: the stored columns."""
+    name = node.encode()
+    if not 0 < len(name) <= MAX_NODE_BYTES:
+        raise ValueError(f"an address has 1 to {MAX_NODE_BYTES} bytes")
+    name += bytes(padded(len(name)) - len(name))
+    body = batch.serialize()
+    head = HEAD.pack(0, body.size, batch.num_rows, len(node.encode()), first)
+    crc = zlib.crc32(body, zlib.crc32(name, zlib.crc32(head[4:])))
+    return [struct.pack("<I", crc) + head[4:], name, body], HEAD.size + len(name) + body.size
+
+
+def read_head(data: Any) -> Head:
+    """The head at the front of data; its checksum is not looked at. Raises BadFrame."""
+    if len(data) < HEAD.size:
+        raise BadFrame("half a head")
+    head = Head(*HEAD.unpack_from(data))
+    if not head.rows or not 0 < head.node <= MAX_NODE_BYTES or head.body % 8 or head.first < 0:
+        raise BadFrame("no head")
+    return head
+
+
+def check(data: Any) -> Head:
+    """The head of the frame that data is. Raises BadFrame."""
+    head = read_head(data)
+    if head.length != len(data):
+        raise BadFrame("half a frame")
+    if zlib.crc32(memoryview(data)[4:]) != head.crc:
+        raise BadFrame("the checksum differs")
+    return head
+
+
+def decode(data: Any, topic: str) -> pa.RecordBatch:
+    """All columns of the frame that data is. Raises BadFrame."""
+    node, stored = decode_stored(data)
+    count = stored.num_rows
+    value, ids, times, attempts = stored.columns
+    return pa.RecordBatch.from_arrays(
+        [value, columns.same(topic, count), ids, times, attempts, columns.same(node, count)], schema=FULL_SCHEMA)
+
+
+def decode_stored(data: Any) -> tuple[str, pa.RecordBatch]:
+    """The nsqd's address and the stored columns. Raises BadFrame."""
+    head = check(data)
+    begin = HEAD.size + padded(head.node)
+    node = bytes(data[HEAD.size:HEAD.size + head.node]).decode()
+    return node, pa.ipc.read_record_batch(pa.py_buffer(data).slice(begin, head.body), STORED)

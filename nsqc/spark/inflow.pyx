@@ -1,0 +1,144 @@
+"""Frames from an nsqd to columns; FIN and REQ for many messages at once."""
+
+cimport cython
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memmove
+
+from nsqc.spark.chunk cimport Chunk
+from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16
+
+cdef enum:
+    AREA_BYTES = 256 * 1024
+    SIZE_BYTES = 4
+    TYPE_BYTES = 4
+
+
+class BadStream(ValueError):
+    """Bytes that are no frames of nsqd."""
+
+
+@cython.final
+cdef class Inflow:
+    """max_frame: the largest frame that is believed, in bytes behind its size."""
+
+    def __cinit__(self, Py_ssize_t max_frame):
+        self.max_frame = max_frame
+        self.room = AREA_BYTES
+        self.c_data = <char *> malloc(<size_t> self.room)
+        if self.c_data is NULL:
+            raise MemoryError
+        self.replies = []
+        self._fresh()
+
+    def __dealloc__(self):
+        free(self.c_data)
+
+    cdef int _fresh(self) except -1:
+        self.bodies, self.offsets, self.times = Chunk(), Chunk(), Chunk()
+        self.attempts, self.ids = Chunk(), Chunk()
+        (<int32_t *> self.offsets.more(4))[0] = 0
+        self.rows = 0
+        self.oldest = INT64_MAX
+        return 0
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.c_data + self.end, self.room - self.end, 0, flags)
+        self.lent += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.lent -= 1
+
+    def fed(self, Py_ssize_t count):
+        """count bytes were put into the lent end. Raises BadStream."""
+        cdef Py_ssize_t size
+        cdef int kind
+        if not 0 <= count <= self.room - self.end or self.lent:
+            raise BufferError("more than was lent, or still lent")
+        self.end += count
+        while self.end - self.begin >= FRAME_HEAD_BYTES:
+            size = load_i32(self.c_data + self.begin)
+            if size < TYPE_BYTES or size > self.max_frame:
+                raise BadStream(f"a frame of {size} bytes, {self.max_frame} are allowed")
+            if self.end - self.begin < SIZE_BYTES + size:
+                break
+            kind = load_i32(self.c_data + self.begin + SIZE_BYTES)
+            if kind == FRAME_MESSAGE:
+                self._message(self.c_data + self.begin + FRAME_HEAD_BYTES, size - TYPE_BYTES)
+            else:
+                self.replies.append((kind, self.c_data[self.begin + FRAME_HEAD_BYTES:self.begin + SIZE_BYTES + size]))
+            self.begin += SIZE_BYTES + size
+        self._make_room()
+
+    def _make_room(self):
+        """Moves half a frame to the front; grows the area where it would not fit."""
+        cdef Py_ssize_t kept = self.end - self.begin, need = AREA_BYTES
+        cdef char *c_grown
+        if kept >= SIZE_BYTES:
+            need = max(need, SIZE_BYTES + load_i32(self.c_data + self.begin))
+        if self.begin:
+            memmove(self.c_data, self.c_data + self.begin, <size_t> kept)
+            self.begin, self.end = 0, kept
+        if need > self.room or (self.room > 4 * AREA_BYTES and need == AREA_BYTES):
+            c_grown = <char *> realloc(self.c_data, <size_t> need)
+            if c_grown is NULL:
+                raise MemoryError
+            self.c_data = c_grown
+            self.room = need
+
+    cdef int _message(self, const char *c_at, Py_ssize_t length) except -1:
+        cdef Py_ssize_t size = length - MESSAGE_HEAD_BYTES
+        cdef int64_t time
+        if size < 0:
+            raise BadStream(f"a message of {length} bytes")
+        if self.bodies.length + size > 0x7F000000:
+            raise BufferError("too many bytes of messages collected")
+        time = load_i64(c_at)
+        self.oldest = min(self.oldest, time)
+        (<int64_t *> self.times.more(8))[0] = time // 1000
+        (<int32_t *> self.attempts.more(4))[0] = load_u16(c_at + 8)
+        memcpy(self.ids.more(MESSAGE_ID_BYTES), c_at + 10, MESSAGE_ID_BYTES)
+        memcpy(self.bodies.more(size), c_at + MESSAGE_HEAD_BYTES, <size_t> size)
+        (<int32_t *> self.offsets.more(4))[0] = <int32_t> self.bodies.length
+        self.rows += 1
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        """Of the bodies that are collected."""
+        return self.bodies.length
+
+    def columns(self):
+        """The messages collected, which are then forgotten: (count, bodies, body offsets, timestamps, attempts, ids);
+        offsets int32, one more than messages; timestamps int64 in microseconds; attempts int32; ids 16 bytes each."""
+        found = (self.rows, self.bodies, self.offsets, self.times, self.attempts, self.ids)
+        self._fresh()
+        return found
+
+
+def finish(const unsigned char[::1] ids not None) -> bytes:
+    """FIN for each of the ids, 16 bytes each."""
+    return commands(b"FIN ", ids, b"\n")
+
+
+def requeue(const unsigned char[::1] ids not None) -> bytes:
+    """REQ without delay for each of the ids."""
+    return commands(b"REQ ", ids, b" 0\n")
+
+
+cdef bytes commands(bytes head, const unsigned char[::1] ids, bytes tail):
+    cdef Py_ssize_t count = ids.shape[0] // MESSAGE_ID_BYTES, at
+    cdef Py_ssize_t c_head = len(head), c_tail = len(tail)
+    cdef const char *c_begin = head
+    cdef const char *c_end = tail
+    cdef bytes made = PyBytes_FromStringAndSize(NULL, count * (c_head + MESSAGE_ID_BYTES + c_tail))
+    cdef char *c_to = PyBytes_AS_STRING(made)
+    for at in range(count):
+        memcpy(c_to, c_begin, <size_t> c_head)
+        memcpy(c_to + c_head, &ids[at * MESSAGE_ID_BYTES], MESSAGE_ID_BYTES)
+        memcpy(c_to + c_head + MESSAGE_ID_BYTES, c_end, <size_t> c_tail)
+        c_to += c_head + MESSAGE_ID_BYTES + c_tail
+    return made

@@ -1,0 +1,328 @@
+"""The staging log: a folder of segments that holds what was taken from nsqd until Spark is done with it.
+
+    log.json            which log this is (uuid), its topic and channel, and how far Spark was done when last told
+    lock                flock of the one query that uses the folder
+    NUMBER.seg          frames (nsqc.spark.frames), from the row of that number on; 20 digits
+
+Rows are counted over the life of the log. What sync() has returned for survives a crash of the machine; what a crash
+tore at the end of the last segment is cut off. Segments whose rows are all released are removed, but for the newest
+rows: their ids are what redeliveries are recognised by after a restart. Thread-safe for one writer and one reader.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import threading
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from nsqc.broker.files import replace_file, sync_folder
+from nsqc.spark import frames
+
+log = logging.getLogger("nsqc.spark")
+
+VERSION = 1
+LOCK_SECONDS = 15.0         # a query that was just stopped may still hand its messages back
+MAGIC = b"NSQCLOG1"
+SUFFIX = ".seg"
+READ_BYTES = 1 << 20
+
+
+class StageError(RuntimeError):
+    """The staging directory cannot be used; the text says why and what to do."""
+
+
+class Place(NamedTuple):
+    """Where a frame lies, and the rows from first up to end that it has."""
+
+    path: str
+    offset: int
+    length: int
+    first: int
+    end: int
+
+
+class StageLog:
+    """The log in folder, made where there is none. One at a time: raises StageError where another has it, where the
+    folder belongs to another topic or channel, or where it is damaged; OSError."""
+
+    def __init__(self, folder: str, topic: str, channel: str, segment_bytes: int, keep_rows: int = 0,
+                 skip_bad: bool = False, wait: float = LOCK_SECONDS):
+        self.folder = Path(folder)
+        self.segment_bytes = segment_bytes
+        self.keep_rows = keep_rows
+        self.skip_bad = skip_bad
+        self._mutex = threading.Lock()
+        self._places: list[Place] = []
+        self._firsts: list[int] = []    # of _places, to search in
+        self._file = -1
+        self._path = ""
+        self._size = 0      # of the segment that is written
+        self._live = 0      # bytes of frames that are not released
+        self.rows = 0       # written and synced
+        self._written = 0   # rows, synced or not
+        self.released = 0   # rows that Spark is done with
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._take_lock(wait)
+        try:
+            self._open(topic, channel)
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------ opening
+
+    def _take_lock(self, wait: float) -> int:
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    os.close(descriptor)
+                    raise StageError(f"stagingDir={self.folder} is in use by another query: each query, and each use "
+                                     "of the source in one query, needs one of its own") from None
+                time.sleep(0.02)
+
+    def _open(self, topic: str, channel: str) -> None:
+        path = self.folder / "log.json"
+        try:
+            about = json.loads(path.read_text())
+            self.uuid, version = str(about["uuid"]), about["version"]
+            owner, self.released = (about["topic"], about["channel"]), int(about["released"])
+        except FileNotFoundError:
+            if any(self.folder.glob(f"*{SUFFIX}")):
+                raise StageError(f"stagingDir={self.folder} has segments, but its log.json is missing") from None
+            self.uuid, version, owner = uuid.uuid4().hex, VERSION, (topic, channel)
+            self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
+            self._note(durable=True)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StageError(f"stagingDir={self.folder}: log.json cannot be read: {error!r}") from None
+        if version != VERSION:
+            raise StageError(f"stagingDir={self.folder} was written by another version ({version}, this is {VERSION})")
+        if owner != (topic, channel):
+            raise StageError(f"stagingDir={self.folder} belongs to topic {owner[0]}, channel {owner[1]}")
+        self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
+
+    def _note(self, durable: bool) -> None:
+        """Writes log.json. How far Spark is done may be forgotten by a crash: it only saves reading twice."""
+        replace_file(self.folder / "log.json", json.dumps(self.about | {"released": self.released}).encode(), durable)
+
+    def _recover(self) -> None:
+        """Finds the frames of all segments and cuts off what a crash tore at the end."""
+        segments = sorted(self.folder.glob(f"*{SUFFIX}"))
+        self.rows = int(segments[0].stem) if segments else 0
+        for path in segments:
+            if int(path.stem) > self.rows:
+                self._damage(path, 0, f"rows {self.rows} to {int(path.stem)} are missing")
+                self.rows = int(path.stem)
+            end = self._scan(path, path == segments[-1])
+            if path == segments[-1]:
+                os.truncate(path, end)
+                if self._places and self._places[-1].path != str(path):
+                    path.unlink()   # made and not written to: the one before it goes on
+        self._written = self.rows
+        self.released = min(max(self.released, self.first), self.rows)
+        self._live = sum(place.length for place in self._places if place.end > self.released)
+
+    def _scan(self, path: Path, last: bool) -> int:
+        """Adds the frames of one segment; the offset behind the last of them."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if file.read(len(MAGIC) + 32) != MAGIC + self.uuid.encode():
+                if last and size < len(MAGIC) + 32:     # a crash right after it was made
+                    path.write_bytes(MAGIC + self.uuid.encode())
+                    return len(MAGIC) + 32
+                raise StageError(f"{path} is no segment of the log {self.uuid}")
+            at = file.tell()
+            while at < size:
+                try:
+                    file.seek(at)
+                    head = frames.read_head(file.read(frames.HEAD.size))
+                    file.seek(at)
+                    if at + head.length > size or head.first != self.rows:
+                        raise frames.BadFrame("half a frame")
+                    if last:    # earlier ones were synced before the next was begun; reading checks them
+                        frames.check(file.read(head.length))
+                except frames.BadFrame as error:
+                    if last and self._is_torn(file, at, size):
+                        log.warning("%s: %d bytes of an unfinished write are cut off", path, size - at)
+                        return at
+                    self._damage(path, at, str(error))
+                    return at
+                self._add(Place(str(path), at, head.length, self.rows, self.rows + head.rows))
+                self.rows += head.rows
+                at += head.length
+        return at
+
+    @staticmethod
+    def _is_torn(file: Any, at: int, size: int) -> bool:
+        """Whether nothing sound follows: a write that was not finished is the last one."""
+        file.seek(at)
+        rest = file.read(size - at)
+        for begin in range(8, len(rest) - frames.HEAD.size, 8):
+            try:
+                head = frames.read_head(rest[begin:begin + frames.HEAD.size])
+                frames.check(rest[begin:begin + head.length])
+            except frames.BadFrame:
+                continue
+            return False
+        return True
+
+    def _damage(self, path: Path, at: int, what: str) -> None:
+        """Raises StageError, unless damage is to be skipped."""
+        if not self.skip_bad:
+            raise StageError(f"{path} is damaged at offset {at} ({what}): rows that were finished at nsqd are lost; "
+                             "onBadRecord=skip goes on without them")
+        log.error("%s is damaged at offset %d (%s): what follows in it is skipped", path, at, what)
+
+    def _add(self, place: Place) -> None:
+        self._places.append(place)
+        self._firsts.append(place.first)
+
+    # ------------------------------------------------------------------ writing
+
+    def append(self, node: str, batch: pa.RecordBatch) -> int:
+        """Adds the stored columns of one nsqd's messages; the bytes they take. Nothing is safe before sync().
+        Raises OSError; the log then ends where it did before."""
+        if self._file < 0 or self._size >= self.segment_bytes:
+            self._roll()
+        parts, length = frames.encode(self._written, node, batch)
+        try:
+            write_all(self._file, parts)
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            raise
+        with self._mutex:
+            self._add(Place(self._path, self._size, length, self._written, self._written + batch.num_rows))
+            self._live += length
+        self._size += length
+        self._written += batch.num_rows
+        return length
+
+    def sync(self) -> int:
+        """Has all that was appended on disk; how many rows the log has now. Raises OSError."""
+        if self._file >= 0:
+            os.fdatasync(self._file)
+        with self._mutex:
+            self.rows = self._written
+        return self.rows
+
+    def _roll(self) -> None:
+        """Begins a segment; an unfilled one of an earlier run is gone on with."""
+        if self._file >= 0:
+            os.fdatasync(self._file)
+            os.close(self._file)
+            self._file = -1
+        last = self._places[-1] if self._places else None
+        if last is not None and not self._path and last.offset + last.length < self.segment_bytes:
+            self._path, self._size = last.path, last.offset + last.length
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+            os.ftruncate(self._file, self._size)
+            os.lseek(self._file, self._size, os.SEEK_SET)
+            return
+        self._path = str(self.folder / f"{self._written:020d}{SUFFIX}")
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._size = write_all(self._file, [MAGIC + self.uuid.encode()])
+        os.fdatasync(self._file)
+        sync_folder(self.folder)
+
+    # ------------------------------------------------------------------ reading
+
+    @property
+    def first(self) -> int:
+        """The first row that is there."""
+        return self._places[0].first if self._places else self.rows
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of frames that Spark is not done with."""
+        return self._live
+
+    def places(self, start: int, end: int) -> list[Place]:
+        """The frames with rows from start up to end."""
+        with self._mutex:
+            begin = max(bisect_right(self._firsts, start) - 1, 0)
+            stop = bisect_right(self._firsts, max(end - 1, 0))
+            return [place for place in self._places[begin:stop] if place.end > start and place.first < end]
+
+    def rows_within(self, start: int, max_bytes: int) -> int:
+        """How far one gets from row start on with so many bytes of frames; at least one frame."""
+        end = start
+        for place in self.places(start, self.rows):
+            max_bytes -= place.length
+            if max_bytes < 0 and end > start:
+                break
+            end = place.end
+        return end
+
+    def newest(self, rows: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The last rows or some more, frame by frame: (nsqd, stored columns)."""
+        for place in self.places(max(self.rows - rows, 0), self.rows):
+            try:
+                yield frames.decode_stored(read_place(place))
+            except frames.BadFrame as error:
+                self._damage(Path(place.path), place.offset, str(error))
+
+    # ------------------------------------------------------------------ letting go
+
+    def release(self, row: int) -> None:
+        """Spark is done with all rows before this one: removes the segments that are needed no more."""
+        if row <= self.released:
+            return
+        with self._mutex:
+            self.released = min(row, self.rows)
+            self._live = sum(place.length for place in self._places if place.end > self.released)
+            keep = min(self.released, self._written - self.keep_rows)
+            last = {place.path: place.end for place in self._places}
+            done = {path for path, end in last.items() if end <= keep and path != self._places[-1].path}
+            self._places = [place for place in self._places if place.path not in done]
+            self._firsts = [place.first for place in self._places]
+        self._note(durable=False)
+        for path in sorted(done):
+            os.unlink(path)
+
+    def close(self) -> None:
+        """Gives the folder free. Idempotent."""
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
+
+
+def write_all(descriptor: int, parts: list[Any]) -> int:
+    """Writes all parts one behind the other; the bytes. Raises OSError."""
+    views = [memoryview(part).cast("B") for part in parts]
+    total = sum(len(view) for view in views)
+    while views:
+        done = os.writev(descriptor, views)
+        while views and done >= len(views[0]):
+            done -= len(views.pop(0))
+        if views and done:
+            views[0] = views[0][done:]
+    return total
+
+
+def read_place(place: Place) -> bytes:
+    """The bytes of one frame. Raises OSError, frames.BadFrame where the file is shorter."""
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(descriptor, place.length, place.offset)
+    finally:
+        os.close(descriptor)
+    if len(data) != place.length:
+        raise frames.BadFrame("half a frame")
+    return data

@@ -1,0 +1,107 @@
+"""One Spark session for all tests, tuned to start fast, and what they share."""
+
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.task.maxFailures": "4",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """Two threads; a task that fails is tried again, which plain local[2] would not do."""
+    from nsqc.spark import session
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    running = session("nsqc-tests", "local[2,4]", log_level="OFF", settings={
+        **SETTINGS, "spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder)})
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def nsqd(tmp_path_factory):
+    """A daemon that many tests share, each with topics of its own."""
+    one = Daemon(tmp_path_factory.mktemp("nsqd") / "data", "--sync-timeout=100ms", "--max-req-timeout=1h")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def topic():
+    """A name that no other test uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def address(*daemons: Daemon) -> str:
+    """For the option nsqd."""
+    return ",".join(f"127.0.0.1:{one.tcp_port}" for one in daemons)
+
+
+def depth(daemon: Daemon, name: str) -> int:
+    """Messages that a topic has taken; 0 where there is none."""
+    found = json.loads(daemon.http("GET", f"/stats?format=json&topic={name.replace('#', '%23')}")[1])["topics"]
+    return found[0]["message_count"] if found else 0
+
+
+def bodies(folder: Path) -> list[bytes]:
+    """The column value of a folder of Parquet files that Spark has committed."""
+    import pyarrow.parquet as pq
+
+    log = folder / "_spark_metadata"
+    names = set()
+    for entry in sorted(log.iterdir(), key=lambda path: path.name) if log.exists() else []:
+        if not entry.name.startswith("."):
+            names |= {json.loads(line)["path"].rsplit("/", 1)[1] for line in entry.read_text().splitlines()[1:]}
+    return [value for name in names for value in pq.read_table(folder / name, columns=["value"])["value"].to_pylist()]
+
+
+@pytest.fixture
+def lookupd():
+    """A small nsqlookupd: lookupd(daemon, ...) says that these have every topic; returns its address."""
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    servers = []
+
+    def start(*daemons: Daemon) -> str:
+        known = list(daemons)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps({"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port}
+                                                 for one in known]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.known = known
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_port}"
+
+    start.servers = servers
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
