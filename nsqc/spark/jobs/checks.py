@@ -5,6 +5,8 @@ All raise typer.BadParameter, which ends a job with one line and exit code 2.
 
 from __future__ import annotations
 
+import glob
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,8 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.spark import options
+
+CONNECT_SECONDS = 5.0
 
 
 def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -28,16 +32,12 @@ def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     return callback
 
 
-def exists(path: Path) -> Path:
-    """A file, a folder, or a pattern that some files match."""
-    if not path.exists() and not any(path.parent.glob(path.name)):
-        raise typer.BadParameter(f"there is no {path}")
-    return path
-
-
-def all_exist(paths: list[Path]) -> list[Path]:
-    """Each a file, a folder or a pattern."""
-    return [exists(path) for path in paths]
+def all_exist(paths: list[str]) -> list[str]:
+    """Each a file, a folder or a pattern that something matches; of a URI Spark will find out."""
+    for path in paths:
+        if "://" not in path and not Path(path).exists() and not glob.glob(path):
+            raise typer.BadParameter(f"there is no {path}")
+    return paths
 
 
 def folder(path: Path) -> Path:
@@ -73,6 +73,11 @@ def micros(text: str) -> int:
     return since_1970(found if found.tzinfo else found.replace(tzinfo=UTC))
 
 
+def topic(name: str | None) -> str | None:
+    """A topic's name, or none."""
+    return reads(options.name)(name)
+
+
 def peers(nsqd: str | None, nsqlookupd: str | None) -> dict[str, str]:
     """The data sources' options that say where the nsqd are."""
     given = {key: text for key, text in (("nsqd", nsqd), ("nsqlookupd", nsqlookupd)) if text is not None}
@@ -81,11 +86,24 @@ def peers(nsqd: str | None, nsqlookupd: str | None) -> dict[str, str]:
     return given
 
 
+def reachable(given: dict[str, str]) -> None:
+    """Raises OSError where none of the peers takes a connection, which saves the start of Spark."""
+    reasons = []
+    for address in options.addresses(*given.values()):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise OSError(f"no {next(iter(given))} can be reached: {'; '.join(reasons)}")
+
+
 Nsqd = Annotated[str | None, typer.Option(
     help="nsqd's TCP address HOST:PORT, several divided by commas", callback=reads(options.addresses))]
 Nsqlookupd = Annotated[str | None, typer.Option(
     help="instead: nsqlookupd's HTTP address HOST:PORT, several divided by commas", callback=reads(options.addresses))]
-Topic = Annotated[str, typer.Option(help="the topic", callback=reads(options.name))]
+Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Rate = Annotated[float | None, typer.Option(help="messages a second at most, over all tasks", min=0.001)]
 Archive = Annotated[Path, typer.Argument(help="the archive's folder", callback=archive)]
 Since = Annotated[str | None, typer.Option(

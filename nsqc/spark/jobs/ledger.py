@@ -7,9 +7,9 @@
     _tmp/JOB/, _tmp/JOB.lock        what the running job of that name writes, and its flock
     _pins/ID/, _pins/ID.lock        hard links to the files that a reader has in use, and its flock
 
-The ledger is replaced in one step and decides. A change moves new files in, replaces the ledger, takes old files out: what
-a crash leaves in the date folders beside the ledger's files is removed when the next job begins. The folder has to be on
-a POSIX file system with hard links and flock.
+The ledger is replaced in one step and decides. A change moves new files in, replaces the ledger, takes old files out:
+what a crash leaves in the date folders beside the ledger's files is removed when the next job begins. The folder has to
+be on a POSIX file system with hard links and flock.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class State(msgspec.Struct):
 
 
 class Ledger:
-    """The archive in folder. With topic it is made where there is none, and must be that topic's. Raises LedgerError."""
+    """The archive in folder. With topic it is made where there is none, and must be that topic's.
+
+    Raises LedgerError.
+    """
 
     def __init__(self, folder: str | Path, topic: str | None = None):
         self.folder = Path(folder).absolute()

@@ -16,7 +16,7 @@ import typer
 FAILED = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # The last line of a Python traceback that a worker has sent: nsqc.spark.options.OptionError: nsq: …
-RAISED = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Record|TooBig)|[A-Z]\w+): (\S.*)$", re.MULTILINE)
+RAISED = re.compile(r"^((?:[a-z_]\w*\.)*)([A-Z]\w+): (\S.*)$", re.MULTILINE)
 
 
 class JobError(RuntimeError):
@@ -54,8 +54,8 @@ def reason(error: Exception) -> str:
     text = str(error)
     found = RAISED.findall(text) if "Traceback" in text else []
     if found:
-        name, what = found[-1]
-        return what if name.endswith("Error") else f"{name}: {what}"
+        module, name, what = found[-1]
+        return what if module.startswith("nsqc.") else f"{name}: {what}"
     return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
@@ -79,8 +79,8 @@ def session(name: str, settings: dict[str, str] | None = None) -> Iterator[Any]:
 
 def start(name: str) -> tuple[Any, bool]:
     """The running session, or a new one; whether it is new."""
-    from nsqc.spark import session as local
     from nsqc.spark.session import need_packages
+    from nsqc.spark.session import session as local
 
     need_packages()
     from pyspark.sql import SparkSession
