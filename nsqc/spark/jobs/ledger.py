@@ -142,7 +142,8 @@ class Ledger:
     def commit(self, new: dict[str, Path], old: Iterable[str] = (), batch: tuple[str, int] | None = None) -> bool:
         """Puts new files (path in the archive: where each lies now, on the same file system) in the place of old ones.
 
-        batch: query and number; False, and nothing happens, where that batch was put in before. Raises OSError.
+        batch: query and number; False, and nothing happens, where that batch was put in before. Raises
+        LedgerError where a name is taken, OSError.
         """
         described = {name: footer(path) for name, path in new.items()}
         for path in new.values():
@@ -151,6 +152,8 @@ class Ledger:
             state = self.read()
             if batch is not None and batch[1] <= state.batches.get(batch[0], -1):
                 return False
+            if taken := new.keys() & state.files.keys():
+                raise LedgerError(f"{self.folder / min(taken)} is there already")
             self._move_in(new)
             old = list(old)
             for name in old:
