@@ -53,7 +53,9 @@ def command(
     peers = checks.peers(nsqd, nsqlookupd)
     with running.failures(), unused(data_path):
         addresses = [one.strip() for one in http.split(",")] if http else nodes.http_addresses(peers)
-        nodes.counts(addresses, [])
+        for address in addresses:
+            nodes.get(address, "/info")
+        checks.reachable(peers)
         with running.session("nsqc backfill") as spark:
             source = {"path": str(data_path.absolute()), "range": "all" if read_all else "unread",
                       "onBadRecord": "skip" if skip_bad else "fail", "maxMsgSize": str(max_msg_size)}
