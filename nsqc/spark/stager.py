@@ -112,7 +112,7 @@ class Stager:
 
     def drained(self) -> bool:
         """Whether, for the idle time, nsqd has delivered nothing that it had at drain_from_now(), while it could."""
-        if self._full or not self._looked_everywhere() or self._writing or self._loads:
+        if self._full or not self._looked_everywhere() or self._writing or self._loads or self.unreachable():
             return False
         return time.monotonic() - self._last_old >= self.options.idleMs / 1000
 

@@ -126,7 +126,7 @@ def test_bad_rows_are_skipped_on_request(nsqd, topic):
 
 def test_what_the_daemon_refuses_is_not_tried_again(daemon):
     one = daemon("--max-msg-size=100", "--max-body-size=1000")
-    with pytest.raises(link.Refused, match="E_BAD_MESSAGE|E_BAD_BODY"):
+    with pytest.raises(link.Refused, match=r"E_BAD_MESSAGE|E_BAD_BODY"):
         published(publisher(address(one), batchBytes="1000"), batch(value=[b"x" * 200]))
 
 
@@ -134,7 +134,7 @@ def test_nobody_there(daemon):
     one = daemon()
     where = address(one)
     one.kill()
-    with pytest.raises(sink.PublishFailed, match="3 tries failed, the last one: 127.0.0.1:.*refused"):
+    with pytest.raises(sink.PublishFailed, match=r"3 tries failed, the last one: 127.0.0.1:.*refused"):
         published(publisher(where, retries="2"), batch(value=[b"x"]))
 
 

@@ -96,6 +96,7 @@ def test_stopping_hands_everything_back_at_once(daemon, run):
     its message time-out of a minute."""
     one = daemon()
     publish(one, *bodies(0, 100))
+    one.post("/channel/create?topic=t&channel=c")
     run = run(one, lingerMs="60000", maxInFlight="1000")
     wait_until(lambda: one.channel("t", "c")["in_flight_count"] == 100, "all in flight")
     run.stop()
@@ -159,8 +160,8 @@ def test_new_nsqd_are_found_through_lookupd(daemon, run, lookupd):
     publish(second, *bodies(10, 20))
     lookupd.servers[0].known.append(second)
     run.wait(20)
-    assert {place for place in (frames.decode(read_place(p), "t").column(5)[0].as_py()
-                                for p in run.log.places(0, 20))} == {address(first), address(second)}
+    nodes = {frames.decode(read_place(place), "t").column(5)[0].as_py() for place in run.log.places(0, 20)}
+    assert nodes == {address(first), address(second)}
 
 
 def test_one_dead_nsqd_does_not_hold_the_others_up(daemon, run):

@@ -1,0 +1,123 @@
+"""kill -9 at random moments: of the process that consumes, of the workers of tasks, of the daemon, of the driver with
+all that it has started. Nothing may be lost. Doubled is nothing either, while the staging directory and the files of
+the daemon survive, and the sink takes a batch once, as Spark's files do. The seed of the moments is in the failure."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.spark.conftest import address, bodies
+from tests.support.daemon import batch, wait_until
+
+ROOT = Path(__file__).parent.parent.parent
+SEED = random.randrange(10**6)
+ROWS = 20_000
+ROUNDS = 2
+
+
+def publish(daemon, start: int, end: int) -> None:
+    client = daemon.connect()
+    for at in range(start, end, 500):
+        client.ok("MPUB t", batch(*(b"%06d" % n for n in range(at, min(at + 500, end)))))
+    client.close()
+
+
+def processes(module: str, below: int) -> list[int]:
+    """Those below a process that run a module of pyspark; under pyspark.daemon only the ones it has forked for tasks:
+    without itself, Spark's Java cannot go on."""
+    parents, words = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):     # it may have ended
+            pid = int(folder.name)
+            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words[pid] = (folder / "cmdline").read_bytes()
+
+    def is_below(pid: int) -> bool:
+        while pid > 1 and pid != below:
+            pid = parents.get(pid, 0)
+        return pid == below
+
+    found = [pid for pid in words if module.encode() in words[pid] and is_below(pid)]
+    return found if module != "pyspark.worker" else [pid for pid in found if parents[pid] in found]
+
+
+class Driver:
+    """tests.spark.driver as a process group."""
+
+    def __init__(self, daemon, folder: Path, end: str):
+        self.log = (folder / "driver.log").open("ab")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.driver", address(daemon), str(folder), end], cwd=ROOT,
+            start_new_session=True, stdout=self.log, stderr=self.log)
+
+    def kill(self, module: str) -> int:
+        """kill -9 of what runs that module; how many these were."""
+        pids = processes(module, self.process.pid)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
+    def end(self) -> None:
+        """kill -9 of everything."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.log.close()
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """driver(daemon, end): all are ended with the test."""
+    running = []
+
+    def start(daemon, end: str) -> Driver:
+        running.append(Driver(daemon, tmp_path, end))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.end()
+
+
+def test_kill_9_of_everything(daemon, driver, tmp_path):
+    """All messages are on the daemon's disk, so it loses none; those whose FIN it had not noted it delivers again, under
+    the same ids."""
+    print(f"seed {SEED}")
+    moments = random.Random(SEED)
+    one = daemon("--msg-timeout=1s", "--mem-queue-size=0", "--sync-every=1")
+    port = one.tcp_port
+    one.post("/topic/create?topic=t")
+    one.post("/channel/create?topic=t&channel=c")
+    publish(one, 0, ROWS // 2)
+    first = driver(one, "never")
+    wait_until(lambda: (tmp_path / "running").exists(), "the driver", 90)
+    killed = {"consumer": 0, "workers": 0}
+    for _ in range(ROUNDS):
+        with suppress(AssertionError):      # the driver may be down to starting again for ever
+            wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription", 10)
+        time.sleep(moments.uniform(0, 1))
+        killed["consumer"] += first.kill("python_streaming_source_runner")
+        time.sleep(moments.uniform(0.5, 2))
+        one.kill()
+        one.start(f"--tcp-address=127.0.0.1:{port}")
+    time.sleep(moments.uniform(0, 1))
+    killed["workers"] += first.kill("pyspark.worker")   # last: Spark may be unable to start new ones after it
+    thread = threading.Thread(target=publish, args=(one, ROWS // 2, ROWS))
+    thread.start()
+    time.sleep(moments.uniform(0, 3))
+    first.end()
+    thread.join()
+    assert killed["consumer"] and killed["workers"], killed
+    assert driver(one, "now").process.wait(120) == 0, (tmp_path / "driver.log").read_text()[-2000:]
+    got = bodies(tmp_path / "out")
+    assert set(got) == {b"%06d" % n for n in range(ROWS)}, "lost"
+    assert len(got) == ROWS, "doubled"
