@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -179,15 +180,15 @@ def test_produce_as_a_process(nsqd, topic, log):
 
 def test_a_batch_that_spark_does_again_is_archived_once(job, nsqd, topic, tmp_path):
     folder, where = tmp_path / "archive", f"--nsqd={address(nsqd)}"
-    words = ["archive", folder, f"--topic={topic}", where, "--until-idle", "--no-compact"]
+    words = ["archive", folder, f"--topic={topic}", where, "--until-idle", "--batch-rows=60", "--no-compact"]
     nsqd.connect().pub(topic, *(b"%d" % number for number in range(100)))
-    assert "archived 100 messages" in job(*words)
+    assert "archived 100 messages in 4 files" in job(*words)
     commits = folder / "_state" / "checkpoint" / "commits"
-    for path in (commits / "0", commits / ".0.crc"):
+    for path in (commits / "1", commits / ".1.crc"):
         path.unlink()       # as if it had been killed between the ledger and Spark's own commit
     nsqd.connect().pub(topic, *(b"%d" % number for number in range(100, 150)))
     told = job(*words)
-    assert "batch 0 is in the archive already" in told and "archived 50 messages" in told
+    assert "batch 1 is in the archive already" in told and "archived 50 messages in 2 files" in told
     assert sorted(map(int, archived(folder)["value"].to_pylist())) == list(range(150))
 
 
@@ -234,7 +235,7 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
                    or process.poll() is not None, "the first messages", SECONDS)
         nsqd.connect().pub(topic, *(b"%d" % number for number in range(500, 600)))
         wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others", SECONDS)
-        python = wait_until(lambda: python_of(process.pid), "the job's Python")
+        python = wait_until(lambda: python_of(folder), "the job's Python")
         os.kill(python, signal.SIGTERM)
         told, _ = process.communicate(timeout=SECONDS)
     finally:
@@ -246,12 +247,13 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
     assert (channel["depth"], channel["in_flight_count"], channel["client_count"]) == (0, 0, 0)
 
 
-def python_of(pid: int) -> int | None:
-    """The Python process that spark-submit's Java has begun for the job."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split() or [
-            child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]:
-        if "jobs/archive.py" in Path(f"/proc/{child}/cmdline").read_text():
-            return int(child)
+def python_of(folder: Path) -> int | None:
+    """The Python process of the job that archives into this folder."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"python" in words[0] and str(folder).encode() in words:
+                return int(entry.name)
     return None
 
 
@@ -320,6 +322,7 @@ def dead(tmp_path):
     another topic that has no channel."""
     one = Daemon(tmp_path / "dead", "--mem-queue-size=0")
     try:
+        one.post("/topic/create?topic=orders")
         for channel in "ab":
             one.post(f"/channel/create?topic=orders&channel={channel}")
         client = one.connect()

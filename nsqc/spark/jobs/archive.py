@@ -48,6 +48,8 @@ def command(
     nsqlookupd: checks.Nsqlookupd = None,
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="end when nsqd has nothing more; else run until SIGTERM")] = False,
+    idle: Annotated[float, typer.Option(
+        help="seconds in which nsqd sends nothing before --until-idle ends", min=0.01, max=3600)] = 2.0,
     every: Annotated[float, typer.Option(help="seconds from batch to batch, when it runs on", min=0.1)] = 10.0,
     batch_rows: Annotated[int, typer.Option(help="messages in a batch at most", min=1)] = BATCH_ROWS,
     max_in_flight: Annotated[int, typer.Option(help="messages in flight for each nsqd", min=1, max=1_000_000)] = 2500,
@@ -61,7 +63,7 @@ def command(
     """
     peers = checks.peers(nsqd, nsqlookupd)
     source = {**peers, "topic": topic, "channel": channel,
-              "maxRowsPerBatch": str(batch_rows), "maxInFlight": str(max_in_flight)}
+              "maxRowsPerBatch": str(batch_rows), "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000))}
     with running.failures():
         checks.reachable(peers)
         ledger = Ledger(archive, topic)

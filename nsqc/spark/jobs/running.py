@@ -49,14 +49,29 @@ def fail(text: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong in a Spark job, without Java's and Python's stacks: the last exception of a worker, else the
-    first line."""
-    text = str(error)
-    found = RAISED.findall(text) if "Traceback" in text else []
+    """What went wrong in a Spark job, without Java's and Python's stacks: the last exception of a worker, else what
+    Spark has a name for, [SUCH_AS_THIS], else the first cause."""
+    found: list[tuple[str, str, str]] = []
+    for text in causes(error):
+        found += RAISED.findall(text) if "Traceback" in text else []
     if found:
         module, name, what = found[-1]
         return what if module.startswith("nsqc.") else f"{name}: {what}"
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    lines = [next((line.strip() for line in text.splitlines() if line.strip()), "") for text in causes(error)]
+    named = [line for line in lines if line.startswith("[")]
+    return (named or [line for line in reversed(lines) if line] or [type(error).__name__])[0]
+
+
+def causes(error: Exception) -> list[str]:
+    """The texts of an exception and, where it was Java's, of its causes, the first cause last."""
+    cause = getattr(error, "java_exception", None)
+    if cause is None:
+        return [str(error)]
+    texts = []
+    while cause is not None and len(texts) < 20:
+        texts.append(str(cause.getMessage()))
+        cause = cause.getCause()
+    return texts
 
 
 @contextmanager
