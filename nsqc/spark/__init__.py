@@ -6,13 +6,29 @@ their options and promises. Nothing here imports pyspark before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 __all__ = ["doctor", "register", "session"]
 
 
-def session(*given: Any, **named: Any) -> Any:
-    """A local Spark session with the formats; see nsqc.spark.session.session."""
-    from nsqc.spark.session import session
+def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
+            log_level: str = "ERROR") -> Any:
+    """The running SparkSession or a new local one, with the formats; see nsqc.spark.sessions.session."""
+    from nsqc.spark import sessions
 
-    return session(*given, **named)
+    return sessions.session(name, master, settings, log_level)
+
+
+def register(spark: Any) -> None:
+    """Makes the formats known to a session whose workers do not find them by themselves."""
+    from nsqc.spark import sessions
+
+    sessions.register(spark)
+
+
+def doctor(nsqd: Iterable[str] = ()) -> list[Any]:
+    """What is wrong here: (what, well, text) for all that was looked at; nsqd: addresses that must answer."""
+    from nsqc.spark import checkup
+
+    return checkup.examine(nsqd)

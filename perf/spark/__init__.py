@@ -1,0 +1,1 @@
+"""Rates of the Spark sources beside plain loops and Spark's own noop sink."""

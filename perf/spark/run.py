@@ -1,0 +1,227 @@
+"""Each path of the Spark sources beside a plain loop and Spark's noop sink, in one run on one machine.
+
+    python -m perf.spark.run [--rows N] [--rounds N] [--only sinks,sources,files]
+
+Bodies have 200 bytes. Every round does everything once; medians over the rounds are printed, thousand rows a second.
+Spark runs local[2]; daemons, Spark's Java and its Python workers share the machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import socket
+import statistics
+import struct
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nsqc.spark import link, options, session
+from nsqc.spark.archive import spans
+from nsqc.spark.inflow import finish
+from nsqc.spark.records import Records
+from tests.support.daemon import Daemon
+
+BODY = 200
+FRAME_ROWS = 1200
+WINDOW = 4
+SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "false"}
+
+
+class Bench:
+    """Daemons, a session, and the figures."""
+
+    def __init__(self, rows: int):
+        self.rows = rows
+        self.folder = Path(tempfile.mkdtemp(prefix="nsqc-spark-"))
+        self.daemons = [Daemon(self.folder / f"data{n}", f"--mem-queue-size={4 * rows}") for n in range(2)]
+        self.spark = session("perf", "local[2]", SETTINGS, log_level="OFF")
+        self.figures: dict[str, list[float]] = {}
+        self.number = 0
+
+    def close(self) -> None:
+        """Ends everything."""
+        self.spark.stop()
+        for daemon in self.daemons:
+            daemon.close()
+        shutil.rmtree(self.folder)
+
+    def measure(self, name: str, work: Callable[[], int | None]) -> None:
+        """Notes how many thousand rows a second work did; it says how many, otherwise all."""
+        begin = time.perf_counter()
+        rows = work() or self.rows
+        self.figures.setdefault(name, []).append(rows / (time.perf_counter() - begin) / 1000)
+
+    def address(self, count: int = 1) -> str:
+        """Of so many daemons."""
+        return ",".join(f"127.0.0.1:{one.tcp_port}" for one in self.daemons[:count])
+
+    def frame(self, partitions: int):
+        """Rows with a body each."""
+        return self.spark.range(0, self.rows, 1, partitions).selectExpr(f"lpad(cast(id as string), {BODY}, 'x') value")
+
+    def topic(self) -> str:
+        """A new name; the old topic is dropped."""
+        for daemon in self.daemons:
+            daemon.http("POST", f"/topic/delete?topic=t{self.number}")
+        self.number += 1
+        return f"t{self.number}"
+
+    # ------------------------------------------------------------------ publishing
+
+    def plain_publish(self, topic: str, daemon: Daemon | None = None) -> None:
+        """A Python loop over the bodies: join and pack, a window of frames."""
+        body = b"x" * BODY
+        bodies = [body] * self.rows
+        daemon = daemon or self.daemons[0]
+        begin = time.perf_counter()
+        with socket.create_connection(("127.0.0.1", daemon.tcp_port)) as sock:
+            sock.sendall(b"  V2")
+            answer, owed = sock.makefile("rb"), 0
+            for at in range(0, self.rows, FRAME_ROWS):
+                some = bodies[at:at + FRAME_ROWS]
+                data = b"".join([struct.pack(">i", len(one)) + one for one in some])
+                sock.sendall(b"MPUB %s\n" % topic.encode() + struct.pack(">ii", 4 + len(data), len(some)) + data)
+                owed += 1
+                while owed >= WINDOW:
+                    owed -= answer.read(10)[-2:] == b"OK"
+            while owed:
+                owed -= answer.read(10)[-2:] == b"OK"
+        self.figures.setdefault("plain Python loop, MPUB", []).append(
+            self.rows / (time.perf_counter() - begin) / 1000)
+
+    def sink(self, partitions: int, nodes: int, topic: str) -> None:
+        """Through Spark."""
+        (self.frame(partitions).write.format("nsq").mode("append").option("nsqd", self.address(nodes))
+         .option("topic", topic).save())
+
+    def sinks(self) -> None:
+        """Publishing, each way."""
+        self.plain_publish(self.topic())
+        self.measure("Spark noop, 1 partition", lambda: self.frame(1).write.format("noop").mode("append").save())
+        for partitions, nodes in ((1, 1), (2, 1), (2, 2)):
+            topic = self.topic()
+            self.measure(f"sink, {partitions} partitions, {nodes} nsqd",
+                         lambda p=partitions, n=nodes, t=topic: self.sink(p, n, t))
+            counted = sum(one["message_count"] for daemon in self.daemons for one in daemon.stats()["topics"]
+                          if one["topic_name"] == topic)
+            assert counted == self.rows, counted
+
+    # ------------------------------------------------------------------ consuming
+
+    def fill(self, nodes: int = 1) -> str:
+        """A topic with all rows, on so many daemons, and its channel."""
+        topic = self.topic()
+        for daemon in self.daemons[:nodes]:
+            daemon.post(f"/topic/create?topic={topic}")
+            daemon.post(f"/channel/create?topic={topic}&channel=c")
+        self.sink(nodes, nodes, topic)
+        return topic
+
+    def plain_consume(self, topic: str) -> None:
+        """The compiled parser, FIN at once, nothing kept."""
+        one = link.Link(self.address(), 10)
+        one.subscribe(topic, "c")
+        one.ready(2500)
+        left = self.rows
+        while left:
+            one.socket.settimeout(10)
+            one._receive()
+            if one.inflow.rows:
+                columns = one.inflow.columns()
+                left -= columns[0]
+                one.send(finish(columns[5]))
+            one._answer()
+        one.close()
+
+    def stage(self, topic: str, **more: str) -> int:
+        """A stream into noop that ends when all rows have come; the idle time of the end is not counted."""
+        self.number += 1
+        where = self.folder / f"stage{self.number}"
+        seen = []
+        stream = (self.spark.readStream.format("nsq").option("nsqd", self.address()).option("topic", topic)
+                  .option("channel", "c").option("stagingDir", str(where)).options(**more).load())
+        query = (stream.writeStream.format("noop").option("checkpointLocation", f"{where}-checkpoint").start())
+        begin = None
+        while sum(seen) < self.rows:
+            time.sleep(0.005)
+            seen = [progress["numInputRows"] for progress in query.recentProgress]
+            if begin is None and self.daemons[0].channel(topic, "c")["client_count"]:
+                begin = time.perf_counter()
+        taken = time.perf_counter() - begin
+        query.stop()
+        shutil.rmtree(where)
+        return self.rows / taken / 1000
+
+    def sources(self) -> None:
+        """Consuming, each way; a Spark stream counts from its subscription on."""
+        topic = self.fill()
+        self.measure("plain compiled consumer", lambda: self.plain_consume(topic))
+        for name, nodes, more in (("1 connection", 1, {}), ("4 connections", 1, {"connections": "4"}),
+                                  ("2 nsqd", 2, {"nsqd": self.address(2)}), ("inline", 1, {"transport": "inline"})):
+            topic = self.fill(nodes)
+            self.figures.setdefault(f"source into noop, {name}", []).append(self.stage(topic, **more))
+
+    # ------------------------------------------------------------------ files
+
+    def files(self) -> None:
+        """Disk queues, each way; written once."""
+        path = self.folder / "files"
+        if not path.exists():
+            daemon = Daemon(path, "--mem-queue-size=0")
+            self.plain_publish("t", daemon)
+            self.figures["plain Python loop, MPUB"].pop()
+            daemon.stop()
+        chosen = options.diskqueue({"path": str(path)})
+        self.measure("plain parse in Python", lambda: plain_parse(sorted(path.glob("t.diskqueue.0*"))))
+
+        def compiled() -> None:
+            for span in spans(chosen):
+                records = Records(span.path, span.start, span.limit, chosen.maxMsgSize)
+                while records.batch(10_000, 16 << 20):
+                    pass
+        self.measure("compiled parse to columns, no Spark", compiled)
+        reader = self.spark.read.format("nsq_diskqueue").option("path", str(path))
+        self.measure("disk queue into noop, all columns",
+                     lambda: reader.load().write.format("noop").mode("append").save())
+        self.measure("disk queue into noop, value only", lambda: reader.schema("value binary").load().write.format(
+            "noop").mode("append").save())
+
+
+def plain_parse(files: list[Path]) -> None:
+    """What a program without this package would do."""
+    head = struct.Struct(">iqH16s")
+    found = []
+    for file in files:
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            size, stamp, attempts, number = head.unpack_from(data, at)
+            found.append((data[at + 30:at + 4 + size], stamp, attempts, number))
+            at += 4 + size
+        found.clear()
+
+
+def main() -> None:
+    """Prints the medians as a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="sinks,sources,files")
+    chosen = parser.parse_args()
+    bench = Bench(chosen.rows)
+    try:
+        for number in range(chosen.rounds + 1):
+            for part in chosen.only.split(","):
+                getattr(bench, part)()
+            if not number:      # warms Java up
+                bench.figures.clear()
+        for name, rates in bench.figures.items():
+            print(f"| {name} | {statistics.median(rates):,.0f} | {min(rates):,.0f} to {max(rates):,.0f} |")
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    main()

