@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,17 @@ def build() -> typer.Typer:
     app = typer.Typer(help="Move messages between topics, files and archives by Spark.")
     for job in JOBS:
         app.command(job)(import_module(f"nsqc.spark.jobs.{job}").command)
+    app.command("doctor")(doctor)
     return app
+
+
+def doctor(
+    nsqd: Annotated[list[str] | None, typer.Argument(help="addresses of nsqd that must answer, HOST:PORT")] = None,
+) -> int:
+    """Say what is wrong with this environment: Java, Python packages, network, nsqd."""
+    from nsqc.spark import checkup
+
+    return checkup.main(nsqd or [])
 
 
 def refuse(context: typer.Context) -> int:

@@ -34,7 +34,9 @@ def read(spark: Any, paths: list[str], form: str, header: bool = True, delimiter
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in PurePath(path).suffixes for path in paths) else ","
     if form == "csv":
-        reader = reader.options(header=str(header).lower(), sep=delimiter, mode="FAILFAST", enforceSchema="false")
+        # A quote within quotes is doubled, as RFC 4180 has it; Spark's own default is a backslash.
+        reader = reader.options(header=str(header).lower(), sep=delimiter, mode="FAILFAST", enforceSchema="false",
+                                escape='"')
     elif form == "json":
         reader = reader.options(mode="FAILFAST")
     return reader.load([path if "://" in path else f"file://{Path(path).absolute()}" for path in paths])

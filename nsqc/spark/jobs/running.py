@@ -50,7 +50,7 @@ def fail(text: str) -> None:
 
 def reason(error: Exception) -> str:
     """What went wrong in a Spark job, without Java's and Python's stacks: the last exception of a worker, else what
-    Spark has a name for, [SUCH_AS_THIS], else the first cause."""
+    Spark has names for, [SUCH_AS_THIS], else the first cause."""
     found: list[tuple[str, str, str]] = []
     for text in causes(error):
         found += RAISED.findall(text) if "Traceback" in text else []
@@ -58,8 +58,8 @@ def reason(error: Exception) -> str:
         module, name, what = found[-1]
         return what if module.startswith("nsqc.") else f"{name}: {what}"
     lines = [next((line.strip() for line in text.splitlines() if line.strip()), "") for text in causes(error)]
-    named = [line for line in lines if line.startswith("[")]
-    return (named or [line for line in reversed(lines) if line] or [type(error).__name__])[0]
+    named = list(dict.fromkeys(line for line in lines if line.startswith("[")))
+    return ": ".join(named) or next((line for line in reversed(lines) if line), type(error).__name__)
 
 
 def causes(error: Exception) -> list[str]:
@@ -94,17 +94,16 @@ def session(name: str, settings: dict[str, str] | None = None) -> Iterator[Any]:
 
 def start(name: str) -> tuple[Any, bool]:
     """The running session, or a new one; whether it is new."""
-    from nsqc.spark.session import need_packages
-    from nsqc.spark.session import session as local
+    from nsqc.spark import sessions
 
-    need_packages()
+    sessions.need_packages()
     from pyspark.sql import SparkSession
 
     is_new = SparkSession.getActiveSession() is None
     if is_new and "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit has decided where this runs; a local master would overrule it.
         SparkSession.builder.appName(name).getOrCreate()
-    return local(name), is_new
+    return sessions.session(name), is_new
 
 
 @contextmanager
