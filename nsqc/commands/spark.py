@@ -24,7 +24,8 @@ def build() -> typer.Typer:
 
 
 def doctor(
-    nsqd: Annotated[list[str] | None, typer.Argument(help="addresses of nsqd that must answer, HOST:PORT")] = None,
+    nsqd: Annotated[list[str] | None, typer.Argument(
+        help="nsqd that must answer", metavar="HOST:PORT")] = None,
 ) -> int:
     """Say what is wrong with this environment: Java, Python packages, network, nsqd."""
     from nsqc.spark import checkup

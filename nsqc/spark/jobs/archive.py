@@ -41,7 +41,7 @@ def lasting_channel(name: str) -> str:
 
 
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive's folder, made where there is none")],
+    archive: Annotated[Path, typer.Argument(help="the archive, made where there is none", metavar="FOLDER")],
     topic: checks.Topic,
     channel: Annotated[str, typer.Option(help="the channel to consume", callback=lasting_channel)] = "archive",
     nsqd: checks.Nsqd = None,

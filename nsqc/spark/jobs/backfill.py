@@ -25,7 +25,8 @@ from nsqc.spark.jobs import checks, nodes, running
 
 
 def command(
-    data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy", callback=checks.folder)],
+    data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy",
+                                              metavar="FOLDER", callback=checks.folder)],
     nsqd: checks.Nsqd = None,
     nsqlookupd: checks.Nsqlookupd = None,
     topic: Annotated[list[str] | None, typer.Option(

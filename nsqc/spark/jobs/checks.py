@@ -105,7 +105,7 @@ Nsqlookupd = Annotated[str | None, typer.Option(
     help="instead: nsqlookupd's HTTP address HOST:PORT, several divided by commas", callback=reads(options.addresses))]
 Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Rate = Annotated[float | None, typer.Option(help="messages a second at most, over all tasks", min=0.001)]
-Archive = Annotated[Path, typer.Argument(help="the archive's folder", callback=archive)]
+Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=archive)]
 Since = Annotated[str | None, typer.Option(
     "--from", help="leave out messages published before this time (ISO 8601, UTC)", callback=moment)]
 Until = Annotated[str | None, typer.Option(

@@ -32,7 +32,7 @@ class Done(NamedTuple):
 
 
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive's folder", callback=checks.archive)],
+    archive: checks.Archive,
     target_mib: Annotated[int, typer.Option(help="size of a large file, in MiB", min=1, max=1 << 20)] = TARGET_MIB,
 ) -> int:
     """Make few large files of an archive's many small ones.

@@ -29,7 +29,8 @@ def readable_template(text: str | None) -> str | None:
 
 def command(
     files: Annotated[list[str], typer.Argument(
-        help="files, folders of files, patterns; also URIs that Spark knows", callback=checks.all_exist)],
+        help="files, folders of files, patterns; also URIs that Spark knows", metavar="FILE",
+        callback=checks.all_exist)],
     topic: checks.Topic,
     nsqd: checks.Nsqd = None,
     nsqlookupd: checks.Nsqlookupd = None,

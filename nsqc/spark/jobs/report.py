@@ -26,8 +26,9 @@ def writable(path: Path) -> Path:
 
 
 def command(
-    archives: Annotated[list[Path], typer.Argument(help="the archives' folders", callback=each_archive)],
-    to: Annotated[Path, typer.Option("--out", help="the file to write", callback=writable)] = Path("report.html"),
+    archives: Annotated[list[Path], typer.Argument(help="the archives", metavar="FOLDER", callback=each_archive)],
+    to: Annotated[Path, typer.Option(
+        "--out", help="the file to write", metavar="FILE", callback=writable)] = Path("report.html"),
     since: checks.Since = None,
     until: checks.Until = None,
     title: Annotated[str | None, typer.Option(help="by default the topics")] = None,
