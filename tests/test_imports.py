@@ -16,6 +16,7 @@ MAY_USE = {
     "broker": {"wire", "store", "broker"},
     "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
     "peers": {"wire", "broker", "peers"},
+    "spark": {"wire", "store", "broker", "spark", "version"},
     "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +32,8 @@ from nsqc.spark.stager import Stager
 
 KEEP_ROWS = 100_000     # of the log, at least: to know redeliveries by after a restart
 POLL_SECONDS = 0.05
-STEP_ROWS = 10_000      # of one batch that is handed to Spark
+STEP_ROWS = 10_000      # frames are joined up to so many rows before Spark gets them
+STEP_BYTES = 8 << 20
 
 
 class DataLoss(StageError):
@@ -197,22 +199,40 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor: the rows of a share."""
         first, end, parts = partition.value
-        for part in parts:
-            try:
-                data = part if isinstance(part, bytes) else read_place(Place(*part))
-                batch, begin = frames.decode(data, self.options.topic), frames.read_head(data).first
-            except frames.BadFrame as error:
-                where = "a frame" if isinstance(part, bytes) else f"{part[0]} at offset {part[1]}"
-                if self.options.onBadRecord == "fail":
-                    raise StageError(f"{where}: {error}: rows of this batch are lost; "
-                                     "onBadRecord=skip goes on without them") from None
-                log.error("%s: %s: its rows are skipped", where, error)
-                continue
-            except FileNotFoundError:
-                raise DataLoss(f"{part[0]} is not there: stagingDir must be a folder that all executors see, "
-                               "or use transport=inline") from None
+        return joined(batch for part in parts for batch in self._frame(part, first, end))
+
+    def _frame(self, part: Any, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one frame that belong to the share; none where a bad frame is to be skipped."""
+        try:
+            data = part if isinstance(part, bytes) else read_place(Place(*part))
+            batch, begin = frames.decode(data, self.options.topic), frames.read_head(data).first
+        except frames.BadFrame as error:
+            where = "a frame" if isinstance(part, bytes) else f"{part[0]} at offset {part[1]}"
+            if self.options.onBadRecord == "fail":
+                raise StageError(f"{where}: {error}: rows of this batch are lost; "
+                                 "onBadRecord=skip goes on without them") from None
+            log.error("%s: %s: its rows are skipped", where, error)
+        except FileNotFoundError:
+            raise DataLoss(f"{part[0]} is not there: stagingDir must be a folder that all executors see, "
+                           "or use transport=inline") from None
+        else:
             skip = max(first - begin, 0)
             yield batch.slice(skip, min(end, begin + batch.num_rows) - begin - skip)
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches: each one costs Spark about as much as a thousand rows."""
+    some: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if some and (rows + batch.num_rows > STEP_ROWS or size + batch.nbytes > STEP_BYTES):
+            yield pa.concat_batches(some)
+            some, rows, size = [], 0, 0
+        some.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if some:
+        yield pa.concat_batches(some)
 
 
 def shares(stage: StageLog, first: int, last: int, count: int) -> list[tuple[int, int, list[Place]]]:

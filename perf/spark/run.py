@@ -217,6 +217,8 @@ def main() -> None:
                 getattr(bench, part)()
             if not number:      # warms Java up
                 bench.figures.clear()
+            print(f"round {number} of {chosen.rounds}: "
+                  + ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in bench.figures.items()), flush=True)
         for name, rates in bench.figures.items():
             print(f"| {name} | {statistics.median(rates):,.0f} | {min(rates):,.0f} to {max(rates):,.0f} |")
     finally:
