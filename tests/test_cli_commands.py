@@ -53,7 +53,7 @@ def test_without_arguments_it_tells_all_commands_by_group(nsqc):
     assert (code, errors) == (0, "")
     assert nsqc("--help") == nsqc("-h") == (0, told, "")
     groups = re.findall(r"^(\S.*):$", told, re.MULTILINE)
-    assert groups[-2:] == ["Daemon", "Documents and shells"]
+    assert groups[-3:] == ["Daemon", "Data pipeline", "Documents and shells"]
     assert re.findall(r"^  ([a-z]+) ", told, re.MULTILINE) == [one.name for one in COMMANDS]
 
 

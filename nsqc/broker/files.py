@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
+def replace_file(path: Path, data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Puts data in the place of path in one step; durable: it is on disk when this returns. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         try:
             rest = memoryview(data)

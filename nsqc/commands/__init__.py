@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DAEMON, SHELL = "Daemon", "Documents and shells"
+DAEMON, PIPELINE, SHELL = "Daemon", "Data pipeline", "Documents and shells"
 
 
 class Command(NamedTuple):
@@ -24,6 +24,7 @@ COMMANDS = (
     Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("version", DAEMON, "Print the version in nsqd's form."),
+    Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),
 )

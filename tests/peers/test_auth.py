@@ -545,7 +545,7 @@ def test_the_request_time_out(daemon, authd):
     for answer in (None, b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"):
         server = authd(hangs=True)
         server.answer = answer
-        node = guarded(daemon, server, flags=["--http-client-request-timeout=100ms"])
+        node = guarded(daemon, server, flags=["--http-client-request-timeout=1s"])
         assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]
 
 
@@ -621,7 +621,7 @@ def test_a_valid_answer_works_without_servers_an_expired_one_does_not(daemon, au
 def test_grace_while_all_servers_are_down(daemon, authd, end):
     server = authd(reply(ttl=1, authorizations=[{"topic": "^[tu]$", "channels": [".*"], "permissions": ["publish"]}]))
     node = guarded(daemon, server, f"127.0.0.1:{dead_port()}",
-                   flags=["--auth-grace=1h", "--http-client-request-timeout=100ms"])
+                   flags=["--auth-grace=1h", "--http-client-request-timeout=1s"])
     client = login(node)
     client.pub("t", b"x")
     if end == "close":

@@ -1,0 +1,107 @@
+"""`nsqc spark compact`: many small files of an archive to a few large ones, in the order they were written.
+
+Row groups are copied by pyarrow; Spark is not started. What a crash at any point leaves, and who may read or write
+meanwhile, is nsqc.spark.jobs.ledger's business.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from nsqc.spark.jobs import checks, running
+from nsqc.spark.jobs.ledger import File, Ledger
+
+MIB = 1 << 20
+TARGET_MIB = 128
+BATCH_ROWS = 65_536
+ROW_GROUP_BYTES = 64 * MIB      # of values in memory
+
+
+class Done(NamedTuple):
+    """What a compaction has done: files before and after, rows in them."""
+
+    before: int
+    after: int
+    rows: int
+
+
+def command(
+    archive: checks.Archive,
+    target_mib: Annotated[int, typer.Option(help="size of a large file, in MiB", min=1, max=1 << 20)] = TARGET_MIB,
+) -> int:
+    """Make few large files of an archive's many small ones.
+
+    The archive may be written and read meanwhile.
+    """
+    with running.failures():
+        done = compact(Ledger(archive), target_mib * MIB)
+        print(f"{done.before} files with {done.rows} rows are now {done.after}")
+    return 0
+
+
+def compact(ledger: Ledger, target: int) -> Done:
+    """Joins files below half of target (bytes) day by day. Raises LedgerError, OSError, JobError."""
+    before = after = rows = 0
+    with ledger.job("compact") as space:
+        for names, name in groups(ledger.read().files, target):
+            joined = space / Path(name).name
+            copied = join([ledger.folder / one for one in names], joined)
+            expected = sum(ledger.read().files[one].rows for one in names)
+            if copied != expected:
+                raise running.JobError(f"{names[0]} and {len(names) - 1} more have {copied} rows, not {expected} "
+                                       "as the ledger says; nothing was changed")
+            ledger.commit({name: joined}, old=names)
+            before, after, rows = before + len(names), after + 1, rows + copied
+    return Done(before, after, rows)
+
+
+def groups(files: dict[str, File], target: int) -> Iterator[tuple[list[str], str]]:
+    """Files to be joined, two or more and of one day, and the name for what comes of them."""
+    days = defaultdict(list)
+    for name in sorted(files):
+        if files[name].bytes < target // 2:
+            days[name.split("/")[0]].append(name)
+    for day, names in days.items():
+        while names:
+            size = 0
+            group = []
+            while names and (not group or size + files[names[0]].bytes <= target):
+                size += files[names[0]].bytes
+                group.append(names.pop(0))
+            if len(group) > 1:
+                first = Path(group[0]).name.split("-")[0]       # keeps its place among the others
+                yield group, f"{day}/{first}-{uuid.uuid4().hex[:8]}.parquet"
+
+
+def join(paths: list[Path], to: Path) -> int:
+    """Copies all rows in order; how many. Raises OSError, pyarrow's ArrowException."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = 0
+    schema = pq.read_schema(paths[0])
+    with pq.ParquetWriter(to, schema, compression="zstd", version="2.6") as writer:
+        kept: list[pa.RecordBatch] = []
+        for path in paths:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
+                    kept.append(batch)
+                    rows += batch.num_rows
+                    if sum(one.nbytes for one in kept) >= ROW_GROUP_BYTES:
+                        writer.write_table(pa.Table.from_batches(kept, schema))
+                        kept = []
+        if kept:
+            writer.write_table(pa.Table.from_batches(kept, schema), row_group_size=rows)
+    return rows
+
+
+if __name__ == "__main__":
+    from nsqc.spark.jobs import main
+
+    main("compact")

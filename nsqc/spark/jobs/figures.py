@@ -1,0 +1,119 @@
+"""The figures of a report, counted by Spark from the rows of archives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+WIDTHS = (1, 5, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY)
+MOST_BUCKETS = 96
+SHARES = (0.5, 0.95, 0.99)
+ACCURACY = 1000     # of percentiles: within a thousandth of the ranks
+LARGEST = 10
+BEGINNING = 60      # characters of a large body that are shown
+LATENCY_STEPS = (0.001, 0.01, 0.1, 1, 10, MINUTE, 10 * MINUTE, HOUR, 10 * HOUR, DAY)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Messages published from start on (seconds since 1970) for one bucket's width. latency: seconds, by SHARES."""
+
+    start: int
+    rows: int
+    bytes: int
+    latency: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """What came of one topic from one nsqd. Sizes in bytes."""
+
+    topic: str
+    nsqd: str
+    rows: int
+    bytes: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class Body:
+    """One large message."""
+
+    topic: str
+    id: str
+    nsqd: str
+    seconds: float
+    size: int
+    beginning: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All of a report. first, last: of the messages' times, seconds since 1970; late: latency by SHARES, then the
+    greatest; steps: messages with a latency below each of LATENCY_STEPS and not below the one before, then the rest."""
+
+    rows: int
+    bytes: int
+    first: float
+    last: float
+    late: tuple[float, ...]
+    width: int
+    buckets: list[Bucket]
+    steps: list[int]
+    attempts: dict[int, int]
+    sources: list[Source]
+    bodies: list[Body]
+
+
+def count(frame: Any) -> Figures | None:
+    """The figures of rows as archives have them; None where there are none."""
+    from pyspark.sql import functions as f
+
+    sized = frame.select(
+        "topic", "nsqd", "id", "attempts", "value", f.length("value").alias("size"),
+        (f.unix_micros("timestamp") / 1e6).alias("seconds"),
+        ((f.unix_micros("archived_at") - f.unix_micros("timestamp")) / 1e6).alias("late"))
+    percentiles = f.percentile_approx("late", list(SHARES), ACCURACY)
+    rows, size, first, last, late, latest = sized.agg(
+        f.count("*"), f.sum("size"), f.min("seconds"), f.max("seconds"), percentiles, f.max("late")).first()
+    if not rows:
+        return None
+    width = bucket_width(last - first)
+    return Figures(
+        rows, size, first, last, (*late, latest), width,
+        [Bucket(int(row[0]) * width, row[1], row[2], tuple(row[3])) for row in sized.groupBy(
+            f.floor(f.col("seconds") / width)).agg(f.count("*"), f.sum("size"), percentiles).orderBy(f.asc_nulls_last(
+                f.floor(f.col("seconds") / width))).collect()],
+        steps(sized),
+        {row.attempts: row["count"] for row in sized.groupBy("attempts").count().orderBy("attempts").collect()},
+        [Source(*row) for row in sized.groupBy("topic", "nsqd").agg(
+            f.count("*"), f.sum("size").alias("sum"), f.max("size")).orderBy(f.desc("sum")).collect()],
+        largest(sized))
+
+
+def bucket_width(span: float) -> int:
+    """Seconds of a bucket: the least of WIDTHS that gives few enough, or whole weeks."""
+    for width in WIDTHS:
+        if span / width < MOST_BUCKETS - 1:
+            return width
+    return int(span / (7 * DAY) / (MOST_BUCKETS - 1) + 1) * 7 * DAY
+
+
+def steps(sized: Any) -> list[int]:
+    """How many rows have which latency."""
+    from pyspark.sql import functions as f
+
+    step = sum((f.when(f.col("late") >= limit, 1).otherwise(0) for limit in LATENCY_STEPS), start=f.lit(0))
+    found = {row[0]: row[1] for row in sized.groupBy(step).count().collect()}
+    return [found.get(number, 0) for number in range(len(LATENCY_STEPS) + 1)]
+
+
+def largest(sized: Any) -> list[Body]:
+    """The largest messages. Their bodies are looked at only when it is known which they are."""
+    from pyspark.sql import functions as f
+
+    beginning = f.substring("value", 1, BEGINNING).alias("beginning")
+    found = sized.select("topic", "id", "nsqd", "seconds", "size", beginning).orderBy(
+        f.desc("size"), "seconds", "id").limit(LARGEST).collect()
+    return [Body(*row[:5], bytes(row.beginning).decode(errors="replace")) for row in found]

@@ -1,0 +1,259 @@
+"""Which Parquet files make up an archive. It knows no Spark and no nsqd.
+
+    date=2026-11-21/NAME.parquet    rows, by the UTC day of their timestamp
+    _ledger.json                    the files that count, and the last batch of each query
+    _lock                           flock for the moment in which files and ledger change
+    _state/                         checkpoint and staging log of the archive job
+    _tmp/JOB/, _tmp/JOB.lock        what the running job of that name writes, and its flock
+    _pins/ID/, _pins/ID.lock        hard links to the files that a reader has in use, and its flock
+
+The ledger is replaced in one step and decides. A change moves new files in, replaces the ledger, takes old files out:
+what a crash leaves in the date folders beside the ledger's files is removed when the next job begins. The folder has to
+be on a POSIX file system with hard links and flock.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from nsqc.broker.files import replace_file, sync_folder
+
+VERSION = 1
+NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # what an archive's own files are called
+NO_LINKS = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTSUP, errno.EXDEV}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LedgerError(RuntimeError):
+    """The archive cannot be used so; the text says why."""
+
+
+class File(msgspec.Struct, frozen=True):
+    """What is known of one file. first and last: least and greatest timestamp, microseconds since 1970."""
+
+    rows: int
+    bytes: int
+    first: int
+    last: int
+
+
+class State(msgspec.Struct):
+    """The ledger. files: by path within the archive; batches: last batch by query."""
+
+    version: int
+    topic: str
+    files: dict[str, File]
+    batches: dict[str, int]
+
+    @property
+    def rows(self) -> int:
+        """Of all files."""
+        return sum(file.rows for file in self.files.values())
+
+
+class Ledger:
+    """The archive in folder. With topic it is made where there is none, and must be that topic's.
+
+    Raises LedgerError.
+    """
+
+    def __init__(self, folder: str | Path, topic: str | None = None):
+        self.folder = Path(folder).absolute()
+        self._path = self.folder / "_ledger.json"
+        if topic is not None:
+            self._make(topic)
+        state = self.read()
+        if topic is not None and state.topic != topic:
+            raise LedgerError(f"{folder} is an archive of topic {state.topic}, not {topic}")
+
+    def _make(self, topic: str) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            if not self._path.exists():
+                found = [entry.name for entry in self.folder.iterdir() if entry.name != "_lock"]
+                if found:
+                    raise LedgerError(f"{self.folder} is no archive, and not empty: there is {min(found)}")
+                self._write(State(VERSION, topic, {}, {}))
+
+    def read(self) -> State:
+        """The ledger as it is now. Raises LedgerError."""
+        try:
+            state = msgspec.json.decode(self._path.read_bytes(), type=State)
+        except (FileNotFoundError, NotADirectoryError):
+            raise LedgerError(f"{self.folder} is no archive: there is no {self._path.name}") from None
+        except (msgspec.MsgspecError, OSError) as error:
+            raise LedgerError(f"{self._path} cannot be read: {error}") from None
+        if state.version != VERSION:
+            raise LedgerError(f"{self._path} has version {state.version}, this is {VERSION}")
+        return state
+
+    def _write(self, state: State) -> None:
+        replace_file(self._path, msgspec.json.format(msgspec.json.encode(state), indent=1), mode=0o644)
+
+    # ------------------------------------------------------------------ changing it
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with opened(self.folder / "_lock") as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def job(self, name: str) -> Iterator[Path]:
+        """An empty folder to write in, for the one job of this name. Raises LedgerError where it runs already."""
+        (self.folder / "_tmp").mkdir(exist_ok=True)
+        with opened(self.folder / "_tmp" / f"{name}.lock") as descriptor:
+            if not is_taken(descriptor):
+                raise LedgerError(f"another {name} of {self.folder} is running")
+            space = self.folder / "_tmp" / name
+            shutil.rmtree(space, ignore_errors=True)
+            space.mkdir()
+            self._settle()
+            yield space
+            shutil.rmtree(space, ignore_errors=True)
+
+    def _settle(self) -> None:
+        """Takes away what crashes have left: files that are not the ledger's, pins of readers that are gone."""
+        with self._locked():
+            files = self.read().files
+            for name in files:
+                if not (self.folder / name).exists():
+                    raise LedgerError(f"{self.folder / name} is missing, with {files[name].rows} rows")
+            for path in self.folder.glob("date=*/*"):
+                if NAME.fullmatch(path.name) and str(path.relative_to(self.folder)) not in files:
+                    path.unlink()
+            for lock in self.folder.glob("_pins/*.lock"):
+                with opened(lock) as descriptor:
+                    if is_taken(descriptor):
+                        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                        lock.unlink()
+
+    def commit(self, new: dict[str, Path], old: Iterable[str] = (), batch: tuple[str, int] | None = None) -> bool:
+        """Puts new files (path in the archive: where each lies now, on the same file system) in the place of old ones.
+
+        batch: query and number; False, and nothing happens, where that batch was put in before. Raises
+        LedgerError where a name is taken, OSError.
+        """
+        described = {name: footer(path) for name, path in new.items()}
+        for path in new.values():
+            sync_file(path)
+        with self._locked():
+            state = self.read()
+            if batch is not None and batch[1] <= state.batches.get(batch[0], -1):
+                return False
+            if taken := new.keys() & state.files.keys():
+                raise LedgerError(f"{self.folder / min(taken)} is there already")
+            self._move_in(new)
+            old = list(old)
+            for name in old:
+                del state.files[name]
+            state.files.update(described)
+            if batch is not None:
+                state.batches[batch[0]] = batch[1]
+            self._write(state)
+            for name in old:
+                (self.folder / name).unlink()
+        return True
+
+    def _move_in(self, new: dict[str, Path]) -> None:
+        folders = {(self.folder / name).parent for name in new}
+        for folder in folders:
+            folder.mkdir(exist_ok=True)
+        for name, path in new.items():
+            path.replace(self.folder / name)
+        for folder in {*folders, self.folder} if folders else ():
+            sync_folder(folder)
+
+    # ------------------------------------------------------------------ reading it
+
+    @contextmanager
+    def pinned(self, start: int | None = None, end: int | None = None) -> Iterator[tuple[list[str], int]]:
+        """The files, as they are now and for as long as this lasts, that have rows from start up to end (microseconds
+        since 1970): (paths, rows in these files). Compaction takes nothing away from under a reader.
+
+        Where no links can be made, as in a folder that is not one's own, the files themselves are given. Raises
+        LedgerError, OSError.
+        """
+        place = self.folder / "_pins" / uuid.uuid4().hex
+        with ExitStack() as stack:
+            try:
+                files = self._pin(place, stack, start, end)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                place, files = self.folder, chosen(self.read(), start, end)
+            yield [str(place / name) for name in files], sum(file.rows for file in files.values())
+
+    def _pin(self, place: Path, stack: ExitStack, start: int | None, end: int | None) -> dict[str, File]:
+        place.parent.mkdir(exist_ok=True)
+        lock = place.with_suffix(".lock")
+        with self._locked():
+            stack.callback(lock.unlink, missing_ok=True)
+            is_taken(stack.enter_context(opened(lock)))
+            stack.callback(shutil.rmtree, place, ignore_errors=True)
+            files = chosen(self.read(), start, end)
+            for name in files:
+                (place / name).parent.mkdir(parents=True, exist_ok=True)
+                os.link(self.folder / name, place / name)
+        return files
+
+
+def chosen(state: State, start: int | None, end: int | None) -> dict[str, File]:
+    """The files that may have rows from start up to end."""
+    return {name: file for name, file in sorted(state.files.items())
+            if (start is None or file.last >= start) and (end is None or file.first < end)}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor of the file at path, which is made where there is none."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def is_taken(descriptor: int) -> bool:
+    """Takes the flock of a file; False where another has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def sync_file(path: Path) -> None:
+    """Has a file's bytes on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def footer(path: Path) -> File:
+    """What a Parquet file's footer says of it. Raises OSError, pyarrow's ArrowInvalid."""
+    import pyarrow.parquet as pq
+
+    told = pq.read_metadata(path)
+    place = told.schema.to_arrow_schema().get_field_index("timestamp")
+    parts = [told.row_group(number).column(place).statistics for number in range(told.num_row_groups)]
+    return File(told.num_rows, path.stat().st_size, min(micros(part.min) for part in parts),
+                max(micros(part.max) for part in parts))
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970 of an aware time, without rounding."""
+    return (moment - EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,153 @@
+"""A report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+from itertools import pairwise
+
+from nsqc.spark.jobs import charts
+from nsqc.spark.jobs.figures import DAY, HOUR, LATENCY_STEPS, MINUTE, Figures
+
+STYLE = """
+:root { --paper: #fff; --ink: #1b2330; --soft: #5d6879; --rule: #e3e7ee;
+        --s0: #2f6fb3; --s1: #d98324; --s2: #b0354a; }
+@media (prefers-color-scheme: dark) {
+  :root { --paper: #14181f; --ink: #e8ebf0; --soft: #9aa5b5; --rule: #2a313c;
+          --s0: #6aa5e3; --s1: #e8a455; --s2: #e2788a; }
+}
+body { margin: 0 auto; padding: 32px 24px 64px; max-width: 920px; background: var(--paper); color: var(--ink);
+       font: 15px/1.45 system-ui, sans-serif; }
+h1 { font-size: 24px; margin: 0; } h2 { font-size: 16px; margin: 40px 0 8px; }
+p { color: var(--soft); margin: 4px 0 12px; }
+dl { display: flex; flex-wrap: wrap; gap: 12px 40px; margin: 24px 0 0; }
+dt { color: var(--soft); font-size: 13px; } dd { margin: 0; font-size: 22px; font-variant-numeric: tabular-nums; }
+svg { width: 100%; height: auto; } .grid { stroke: var(--rule); }
+text { font: 11px system-ui, sans-serif; fill: var(--soft); } .name { font-weight: 600; }
+.bar { fill: var(--s0); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.line.s0 { stroke: var(--s0); } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
+.dot.s0, .name.s0 { fill: var(--s0); } .dot.s1, .name.s1 { fill: var(--s1); } .dot.s2, .name.s2 { fill: var(--s2); }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: 5px 14px 5px 0; }
+tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; overflow-wrap: anywhere; }
+.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+"""
+
+
+def page(figures: Figures, title: str) -> str:
+    """The whole file."""
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(figures.first)} to {moment(figures.last)}, times in UTC</p>",
+             totals(figures), volume(figures), latency(figures), attempts(figures), sources(figures), bodies(figures)]
+    return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">'
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>\n" + "\n".join(parts)
+            + "\n</body></html>\n")
+
+
+# ---------------------------------------------------------------------- sections
+
+def totals(figures: Figures) -> str:
+    """The few numbers to see first."""
+    half, most, nearly, longest = figures.late
+    again = sum(count for times, count in figures.attempts.items() if times > 1)
+    shown = {"messages": f"{figures.rows:,}", "in bodies": size(figures.bytes), "latency, median": span(half),
+             "95 %": span(most), "99 %": span(nearly), "longest": span(longest),
+             "more than one attempt": f"{again:,}"}
+    return "<dl>" + "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+                            for name, value in shown.items()) + "</dl>"
+
+
+def volume(figures: Figures) -> str:
+    """Messages over time."""
+    labels, rows = over_time(figures)
+    found = [row.rows if row else 0 for row in rows]
+    tips = [f"{label}: {row.rows if row else 0:,} messages, {size(row.bytes if row else 0)}"
+            for label, row in zip(labels, rows, strict=True)]
+    return (f"<h2>Messages published, per {span(figures.width)}</h2>"
+            + charts.bars(labels, found, number, "messages over time", tips))
+
+
+def latency(figures: Figures) -> str:
+    """From the time of a message to its archiving."""
+    labels, rows = over_time(figures)
+    series = {name: [row.latency[place] if row else None for row in rows]
+              for place, name in enumerate(("median", "95 %", "99 %"))}
+    bounds = [span(step) for step in LATENCY_STEPS]
+    names = [f"< {bounds[0]}", *(f"{low} – {high}" for low, high in pairwise(bounds)),
+             f"≥ {bounds[-1]}"]
+    steps = [(name, count) for name, count in zip(names, figures.steps, strict=True) if count]
+    return ("<h2>Latency of consumption</h2><p>From a message's own time, given by nsqd when it was published, to the "
+            "batch that archived it, by time of publishing.</p>"
+            + charts.lines(labels, series, span, "latency over time")
+            + charts.bars([name for name, _ in steps], [count for _, count in steps], number, "messages by latency"))
+
+
+def attempts(figures: Figures) -> str:
+    """How often messages were delivered."""
+    return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in figures.attempts],
+                                              list(figures.attempts.values()), number, "messages by attempts"))
+
+
+def sources(figures: Figures) -> str:
+    """Who produced most, by size."""
+    return "<h2>Size by topic and nsqd</h2>" + table(
+        ["topic", "nsqd", "messages", "bytes", "share", "mean", "largest"],
+        ([one.topic, one.nsqd, f"{one.rows:,}", size(one.bytes), f"{one.bytes / max(figures.bytes, 1):.1%}",
+          size(one.bytes / one.rows), size(one.largest)] for one in figures.sources), text_columns=2)
+
+
+def bodies(figures: Figures) -> str:
+    """The largest messages."""
+    return "<h2>Largest messages</h2>" + table(
+        ["topic", "published", "id", "begins with", "size"],
+        ([one.topic, moment(one.seconds), one.id, one.beginning, size(one.size)] for one in figures.bodies),
+        text_columns=4)
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
+    """The columns behind the first text_columns are numbers."""
+    def line(cells: Sequence[str], kind: str) -> str:
+        return "<tr>" + "".join(f'<{kind}{" class=number" if place >= text_columns else ""}>{escape(cell)}</{kind}>'
+                                for place, cell in enumerate(cells)) + "</tr>"
+    return f'<div class="wide"><table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table></div>'
+
+
+# ---------------------------------------------------------------------- values
+
+def over_time(figures: Figures) -> tuple[list[str], list]:
+    """A label for each bucket from the first to the last, and the bucket, None where nothing was published."""
+    known = {bucket.start: bucket for bucket in figures.buckets}
+    starts = range(min(known), max(known) + 1, figures.width)
+    form = "%Y-%m-%d" if figures.width >= DAY else "%d %b %H:%M" if figures.last - figures.first > DAY else (
+        "%H:%M" if figures.width >= MINUTE else "%H:%M:%S")
+    return [datetime.fromtimestamp(start, UTC).strftime(form) for start in starts], [known.get(at) for at in starts]
+
+
+def moment(seconds: float) -> str:
+    """A time to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(seconds: float) -> str:
+    """A duration in its largest unit."""
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"), (0.001, "ms")):
+        if abs(seconds) >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return "0" if not seconds else f"{seconds * 1e6:.3g} µs"
+
+
+def size(count: float) -> str:
+    """Bytes in their largest unit."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count:.0f} B"
+
+
+def number(count: float) -> str:
+    """Short, as for a scale."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= 10 * unit or (count >= unit and count % unit == 0):
+            return f"{count / unit:.4g} {name}"
+    return f"{count:,.4g}"

@@ -1,0 +1,78 @@
+"""`nsqc spark produce`: files to a topic, a message for each row."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from nsqc.spark.jobs import checks, inputs, running, template
+
+
+def known_format(name: str | None) -> str | None:
+    """A callback for typer."""
+    if name is not None and name not in inputs.FORMATS:
+        raise typer.BadParameter(f"{name} is none of {', '.join(inputs.FORMATS)}")
+    return name
+
+
+def readable_template(text: str | None) -> str | None:
+    """A callback for typer."""
+    if text is not None:
+        try:
+            template.parse(text)
+        except template.TemplateError as error:
+            raise typer.BadParameter(str(error)) from None
+    return text
+
+
+def command(
+    files: Annotated[list[str], typer.Argument(
+        help="files, folders of files, patterns; also URIs that Spark knows", metavar="FILE",
+        callback=checks.all_exist)],
+    topic: checks.Topic,
+    nsqd: checks.Nsqd = None,
+    nsqlookupd: checks.Nsqlookupd = None,
+    form: Annotated[str | None, typer.Option(
+        "--format", help="csv, json (a value a line), parquet or text; by default what the names end with",
+        callback=known_format)] = None,
+    template: Annotated[str | None, typer.Option(
+        help="the body, with columns in braces: '{host} {status}'", callback=readable_template)] = None,
+    column: Annotated[str | None, typer.Option(help="the column that is the body")] = None,
+    header: Annotated[bool, typer.Option(help="CSV: the first line names the columns; else they are _c0, _c1")] = True,
+    delimiter: Annotated[str | None, typer.Option(
+        help="CSV: what stands between values; a comma, for .tsv a tab")] = None,
+    rate: checks.Rate = None,
+    skip_bad: Annotated[bool, typer.Option(
+        "--skip-bad", help="leave out rows that nsqd would refuse, such as empty lines, instead of failing")] = False,
+) -> int:
+    """Publish the rows of files to a topic.
+
+    A line of text is published as it is; a row of another format as JSON, unless --template or --column says what the
+    body is. At least once: a task that fails is done again.
+    """
+    peers = checks.peers(nsqd, nsqlookupd)
+    if template is not None and column is not None:
+        raise typer.BadParameter("give --template or --column, not both")
+    form = form or inputs.common_format(files)
+    if form is None:
+        raise typer.BadParameter("the files' names do not tell their format: give --format")
+    options = {**peers, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
+    with running.failures():
+        checks.reachable(peers)
+        with running.session("nsqc produce") as spark:
+            from nsqc.spark.jobs import publishing
+
+            started = time.monotonic()
+            frame = inputs.read(spark, files, form, header, delimiter)
+            whole = form != "text" and column is None
+            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, rate)
+            publishing.tell(totals, topic, started)
+    return 0
+
+
+if __name__ == "__main__":
+    from nsqc.spark.jobs import main
+
+    main("produce")

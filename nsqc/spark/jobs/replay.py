@@ -1,0 +1,79 @@
+"""`nsqc spark replay`: an archive, or a time range of it, back to a topic."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+import typer
+
+from nsqc.spark.jobs import checks, running
+from nsqc.spark.jobs.ledger import Ledger
+
+
+def command(
+    archive: checks.Archive,
+    topic: Annotated[str | None, typer.Option(
+        help="the topic to publish to; by default the one that was archived", callback=checks.topic)] = None,
+    nsqd: checks.Nsqd = None,
+    nsqlookupd: checks.Nsqlookupd = None,
+    since: checks.Since = None,
+    until: checks.Until = None,
+    rate: checks.Rate = None,
+    speed: Annotated[float | None, typer.Option(
+        help="at the pace at which they were published, times this: 1 as it was, 60 an hour in a minute",
+        min=0.000001)] = None,
+) -> int:
+    """Publish the messages of an archive again.
+
+    In the order in which each nsqd took them at the time; messages that came through different nsqd are in no order to
+    each other. At least once: a task that fails is done again. Without --rate and --speed as fast as it goes.
+    """
+    peers = checks.peers(nsqd, nsqlookupd)
+    if rate is not None and speed is not None:
+        raise typer.BadParameter("give --rate or --speed, not both")
+    start, end = since and checks.micros(since), until and checks.micros(until)
+    if start is not None and end is not None and start >= end:
+        raise typer.BadParameter(f"--from {since} is not before --to {until}")
+    with running.failures():
+        checks.reachable(peers)
+        ledger = Ledger(archive)
+        to = topic or ledger.read().topic
+        with running.session("nsqc replay") as spark:
+            replay(spark, ledger, {**peers, "topic": to}, (start, end), rate, speed)
+    return 0
+
+
+def replay(spark: Any, ledger: Ledger, options: dict[str, str], span: tuple[int | None, int | None],
+           rate: float | None, speed: float | None) -> int:
+    """Publishes; how many messages. Raises JobError where that is not what the archive has."""
+    from pyspark.sql import functions
+
+    from nsqc.spark.jobs import publishing, reading
+
+    started = time.monotonic()
+    with reading.rows(spark, ledger, *span) as frame:
+        expected, first = frame.select(functions.count("*"), functions.min(functions.unix_micros("timestamp"))).first()
+        if not expected:
+            print("the archive has no messages of that time")
+            return 0
+        wanted = [functions.col("value")]
+        if speed is not None:
+            wanted.append((functions.unix_micros("timestamp") - first).alias("due"))
+        totals = publishing.publish(spark, in_order(spark, frame).select(*wanted), options, rate, speed)
+    publishing.tell(totals, options["topic"], started)
+    if totals.rows != expected:
+        raise running.JobError(f"the archive has {expected:,} messages of that time, published were {totals.rows:,}")
+    return totals.rows
+
+
+def in_order(spark: Any, frame: Any) -> Any:
+    """The rows of one nsqd in one partition, as it took them: by time, and by id within the same microsecond."""
+    slots = spark.sparkContext.defaultParallelism
+    return frame.repartition(slots, "nsqd").sortWithinPartitions("timestamp", "id")
+
+
+if __name__ == "__main__":
+    from nsqc.spark.jobs import main
+
+    main("replay")

@@ -1,0 +1,283 @@
+"""What the jobs check before Spark starts, and their parts that need no Spark."""
+
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+
+from nsqc.app import run
+from nsqc.spark.jobs import JOBS, charts, figures, inputs, nodes, page, running, template
+from nsqc.spark.jobs.backfill import compare
+from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.jobs.pace import by_due, by_rate
+from tests.spark.conftest import address
+
+SECONDS = 30
+
+
+@pytest.fixture
+def spark_job(capsys):
+    """spark_job(*words) -> exit code, stdout, stderr."""
+    def call(*words) -> tuple[int, str, str]:
+        code = run(["spark", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+# ---------------------------------------------------------------------- before Spark starts
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_has_help(spark_job, job):
+    code, told, errors = spark_job(job, "--help")
+    assert (code, errors) == (0, "")
+    assert told.startswith(f"Usage: nsqc spark {job} ")
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["produce", "FILE"], "Missing option '--topic'"),
+    (["produce", "FILE", "--topic=t"], "give one of --nsqd and --nsqlookupd"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--nsqlookupd=b:1"], "give one of --nsqd and --nsqlookupd"),
+    (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is no HOST:PORT"),
+    (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
+    (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x", "--format=csv"], "template '{x'"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is none of csv, json, parquet, text"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1"], "do not tell their format: give --format"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--rate=0"], "should be greater than or equal to 0.001"),
+    (["archive", "new", "--topic=t", "--nsqd=a:1", "--channel=c#ephemeral"], "would lose its messages"),
+    (["compact", "."], ". is no archive, it has no _ledger.json"),
+    (["compact", "nowhere"], "nowhere is no folder"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--from=yesterday"], "yesterday is no time such as 2026-11-21"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--from=2026-11-21", "--to=2026-11-20T23:59"], "is not before"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--rate=1", "--speed=1"], "not both"),
+    (["report", "ARCHIVE", "--out=nowhere/report.html"], "is no file in a folder that is there"),
+    (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is no folder"),
+    (["backfill", ".", "--nsqd=a:1", "--channel=no good"], "a name is 1 to 64 of"),
+    (["nope"], "No such command 'nope'"),
+])
+def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").touch()
+    Ledger("ARCHIVE", "t")
+    code, told, errors = spark_job(*words)
+    assert (code, told) == (2, "")
+    assert complaint in errors and errors.startswith("nsqc spark") and errors.count("\n") == 1
+
+
+def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
+    (tmp_path / "x.txt").touch()
+    Ledger(tmp_path / "archive", "t")
+    cases = {
+        ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd can be reached: 127.0.0.1:1: Conn",
+        ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd can be reached",
+        ("archive", tmp_path / "archive", "--topic=u", f"--nsqd={address(nsqd)}"): "is an archive of topic t, not u",
+        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive, and not empty",
+        ("backfill", nsqd.data_path, f"--nsqd={address(nsqd)}"): "is in use by an nsqd: stop it",
+        ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "tell it by --http",
+        ("backfill", tmp_path, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
+    }
+    for words, complaint in cases.items():
+        code, told, errors = spark_job(*words)
+        assert (code, told) == (1, ""), words
+        assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1
+
+
+def test_help_and_checks_import_no_spark():
+    code = ("import sys\n"
+            "from nsqc.app import run\n"
+            "assert run(['spark', 'produce', '--help']) == 0 and run(['spark', 'compact', '.']) == 2\n"
+            "assert run(['version']) == 0\n"
+            "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    assert done.stdout.endswith("\n[]\n"), done
+
+
+def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
+    """As on a machine without it: the import fails."""
+    (tmp_path / "x.txt").write_text("x\n")
+    code = ("import sys\n"
+            "sys.modules['pyspark'] = None\n"
+            "from nsqc.app import run\n"
+            f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "nsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n"
+
+
+def test_the_executable_says_that_it_has_no_spark():
+    """As in the executable, whose build leaves nsqc.spark out."""
+    code = ("import sys\n"
+            "from nsqc.app import run\n"
+            "class Left:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        if name.startswith('nsqc.spark'): raise ModuleNotFoundError(name)\n"
+            "sys.meta_path.insert(0, Left())\n"
+            "import importlib.util as util\n"
+            "real = util.find_spec\n"
+            "util.find_spec = lambda name, *a: None if name == 'nsqc.spark' else real(name, *a)\n"
+            "sys.exit(run(['spark', *sys.argv[1:]]))")
+    for words in ([], ["produce", "x", "--topic=t"]):
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=SECONDS)
+        assert (done.returncode, done.stdout) == (1, ""), done
+        assert done.stderr == ("nsqc spark: the executable has no Spark in it; it comes with the Python package: "
+                               "pip install 'nsqc[spark]'\n")
+
+
+# ---------------------------------------------------------------------- templates, formats, words for errors
+
+
+@pytest.mark.parametrize("text, pieces", [
+    ("{host} {status}", [("", "host"), (" ", "status")]),
+    ("{{{a.b}}}!", [("{", None), ("", "a.b"), ("}", None), ("!", None)]),
+    ("ä{x}", [("ä", "x")]),
+])
+def test_templates(text, pieces):
+    assert template.parse(text) == pieces
+
+
+@pytest.mark.parametrize("text", ["", "plain", "{", "}", "{}", "{a:>3}", "{a!r}", "{a", "{{a}}"])
+def test_templates_that_are_refused(text):
+    with pytest.raises(template.TemplateError):
+        template.parse(text)
+
+
+@pytest.mark.parametrize("names, form", [
+    (["a.csv"], "csv"), (["a.b.CSV.gz", "x/c.tsv"], "csv"), (["a.jsonl", "b.json.zst"], "json"),
+    (["a.parquet"], "parquet"), (["access.log", "b.txt"], "text"), (["a.csv", "b.json"], None), (["folder"], None),
+])
+def test_the_format_is_what_all_names_say(names, form):
+    assert inputs.common_format(names) == form
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("An error occurred.\nTraceback (most recent call last):\n  File\nnsqc.spark.sink.BadRow: row 3: value is empty\n\n"
+     "\tat org.apache.spark\n", "row 3: value is empty"),
+    ("x\nTraceback (most recent call last):\nKeyError: 'x'\n", "KeyError: 'x'"),
+    ("[PATH_NOT_FOUND] Path does not exist: file:/x. SQLSTATE: 42K03\n\tat org", "[PATH_NOT_FOUND] Path does not exist: "
+     "file:/x. SQLSTATE: 42K03"),
+])
+def test_the_reason_of_a_failed_job_has_no_stack(text, reason):
+    assert running.reason(RuntimeError(text)) == reason
+
+
+# ---------------------------------------------------------------------- pace
+
+
+def batches(*sizes):
+    return [pa.record_batch({"value": [b"x"] * size}) for size in sizes]
+
+
+def test_by_rate_no_second_has_more_than_the_rate():
+    begin = 4e9     # so far ahead that the clock plays no part
+    pieces = [(piece.num_rows, due - begin) for piece, due in by_rate(batches(130, 1, 700), 100.0, begin)]
+    assert sum(rows for rows, _ in pieces) == 831
+    sent = 0
+    for rows, due in pieces:
+        assert due == pytest.approx(sent / 100, abs=1e-3)
+        sent += rows
+        assert rows <= 5
+
+
+def test_a_rate_below_one_sends_single_rows():
+    assert [(piece.num_rows, due - 4e9) for piece, due in by_rate(batches(3), 0.5, 4e9)] == [(1, 0), (1, 2), (1, 4)]
+
+
+def test_by_due_rows_go_at_their_times_in_their_order():
+    batch = pa.record_batch({"value": [b"a", b"b", b"c", b"d"], "due": [0, 10_000, 2_000_000, 6_000_000]})
+    found = [(piece.column("value").to_pylist(), piece.schema.names, due) for piece, due in by_due([batch], 2.0, 100.0)]
+    assert found == [([b"a", b"b"], ["value"], 100.0), ([b"c"], ["value"], 101.0), ([b"d"], ["value"], 103.0)]
+
+
+# ---------------------------------------------------------------------- counts of a backfill
+
+
+def counts(published: int, **waiting) -> nodes.Counts:
+    return nodes.Counts(Counter(t=published), Counter(waiting))
+
+
+def test_a_backfill_compares_what_it_published_with_what_nsqd_took(capsys):
+    compare(Counter(t=5), 5, counts(10), counts(15, t=5))
+    assert capsys.readouterr().out == "t: 5 published, 5 taken by nsqd; depth: t 5\n"
+    compare(Counter(t=5), 5, counts(10), counts(17, t=7))
+    assert "7 taken by nsqd (others publish to it, too)" in capsys.readouterr().out
+    with pytest.raises(running.JobError, match="nsqd has taken 4"):
+        compare(Counter(t=5), 5, counts(10), counts(14))
+    with pytest.raises(running.JobError, match="5 messages were to be published, 4 were"):
+        compare(Counter(t=5), 4, counts(10), counts(15))
+
+
+# ---------------------------------------------------------------------- the report's page
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that is not closed in its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.tags = Counter()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags[tag] += 1
+        if tag != "meta":
+            self.open.append(tag)
+        assert not {"src", "href", "onload"} & {name for name, _ in attributes}
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags[tag] += 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def some_figures() -> figures.Figures:
+    day = 86400
+    return figures.Figures(
+        rows=6, bytes=3 << 20, first=10.0 * day, last=10.0 * day + 7200, late=(0.5, 2.0, 90.0, 4000.0), width=3600,
+        buckets=[figures.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), figures.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
+        steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
+        sources=[figures.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
+        bodies=[figures.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
+
+
+def test_the_page_is_whole_and_needs_nothing_else():
+    text = page.page(some_figures(), "Messages of <t>")
+    parsed = Balanced()
+    parsed.feed(text)
+    assert parsed.open == [] and parsed.tags["svg"] == 4 and not parsed.tags["script"]
+    assert "<h1>Messages of &lt;t&gt;</h1>" in text and "&lt;script&gt;" in text and "http" not in text
+    for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00"):
+        assert told in text, told
+    assert text.count("01:00: 0 messages, 0 B") == 1     # an hour without messages is a bar of nothing, not left out
+
+
+@pytest.mark.parametrize("top, ticks", [
+    (0, [0, 1]), (1, [0, .2, .4, .6, .8, 1]), (7, [0, 2, 4, 6, 8]), (100, [0, 20, 40, 60, 80, 100]),
+    (99_999, [0, 20_000, 40_000, 60_000, 80_000, 100_000]), (0.003, [0, .001, .002, .003]),
+])
+def test_scales_are_round_and_reach_the_top(top, ticks):
+    assert charts.scale(top) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("top", [1.1, 3, 13, 37, 512, 1e9, 0.07])
+def test_scales_have_a_few_ticks(top):
+    ticks = charts.scale(top)
+    assert 4 <= len(ticks) <= 7 and ticks[-2] < top <= ticks[-1]
+
+
+@pytest.mark.parametrize("span, width", [(0, 1), (90, 1), (96, 5), (86400, 1800), (86400 * 90, 86400), (86400 * 3650, 86400 * 42)])
+def test_a_report_has_at_most_96_buckets(span, width):
+    assert figures.bucket_width(span) == width
+    assert span / width <= 95
+
+
+@pytest.mark.parametrize("value, told", [(0, "0"), (2e-5, "20 µs"), (0.0125, "12.5 ms"), (59, "59 s"), (90, "1.5 min"),
+                                         (7200, "2 h"), (200_000, "2.31 d"), (-3, "-3 s")])
+def test_durations_are_told_in_their_largest_unit(value, told):
+    assert page.span(value) == told
