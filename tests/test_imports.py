@@ -17,7 +17,7 @@ MAY_USE = {
     "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
     "peers": {"wire", "broker", "peers"},
     "client": {"wire", "client", "version"},
-    "spark": {"wire", "store", "broker", "client", "spark", "version"},
+    "spark": {"wire", "store", "broker", "client", "spark", "version", "app"},  # app: jobs run as scripts
     "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
