@@ -156,6 +156,9 @@ def test_an_nsqd_that_wants_auth_is_refused_clearly(daemon):
 def test_sigkill_of_one_of_two_loses_nothing_that_was_acknowledged(daemon):
     """What the dead one had acknowledged is in its files: the queue is on disk and synced at each message."""
     first, second = daemon("--mem-queue-size=0"), daemon("--mem-queue-size=0")
+    for each in (first, second):    # known after kill -9 only once nsqd.dat has it
+        each.post("/topic/create?topic=t")
+        wait_until(lambda each=each: '"t"' in (each.data_path / "nsqd.dat").read_text(), "the topic in nsqd.dat")
     one = publisher(address(first, second), topic="t", batchRows="50")
     sent, killer = 0, None
     for number in range(400):
