@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -165,6 +166,24 @@ def test_a_rate_is_kept_over_all_tasks(job, nsqd, topic, tmp_path):
     client.close()
     # The first of a step go at once, so a step of either task (50 rows) is ahead of its time.
     assert times[-1] - times[0] >= (1000 - 200) / 2000 * 1e9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number):
+    """It would take minutes; the session works on."""
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(100_000)))
+
+    def interrupt() -> None:
+        wait_until(lambda: depth(nsqd, topic) > 100, "the first messages", SECONDS)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    errors = job("produce", tmp_path / "a.txt", f"--topic={topic}", f"--nsqd={address(nsqd)}", "--rate=500", code=1)
+    thread.join()
+    assert errors.splitlines()[-1] == f"nsqc spark: stopped by {signal.Signals(number).name}"
+    assert 100 < depth(nsqd, topic) < 100_000
+    assert spark.range(3).count() == 3
 
 
 def test_produce_as_a_process(nsqd, topic, log):

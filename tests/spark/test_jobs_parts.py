@@ -1,9 +1,11 @@
 """What the jobs check before Spark starts, and their parts that need no Spark."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,6 +18,7 @@ from nsqc.spark.jobs.pace import by_due, by_rate
 from tests.spark.conftest import address
 
 SECONDS = 30
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -86,6 +89,16 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         code, told, errors = spark_job(*words)
         assert (code, told) == (1, ""), words
         assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1
+
+
+def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
+    file = Path(running.__file__).with_name("compact.py")
+    Ledger(tmp_path / "archive", "t")
+    for folder, code, told in ((tmp_path / "archive", 0, "0 files with 0 rows are now 0\n"), (tmp_path, 2, "")):
+        done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=SECONDS,
+                              env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert (done.returncode, done.stdout) == (code, told), done
+        assert done.stderr.count("\n") == (code != 0) and "Traceback" not in done.stderr
 
 
 def test_help_and_checks_import_no_spark():

@@ -7,12 +7,19 @@ code (0 done, 1 failed, 2 usage) and imports pyspark and pyarrow only when it ru
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+
+import typer
 
 JOBS = ("produce", "archive", "compact", "replay", "report", "backfill")
 
 
 def main(job: str) -> None:
-    """What a job's file does when it is run by itself, as spark-submit does."""
-    from nsqc.app import run
-
-    sys.exit(run(["spark", job, *sys.argv[1:]]))
+    """What a job's file does when it is run by itself, as spark-submit does. Not by way of `nsqc`, which is above."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(import_module(f"nsqc.spark.jobs.{job}").command)
+    try:
+        sys.exit(app(prog_name=f"{job}.py", standalone_mode=False))
+    except typer.TyperException as error:
+        print(f"nsqc spark: {' '.join(error.format_message().split())}", file=sys.stderr)
+        sys.exit(error.exit_code)

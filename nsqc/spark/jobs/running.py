@@ -15,6 +15,7 @@ import typer
 
 FAILED = 1
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+CANCEL_SECONDS = 0.3
 # The last line of a Python traceback that a worker has sent: nsqc.spark.options.OptionError: nsq: …
 RAISED = re.compile(r"^((?:[a-z_]\w*\.)*)([A-Z]\w+): (\S.*)$", re.MULTILINE)
 
@@ -76,20 +77,52 @@ def causes(error: Exception) -> list[str]:
 
 @contextmanager
 def session(name: str, settings: dict[str, str] | None = None) -> Iterator[Any]:
-    """A Spark session with the formats, ended afterwards unless it was there before; within, SIGTERM and SIGINT raise
-    Stopped and cancel what runs. settings: of spark.sql, for as long as this lasts. Raises NoSpark, NoJava."""
+    """A Spark session with the formats, ended afterwards unless it was there before; within, SIGTERM and SIGINT cancel
+    what runs, and then raise Stopped. settings: of spark.sql, for as long as this lasts. Raises NoSpark, NoJava."""
     with signals(stop):
         spark, is_ours = start(name)
-        try:
-            with configured(spark, settings or {}), signals(stop):  # Spark has put its own in place for SIGINT
-                yield spark
-        except Stopped:
-            spark.sparkContext.cancelAllJobs()
-            raise
-        finally:
+    canceller = Canceller(spark)
+    try:
+        with configured(spark, settings or {}), signals(canceller.begin):
+            yield spark
+    except Exception as error:
+        if canceller.reason:
+            raise Stopped(canceller.reason) from error
+        raise
+    finally:
+        with signals(lambda number: None):
+            canceller.end()
             if is_ours:
-                with signals(lambda number: None):
-                    spark.stop()
+                spark.stop()
+
+
+class Canceller:
+    """Cancels Spark's jobs from a signal on. From a thread of its own: the main thread's connection to Java is taken by
+    the very call that is to end, and an exception raised in the midst of that would leave it unusable."""
+
+    def __init__(self, spark: Any):
+        self.reason = ""        # the signal's name
+        self._spark = spark
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cancel", daemon=True)
+
+    def begin(self, number: int) -> None:
+        """What a signal does."""
+        if not self.reason:
+            self.reason = signal.Signals(number).name
+            self._thread.start()
+
+    def _run(self) -> None:
+        """Again and again: the next job may only be about to begin."""
+        while not self._ended.is_set():
+            self._spark.sparkContext.cancelAllJobs()
+            self._ended.wait(CANCEL_SECONDS)
+
+    def end(self) -> None:
+        """Cancels nothing from now on."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 def start(name: str) -> tuple[Any, bool]:
