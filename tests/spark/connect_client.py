@@ -1,0 +1,25 @@
+"""A Spark Connect client without nsqc: a table into a topic, the topic as a stream. Arguments: port, nsqd, folder."""
+
+import sys
+from importlib.util import find_spec
+
+from pyspark.sql import SparkSession
+
+
+def main(port: str, nsqd: str, folder: str) -> None:
+    """Prints how many rows came back, and what kind of session it was."""
+    assert find_spec("nsqc") is None
+    spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    rows = spark.range(1000).selectExpr("cast(id as string) as value")
+    rows.write.format("nsq").mode("append").option("nsqd", nsqd).option("topic", "t").save()
+    stream = (spark.readStream.format("nsq").option("nsqd", nsqd).option("topic", "t").option("channel", "c")
+              .option("stagingDir", f"{folder}/stage").option("idleMs", "300").load())
+    query = (stream.writeStream.format("parquet").option("path", f"{folder}/out")
+             .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
+    query.awaitTermination()
+    print("rows", spark.read.parquet(f"{folder}/out").select("value").distinct().count(), type(spark).__module__)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
