@@ -53,10 +53,11 @@ cdef class Channel:
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
     cdef void pump(self) noexcept                           # delivers what waits to who is ready
 
-    cdef void _deliver(self, Message *message, uint32_t attempts) noexcept
-    cdef void _put_back(self, Message *message, uint32_t attempts) noexcept
+    # taken: what Backlog.done() wants when the message is finished or waits again
+    cdef void _deliver(self, Message *message, uint32_t attempts, int64_t taken) noexcept
+    cdef void _put_back(self, Message *message, uint32_t attempts, int64_t taken) noexcept
     cdef void _recycle(self, Delivery *delivery) noexcept
-    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns) noexcept
+    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, int64_t taken) noexcept
     cdef int _exit(self) except -1
     cdef int _write_back(self, Delivery *delivery) except -1
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept

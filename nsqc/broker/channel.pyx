@@ -63,13 +63,13 @@ cdef class Channel:
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         self.message_count += 1
         if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
-            self._deliver(message, attempts)
+            self._deliver(message, attempts, 0)
             return 0
         return self.backlog.put(message, attempts, 0, False)
 
     cdef void put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         self.message_count += 1
-        self._defer(message, attempts, <int64_t> defer_ms * 1000000)
+        self._defer(message, attempts, <int64_t> defer_ms * 1000000, 0)
 
     # ------------------------------------------------------------------ from consumers
 
@@ -83,6 +83,7 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
+        self.backlog.done(delivery.taken)
         delivery_free(delivery)
         self.update(consumer)
         return CLAIMED
@@ -90,6 +91,7 @@ cdef class Channel:
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept:
         cdef int result
         cdef uint16_t attempts
+        cdef int64_t taken
         cdef Message *message
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
@@ -99,11 +101,12 @@ cdef class Channel:
         consumer.requeue_count += 1
         self.requeue_count += 1
         attempts = delivery.attempts
+        taken = delivery.taken
         message = delivery_take(delivery)
         if delay_ns > 0:
-            self._defer(message, attempts, delay_ns)
+            self._defer(message, attempts, delay_ns, taken)
         else:
-            self._put_back(message, attempts)
+            self._put_back(message, attempts, taken)
         self.update(consumer)
         return CLAIMED
 
@@ -143,24 +146,26 @@ cdef class Channel:
                 return
             burst -= 1
             if entry.defer_ms:
-                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000)
+                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.backlog.taken)
             else:
-                self._deliver(entry.message, entry.attempts)
+                self._deliver(entry.message, entry.attempts, self.backlog.taken)
         if burst == 0:
             self.scanner.later(self)
 
-    cdef void _deliver(self, Message *message, uint32_t attempts) noexcept:
+    cdef void _deliver(self, Message *message, uint32_t attempts, int64_t taken) noexcept:
         """Sends to the next ready consumer, who must exist; takes the reference."""
         cdef Consumer consumer = <Consumer> self.c_ready
         cdef Delivery *delivery
         self.c_ready = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
             message_unref(message)      # as with the original, what the sample leaves out is gone
+            self.backlog.done(taken)
             return
         delivery = delivery_new(message, <uint16_t> (attempts + 1))
         if delivery is NULL:
             message_unref(message)
             return
+        delivery.taken = taken
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
@@ -174,24 +179,29 @@ cdef class Channel:
         if not wants_more(consumer):
             self._unlink(consumer)
 
-    cdef void _put_back(self, Message *message, uint32_t attempts) noexcept:
+    cdef void _put_back(self, Message *message, uint32_t attempts, int64_t taken) noexcept:
         """Behind what waits; it was accepted once, so it is never dropped. Takes the reference."""
         if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
-            self._deliver(message, attempts)
-        elif self.backlog.put(message, attempts, 0, True) == PUT_NO_MEMORY:
+            self._deliver(message, attempts, taken)
+            return
+        if self.backlog.put(message, attempts, 0, True) == PUT_NO_MEMORY:
             message_unref(message)
+            return
+        self.backlog.done(taken)
 
     cdef void _recycle(self, Delivery *delivery) noexcept:
         """Ends a delivery whose time has come; its message waits again."""
         cdef uint16_t attempts = delivery.attempts
-        self._put_back(delivery_take(delivery), attempts)
+        cdef int64_t taken = delivery.taken
+        self._put_back(delivery_take(delivery), attempts, taken)
 
-    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns) noexcept:
+    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, int64_t taken) noexcept:
         """Holds a message back for delay_ns; takes the reference."""
         cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
         if delivery is NULL:
             message_unref(message)
             return
+        delivery.taken = taken
         delivery.deadline_ns = self.clock.monotonic + delay_ns
         heap_push(&self.delayed, delivery)
         self._arm()

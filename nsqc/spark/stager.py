@@ -112,7 +112,9 @@ class Stager:
 
     def drained(self) -> bool:
         """Whether, for the idle time, nsqd has delivered nothing that it had at drain_from_now(), while it could."""
-        if self._full or not self._looked_everywhere() or self._writing or self._loads or self.unreachable():
+        # In the order in which messages pass: what has left one of these is in the next already.
+        if (self._since or self._loads or self._writing or self._full or not self._looked_everywhere()
+                or self.unreachable()):
             return False
         return time.monotonic() - self._last_old >= self.options.idleMs / 1000
 
@@ -298,8 +300,8 @@ class Stager:
             except link.ConnectError as error:
                 self._wait(peer, error)
                 continue
+            self._last_old = time.monotonic()   # before drained() can see the connection
             peer.link, peer.ready, peer.failures = one, 0, 0
-            self._last_old = time.monotonic()
             self._selector.register(one, selectors.EVENT_READ, peer)
 
     def _wait(self, peer: Peer, error: Exception) -> None:

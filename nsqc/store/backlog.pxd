@@ -36,6 +36,7 @@ cdef class Backlog:
     cdef bint listed                    # in commits.dirty
     cdef readonly bint keeps            # a failed commit keeps the records (channel) or takes them back (topic)
     cdef readonly int error             # errno of the last commit of this backlog; 0: it succeeded
+    cdef int64_t taken                  # of the message that pop() has handed out last
     cdef object owner                   # told of trouble: on_write_failed(errno), on_write_healed(), on_read_failed()
     # Delays of messages that lie on disk, where the format has no room for them. Of a topic: id to milliseconds,
     # counted from the moment a channel takes the message; of a channel: id to wall-clock nanoseconds.
@@ -48,7 +49,10 @@ cdef class Backlog:
     # Takes the reference unless the result is PUT_NO_MEMORY. forced: a message that was accepted before may not be
     # dropped, whatever the limits say.
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced) noexcept
-    cdef bint pop(self, Entry *entry) noexcept      # the oldest; its reference goes to the caller
+    # The oldest; its reference goes to the caller. taken: the serial that done() wants when a channel is through with it,
+    # which may be when it was put back; 0: it came from memory.
+    cdef bint pop(self, Entry *entry) noexcept
+    cdef void done(self, int64_t taken) noexcept
     cdef int64_t depth(self) noexcept               # messages waiting
     cdef int64_t disk_depth(self) noexcept          # those of them on disk
     cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep

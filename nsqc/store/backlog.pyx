@@ -56,6 +56,8 @@ cdef class Backlog:
         self.commits = commits
         self.delays = {}
         self.delays_are_times = keeps
+        if disk is not None:
+            disk.tracks = keeps
         return self
 
     def __dealloc__(self):
@@ -102,6 +104,7 @@ cdef class Backlog:
 
     cdef bint pop(self, Entry *entry) noexcept:
         cdef uint16_t attempts
+        self.taken = 0
         if fifo_pop(&self.memory, entry):
             return True
         if self.disk is None or self.disk.depth == 0:
@@ -113,9 +116,14 @@ cdef class Backlog:
             return False
         entry.attempts = attempts
         entry.defer_ms = 0
+        self.taken = self.disk.serial
         if self.delays:
             self._apply_delay(entry)
         return True
+
+    cdef void done(self, int64_t taken) noexcept:
+        if taken:
+            self.disk.done(taken)
 
     cdef void _apply_delay(self, Entry *entry) noexcept:
         cdef object kept = self.delays.pop(entry.message.id[:16], None)

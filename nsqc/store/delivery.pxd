@@ -11,6 +11,7 @@ cdef struct Delivery:
     Message *message
     int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
     int64_t delivered_ns    # monotonic: when it went out; bounds TOUCH
+    int64_t taken           # serial of the disk queue's record that it came from; 0: from none
     int64_t owner           # id of the consumer it is in flight to; 0: deferred
     uint32_t slot           # place in the heap
     uint16_t attempts       # as last delivered

@@ -4,11 +4,15 @@
 # Order of what waits: the files from (read_number, read_at) to (write_number, write_at), then the write buffer.
 # Positions move only when a write has succeeded. depth counts both parts. The read position never rests at the end of a
 # file that is not written any more: there, it is the beginning of the next one.
+#
+# The positions on disk may lag behind: where tracks is set, they stay at the oldest record that was handed out and that
+# done() was not called for; and so do the files.
 
 from libc.stdint cimport int64_t, uint16_t
 from nsqc.store.filepool cimport FilePool, PoolFile
 from nsqc.store.message cimport Message
 from nsqc.store.segment cimport Window
+from nsqc.store.taken cimport Taken
 
 
 cdef class DiskQueue:
@@ -36,9 +40,14 @@ cdef class DiskQueue:
     cdef readonly int read_error        # errno, while the files cannot be read; pop() tries again each time
     cdef readonly bint closed
 
+    cdef bint tracks                    # done() is called for each record that pop() hands out with a serial
+    cdef Taken taken                    # records that are out
+    cdef readonly int64_t serial        # of the record that pop() has handed out last; 0: it lay in no file
+
     # For the syncer.
     cdef readonly int64_t unsynced      # reads and writes since the last sync began
     cdef readonly list done_files       # paths that the next sync may take away, and what they become: "" removes
+    cdef list done_numbers              # of done_files: their file numbers; -1: they wait for nothing
     cdef readonly list full_files       # paths of files that were left for a new one and are not synced yet
     cdef int64_t sync_every
     cdef bint sync_asked                # the syncer has been asked since the last sync began
@@ -50,7 +59,9 @@ cdef class DiskQueue:
     cdef int64_t discard(self) noexcept     # drops the buffer; how many records
     # The oldest, its reference the caller's; NULL: empty, or read_error.
     cdef Message *pop(self, uint16_t *attempts) noexcept
+    cdef void done(self, int64_t serial) noexcept       # with a record; its place on disk may be left
 
+    cdef int _let_go(self) except -1
     cpdef str path_of(self, int64_t number)
     cdef int _write_span(self, int64_t number, int64_t at, const char *c_from, int64_t length) noexcept
     cdef int _written(self, int64_t number, int64_t at, int64_t first_end) except -1

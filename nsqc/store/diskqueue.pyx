@@ -13,6 +13,7 @@ from nsqc.store.diskio cimport io_size, io_truncate, io_write
 from nsqc.store.message cimport message_new, message_unref
 from nsqc.store.segment cimport (HEAD_BYTES, SIZE_BYTES, Tally, head_plausible, record_load, record_store, segment_next,
                                  tally, window_free)
+from nsqc.store.taken cimport TakenRecord, taken_add, taken_clear, taken_count, taken_done, taken_first, taken_free
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
@@ -38,6 +39,7 @@ cdef class DiskQueue:
         self.log = log
         self.damaged_number = -1
         self.done_files = []
+        self.done_numbers = []
         self.full_files = []
         self._load()
 
@@ -47,6 +49,7 @@ cdef class DiskQueue:
             self.pool.close(&self.writing)
         free(self.out)
         window_free(&self.window)
+        taken_free(&self.taken)
 
     def _load(self):
         """Positions from the meta file and the files themselves; damage where reading begins is noticed here, not by
@@ -55,6 +58,7 @@ cdef class DiskQueue:
         start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at, consumed, changed = start
         self.done_files = [(path, "") for path in consumed]
+        self.done_numbers = [-1] * len(consumed)
         if self._waits_in_files():
             self._seek(&length)
         if changed or self.done_files:
@@ -83,8 +87,12 @@ cdef class DiskQueue:
         return self.out_length > 0
 
     def meta_text(self) -> bytes:
-        """The positions as the meta file has them; the write buffer does not count."""
-        return diskmeta.encode(self.depth - self.out_records, self.read_number, self.read_at,
+        """The positions as the meta file has them; the write buffer does not count, and records that are out wait."""
+        cdef TakenRecord *oldest = taken_first(&self.taken)
+        if oldest is NULL:
+            return diskmeta.encode(self.depth - self.out_records, self.read_number, self.read_at,
+                                   self.write_number, self.write_at)
+        return diskmeta.encode(self.depth - self.out_records + taken_count(&self.taken), oldest.number, oldest.at,
                                self.write_number, self.write_at)
 
     def _waits_in_files(self) -> bool:
@@ -204,6 +212,7 @@ cdef class DiskQueue:
     cdef Message *pop(self, uint16_t *attempts) noexcept:
         cdef int64_t length, at = self.read_at - self.window.start
         cdef const char *c_record
+        self.serial = 0
         if self.read_number == self.write_number and self.read_at == self.write_at:
             return self._pop_buffer(attempts)
         # Usually the record and the head behind it lie in the window, and that head is fine.
@@ -222,6 +231,8 @@ cdef class DiskQueue:
         cdef Message *message = record_load(self.window.c_data + (self.read_at - self.window.start), attempts)
         if message is NULL:
             return NULL
+        if self.tracks:
+            self.serial = taken_add(&self.taken, self.read_number, self.read_at, length)
         self.read_at += length
         self.depth -= 1
         if self.complete and self.read_at >= self.window.limit:
@@ -231,6 +242,11 @@ cdef class DiskQueue:
             self.depth = self.out_records + 1
         self._count(1)
         return message
+
+    cdef void done(self, int64_t serial) noexcept:
+        if serial and taken_done(&self.taken, serial) and self.unsynced == 0 and not self.closed:
+            self.unsynced = 1
+            self.syncer.began(self)
 
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept:
         cdef Message *message
@@ -312,6 +328,7 @@ cdef class DiskQueue:
         if self.damaged_number == self.read_number and not self.damaged_linked:
             becomes = diskmeta.bad_name(path)
         self.done_files.append((path, becomes))
+        self.done_numbers.append(self.read_number)
         self.pool.close(&self.reading)
         self.read_number += 1
         self.read_at = 0
@@ -424,8 +441,18 @@ cdef class DiskQueue:
         self.window.start = self.window.length = 0
         self.complete = False
         self.full_files = []
+        self._let_go()
         paths = [self.path_of(number) for number in range(self.read_number, self.write_number + 1)]
-        self.done_files += [(path, "") for path in map(diskmeta.retire, paths + [self.meta_path]) if path]
+        retired = [(path, "") for path in map(diskmeta.retire, paths + [self.meta_path]) if path]
+        self.done_files += retired
+        self.done_numbers += [-1] * len(retired)
+        return 0
+
+    cdef int _let_go(self) except -1:
+        """Nothing is out any more."""
+        if taken_count(&self.taken):
+            taken_clear(&self.taken)
+            self.unsynced += 1
         return 0
 
     def close(self):
@@ -435,6 +462,7 @@ cdef class DiskQueue:
         error = self.flush()
         lost = self.out_records
         self.closed = True
+        self._let_go()
         try:
             self.syncer.finish(self)
         finally:
@@ -452,6 +480,8 @@ cdef class DiskQueue:
             free(self.out)
             self.out = NULL
             self.out_room = 0
+        if taken_count(&self.taken) == 0:
+            taken_free(&self.taken)
 
     def looked(self) -> bool:
         """Whether it was read or written since the last call; for the idle check."""
@@ -462,11 +492,16 @@ cdef class DiskQueue:
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do: (paths to sync, positions, files to take away)."""
         cdef list paths = self.full_files
-        cdef list done = self.done_files
+        cdef TakenRecord *oldest = taken_first(&self.taken)
+        cdef list done
+        cdef Py_ssize_t count = len(self.done_files)
         if self.write_at:
             paths = paths + [self.write_path]
+        if oldest is not NULL:
+            count = sum(1 for number in self.done_numbers if number < oldest.number)
+        done = self.done_files[:count]
         self.full_files = []
-        self.done_files = []
+        del self.done_files[:count], self.done_numbers[:count]
         self.unsynced = 0
         self.sync_asked = False
         return paths, self.meta_text(), done
@@ -480,6 +515,7 @@ cdef class DiskQueue:
         """What a failed sync was to do is to be done again."""
         self.full_files = [path for path in paths if path != self.write_path] + self.full_files
         self.done_files = done + self.done_files
+        self.done_numbers = [-1] * len(done) + self.done_numbers
         self.unsynced += 1
 
     # ------------------------------------------------------------------ for Python

@@ -21,6 +21,12 @@ def drain(node, topic: str, channel: str, count: int) -> list:
     return found
 
 
+def meta(node) -> tuple[int, list[int]]:
+    """(depth, [read file, read offset]) of channel c of topic t, as on disk."""
+    lines = (node.data_path / "t:c.diskqueue.meta.dat").read_text().splitlines()
+    return int(lines[0]), [int(word) for word in lines[1].split(",")]
+
+
 def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
     node = daemon()
     consumer = node.connect().sub("t", "c", 3)
@@ -63,6 +69,58 @@ def test_kill_keeps_what_was_on_disk(daemon):
     node.kill()
     node.start()
     assert [m.body for m in drain(node, "t", "c", 5000)] == bodies
+
+
+def test_kill_brings_back_what_was_in_flight_from_disk(daemon):
+    """Finished, requeued, deferred, in flight, out of order, and over several files, which must stay for it."""
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000", "--sync-every=1", "--sync-timeout=20ms")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    bodies = [b"%06d" % n for n in range(1000)]
+    node.connect().pub("t", *bodies)
+    consumer = node.connect().sub("t", "c", 300)
+    got = consumer.messages(300)
+    for message in got[:100] + got[150:300]:
+        consumer.fin(message)
+    consumer.send(b"REQ " + got[120].id + b" 60000\n")
+    consumer.messages(251)
+    wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
+    wait_until(lambda: meta(node)[1] == [0, 100 * 36], "the positions to follow the finished ones")
+    node.kill()
+    assert (node.data_path / "t:c.diskqueue.000000.dat").exists()
+    node.start("--mem-queue-size=0")
+    assert node.channel("t", "c")["depth"] == 900
+    assert [m.body for m in drain(node, "t", "c", 900)] == bodies[100:]
+
+
+def test_a_graceful_stop_with_messages_from_disk_in_flight_doubles_none(daemon):
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.connect().pub("t", *(b"%06d" % n for n in range(1000)))
+    consumer = node.connect().sub("t", "c", 300)
+    for message in consumer.messages(300)[100:200]:
+        consumer.fin(message)
+    consumer.messages(100)
+    wait_until(lambda: node.channel("t", "c")["depth"] == 600)
+    node.restart()
+    assert node.channel("t", "c")["depth"] == 900
+    assert sorted(m.body for m in drain(node, "t", "c", 900)) == [b"%06d" % n for n in range(1000) if not 100 <= n < 200]
+
+
+def test_positions_catch_up_when_everything_is_finished(daemon):
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000", "--sync-timeout=20ms")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.connect().pub("t", *(b"%06d" % n for n in range(1000)))
+    consumer = node.connect().sub("t", "c", 1000)
+    for message in reversed(consumer.messages(1000)):
+        consumer.fin(message)
+    wait_until(lambda: meta(node)[0] == 0, "the positions")
+    wait_until(lambda: len(list(node.data_path.glob("t:c.diskqueue.0*.dat"))) <= 1, "the files to go")
+    node.kill()
+    node.start("--mem-queue-size=0")
+    assert node.channel("t", "c")["depth"] == 0
 
 
 def test_kill_in_the_middle_of_a_load(daemon):

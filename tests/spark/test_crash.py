@@ -109,10 +109,11 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
         time.sleep(moments.uniform(0.5, 2))
         one.kill()
         one.start(f"--tcp-address=127.0.0.1:{port}")
-    time.sleep(moments.uniform(0, 1))
-    killed["workers"] += first.kill("pyspark.worker")   # last: Spark may be unable to start new ones after it
     thread = threading.Thread(target=publish, args=(one, ROWS // 2, ROWS))
     thread.start()
+    time.sleep(moments.uniform(0, 1))
+    # Last: Spark may be unable to start new ones after it. There are some once a batch has rows.
+    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", 30)
     time.sleep(moments.uniform(0, 3))
     first.end()
     thread.join()

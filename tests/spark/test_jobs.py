@@ -19,11 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqc.app import run
+from nsqc.client import Connection
 from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog
 from tests.spark.conftest import address, depth
-from tests.support.daemon import Daemon, wait_until
+from tests.support.daemon import WAIT_SECONDS, Daemon, wait_until
 
 LINES = 100_000
 SECONDS = 120
@@ -46,14 +47,16 @@ def job(spark, capfd):
 
 def consume(daemon: Daemon, topic: str, channel: str = "all") -> list[bytes]:
     """Everything that waits in a channel, in its order."""
-    client = daemon.connect()
-    client.sub(topic, channel, 2500)
-    found = []
-    while len(found) < depth(daemon, topic):
-        found.append(client.message())
-        client.fin(found[-1])
-    client.close()
-    return [message.body for message in found]
+    total, found = depth(daemon, topic), []
+    with Connection(address(daemon)) as client:
+        client.subscribe(topic, channel)
+        client.ready(2500)
+        while len(found) < total:
+            batch = client.receive(WAIT_SECONDS)
+            assert batch, f"{len(found)} of {total}"
+            client.finish_ids(b"".join(message.id for message in batch))
+            found += [message.body for message in batch]
+    return found
 
 
 def archived(folder: Path) -> pa.Table:
@@ -205,6 +208,7 @@ def test_a_batch_that_spark_does_again_is_archived_once(job, nsqd, topic, tmp_pa
     commits = folder / "_state" / "checkpoint" / "commits"
     for path in (commits / "1", commits / ".1.crc"):
         path.unlink()       # as if it had been killed between the ledger and Spark's own commit
+    wait_until(lambda: nsqd.channel(topic, "archive")["client_count"] == 0, "the first run's consumer to leave")
     nsqd.connect().pub(topic, *(b"%d" % number for number in range(100, 150)))
     told = job(*words)
     assert "batch 1 is in the archive already" in told and "archived 50 messages in 2 files" in told
@@ -350,10 +354,10 @@ def dead(tmp_path):
         reader = one.connect()
         reader.sub("orders", "a", 100)
         reader.messages(600, finish=True)
-        reader.close()
         # What is in flight goes back to the queue when the daemon stops.
         wait_until(lambda: sum(one.channel("orders", "a")[key] for key in ("depth", "in_flight_count")) == 400,
                    "the finishing")
+        reader.close()
         assert one.stop() == 0
         yield one.data_path
     finally:
