@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 ARGS ?=
+# Two processes: the tests wait more than they compute. Those of one Spark session stay together.
+PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup
 
 .DEFAULT_GOAL := build
 .PHONY: build debug annotate run test unit e2e debug-test asan lint bench load ways pages dist clean check-system check-tests
@@ -62,19 +64,19 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
 test: check-tests $(VENV)/.testing lint build   ## all tests, then those of the compiled rooms in the debug build
-	$(BIN)/python -m pytest --ignore=tests/packaging $(ARGS)
+	$(PYTEST) --ignore=tests/packaging $(ARGS)
 	@$(MAKE) --no-print-directory debug-test
 	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory package-test
 
 unit: build $(VENV)/.testing                             ## without daemons
-	$(BIN)/python -m pytest tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
+	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
 
 e2e: build $(VENV)/.testing                              ## real daemons, real clients
-	$(BIN)/python -m pytest tests/e2e tests/conformance $(ARGS)
+	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
-	NSQC_BUILD=debug $(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
+	NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
 
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory $(VENV)/.built-asan

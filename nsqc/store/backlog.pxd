@@ -49,8 +49,8 @@ cdef class Backlog:
     # Takes the reference unless the result is PUT_NO_MEMORY. forced: a message that was accepted before may not be
     # dropped, whatever the limits say.
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced) noexcept
-    # The oldest; its reference goes to the caller. taken: the serial that done() wants when a channel is through with it,
-    # which may be when it was put back; 0: it came from memory.
+    # The oldest; its reference goes to the caller. taken: the serial that done() wants when a channel is through with
+    # it, which may be when it was put back; 0: it came from memory.
     cdef bint pop(self, Entry *entry) noexcept
     cdef void done(self, int64_t taken) noexcept
     cdef int64_t depth(self) noexcept               # messages waiting

@@ -1,8 +1,8 @@
-# Records of a disk queue that are out: handed to a channel that is not done with them. The positions on disk stay at the
-# first of these, so that a kill brings back what was in flight.
+# Records of a disk queue that are out: handed to a channel that is not done with them. The positions on disk stay at
+# the first of these, so that a kill brings back what was in flight.
 #
-# Serial numbers count the records that were handed out, from 1 on. Bounded: beyond MOST_RECORDS or MOST_BYTES between the
-# oldest and the newest, the oldest is let go of, and only a stop would keep it.
+# Serial numbers count the records that were handed out, from 1 on. Bounded: beyond MOST_RECORDS or MOST_BYTES between
+# the oldest and the newest, the oldest is let go of, and only a stop would keep it.
 
 from libc.stdint cimport int64_t
 

@@ -1,6 +1,7 @@
 """Clients from the registries, unchanged: pynsq, ansq, gnsq (Python) and nsqjs (node)."""
 
 import asyncio
+import fcntl
 import json
 import shutil
 import subprocess
@@ -38,8 +39,10 @@ def secure(daemon, certs, *flags):
 @pytest.fixture(scope="session")
 def nsqjs():
     assert shutil.which("node"), "these tests need node and npm (Debian: apt-get install nodejs npm)"
-    if not (NSQJS / "node_modules" / "nsqjs").is_dir():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NSQJS, check=True, timeout=300)
+    with open(NSQJS / "package.json") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)    # tests may run in several processes
+        if not (NSQJS / "node_modules" / "nsqjs").is_dir():
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NSQJS, check=True, timeout=300)
 
     def drive(node, scenario: str, **ways) -> dict:
         done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(ways)], cwd=NSQJS,

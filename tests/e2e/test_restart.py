@@ -23,7 +23,10 @@ def drain(node, topic: str, channel: str, count: int) -> list:
 
 def meta(node) -> tuple[int, list[int]]:
     """(depth, [read file, read offset]) of channel c of topic t, as on disk."""
-    lines = (node.data_path / "t:c.diskqueue.meta.dat").read_text().splitlines()
+    path = node.data_path / "t:c.diskqueue.meta.dat"
+    if not path.exists():
+        return -1, []
+    lines = path.read_text().splitlines()
     return int(lines[0]), [int(word) for word in lines[1].split(",")]
 
 

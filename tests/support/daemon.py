@@ -55,6 +55,8 @@ class Daemon:
         known = self.log_path.stat().st_size if self.log_path.exists() else 0
         addresses = ([f"--tcp-address={self.data_path}/tcp.sock", f"--http-address={self.data_path}/http.sock"]
                      if self.unix else ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"])
+        if any(flag.startswith("--tls-cert") for flag in (*self.flags, *more)):
+            addresses.append("--https-address=127.0.0.1:0")     # the default port may be taken
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, *addresses, f"--data-path={self.data_path}", *self.flags, *more],
