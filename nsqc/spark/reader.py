@@ -34,6 +34,7 @@ KEEP_ROWS = 100_000     # of the log, at least: to know redeliveries by after a 
 POLL_SECONDS = 0.05
 STEP_ROWS = 10_000      # frames are joined up to so many rows before Spark gets them
 STEP_BYTES = 8 << 20
+INLINE_BYTES = 32 << 20  # of a batch whose rows pass through the driver's Java, which has them several times
 
 
 class DataLoss(StageError):
@@ -80,6 +81,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if stager.error is not None:
             raise StageError(f"staging has ended: {stager.error}") from stager.error
         end = self._limited(begin, limit)
+        if self.options.transport == "inline":
+            end = min(end, self.stage.rows_within(begin, INLINE_BYTES))
         return self._offset(end)
 
     def reportLatestOffset(self) -> dict:

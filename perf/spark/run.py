@@ -22,6 +22,8 @@ from nsqc.client import Connection
 from nsqc.spark import options, session
 from nsqc.spark.archive import spans
 from nsqc.spark.records import Records
+from nsqc.spark.stagelog import StageLog
+from nsqc.spark.stager import Stager
 from tests.support.daemon import Daemon
 
 BODY = 200
@@ -131,6 +133,33 @@ class Bench:
                 left -= batch.count
                 one.finish_ids(batch.ids)
 
+    def plain_objects(self, topic: str) -> None:
+        """The same client, a Message object for each, FIN for each batch."""
+        with Connection(self.address()) as one:
+            one.subscribe(topic, "c")
+            one.ready(2500)
+            left = self.rows
+            while left:
+                found = one.receive(10)
+                left -= len(found)
+                one.finish_ids(b"".join([message.id for message in found]))
+
+    def staging(self, topic: str) -> None:
+        """Into the staging log, synced and finished; no Spark."""
+        self.number += 1
+        folder = self.folder / f"stage{self.number}"
+        chosen = options.stream({"nsqd": self.address(), "topic": topic, "channel": "c", "stagingDir": str(folder),
+                                 "maxStagedBytes": "64g"})
+        log = StageLog(str(folder), topic, "c", chosen.segmentBytes)
+        stager = Stager(chosen, log)
+        stager.start()
+        while log.rows < self.rows:
+            with stager.changed:
+                stager.changed.wait(0.05)
+        stager.stop()
+        log.close()
+        shutil.rmtree(folder)
+
     def stage(self, topic: str, **more: str) -> int:
         """A stream into noop that ends when all rows have come; the idle time of the end is not counted."""
         self.number += 1
@@ -141,7 +170,9 @@ class Bench:
         query = (stream.writeStream.format("noop").option("checkpointLocation", f"{where}-checkpoint").start())
         begin = None
         while sum(seen) < self.rows:
-            time.sleep(0.005)
+            time.sleep(0.02)
+            if not query.isActive:
+                query.awaitTermination()    # raises what it has ended with
             seen = [progress["numInputRows"] for progress in query.recentProgress]
             if begin is None and self.daemons[0].channel(topic, "c")["client_count"]:
                 begin = time.perf_counter()
@@ -154,6 +185,10 @@ class Bench:
         """Consuming, each way; a Spark stream counts from its subscription on."""
         topic = self.fill()
         self.measure("plain compiled consumer", lambda: self.plain_consume(topic))
+        for name, work in (("the same with Message objects", self.plain_objects),
+                           ("staging log alone, 1 connection, no Spark", self.staging)):
+            topic = self.fill()
+            self.measure(name, lambda t=topic, w=work: w(t))
         for name, nodes, more in (("1 connection", 1, {}), ("4 connections", 1, {"connections": "4"}),
                                   ("2 nsqd", 2, {"nsqd": self.address(2)}), ("inline", 1, {"transport": "inline"})):
             topic = self.fill(nodes)

@@ -93,3 +93,8 @@ def test_bars_and_ratios():
     assert figures.holds(Figure("x", "x", 1.0, at_least=True), 1.0)
     assert figures.holds(Figure("x", "x", 1.0), 1.1) is False
     assert figures.holds(Figure("x", "x"), 1.0) is None
+
+
+def test_spark_gives_every_figure():
+    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1"), re.M)
+    assert len(rows) == 16 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows

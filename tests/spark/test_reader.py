@@ -5,6 +5,7 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows, ReadMinRows
 
+import nsqc.spark.reader
 from nsqc.spark import options
 from nsqc.spark.reader import DataLoss, NsqStreamReader
 from nsqc.spark.stagelog import StageError
@@ -67,6 +68,15 @@ def test_an_inline_share_needs_no_folder(reader):
 def test_limits(reader, limit, end):
     made = reader()
     assert made.latestOffset(at(made, 20), limit) == at(made, end)
+
+
+def test_inline_batches_are_bounded(reader, monkeypatch):
+    """They pass through the driver's memory."""
+    made = reader(transport="inline")
+    frame = made.stage.places(20, 30)[0].length
+    monkeypatch.setattr(nsqc.spark.reader, "INLINE_BYTES", 3 * frame)
+    assert made.latestOffset(at(made, 20), ReadAllAvailable()) == at(made, 50)
+    assert made.latestOffset(at(made, 50), ReadMaxRows(20)) == at(made, 70)
 
 
 def test_a_limit_of_files_is_refused(reader):
