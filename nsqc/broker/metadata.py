@@ -1,7 +1,8 @@
 """nsqd.dat: which topics and channels there are, and which are paused. Read at the start, written on every change.
 
 Beside it lies a second copy of the last good state, nsqd.dat.last, which nsqd ignores: from that and from the names of
-queue files an empty or half-written nsqd.dat is rebuilt.
+queue files an empty or half-written nsqd.dat is rebuilt. What has messages on disk and is not in nsqd.dat was new when
+the daemon was killed, and is added.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from nsqc.wire.names import is_valid_name
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 BAD_NAME = "nsqd.dat.bad"
-QUEUE_FILE = re.compile(r"^(?P<topic>[^:]+?)(?::(?P<channel>.+?))?\.diskqueue\.(?:meta|\d{6,})\.dat$")
+QUEUE_FILE = re.compile(r"^(?P<topic>[^:]+?)(?::(?P<channel>.+?))?\.diskqueue\.(?:meta|(?P<number>\d{6,}))\.dat$")
+LEFTOVER = re.compile(r"^nsqd\.dat(?:\.last)?\.\d+\.tmp$")
 
 
 class MetadataError(Exception):
@@ -55,7 +57,19 @@ class Metadata(msgspec.Struct, gc=False):
 
 
 def load(data_path: Path, log: Any) -> Metadata:
-    """What nsqd.dat says; rebuilt where it is damaged. Raises MetadataError."""
+    """What nsqd.dat says, and what else there are messages of; rebuilt where it is damaged. Raises MetadataError."""
+    for name in filter(LEFTOVER.match, os.listdir(data_path)):
+        (data_path / name).unlink(missing_ok=True)
+    found = read(data_path, log)
+    added = add_queues(found, [queue for queue in queue_files(data_path)
+                               if queue["number"] and (data_path / queue[0]).stat().st_size])
+    if added:
+        log.warn("NSQ: was killed before %s said that there are: %s", FILE_NAME, ", ".join(added))
+    return found
+
+
+def read(data_path: Path, log: Any) -> Metadata:
+    """nsqd.dat, rebuilt where it is damaged. Raises MetadataError."""
     path = data_path / FILE_NAME
     try:
         data = path.read_bytes()
@@ -81,16 +95,33 @@ def rebuild(data_path: Path) -> Metadata | None:
         found = msgspec.json.decode((data_path / COPY_NAME).read_bytes(), type=Metadata)
     except (OSError, msgspec.DecodeError):
         found = None
-    queues = sorted(filter(None, map(QUEUE_FILE.match, os.listdir(data_path))), key=lambda match: match[0])
+    queues = queue_files(data_path)
     if found is None and not queues:
         return None
-    topics = {topic.name: topic for topic in (found.topics if found else None) or ()}
+    found = found or Metadata()
+    add_queues(found, queues)
+    return found
+
+
+def queue_files(data_path: Path) -> list[re.Match[str]]:
+    """The files of disk queues, as QUEUE_FILE takes their names apart."""
+    return sorted(filter(None, map(QUEUE_FILE.match, os.listdir(data_path))), key=lambda match: match[0])
+
+
+def add_queues(metadata: Metadata, queues: list[re.Match[str]]) -> list[str]:
+    """Adds the topics and channels that these files belong to; the names of those that were not there."""
+    topics = {topic.name: topic for topic in metadata.topics or ()}
+    added = []
     for queue in queues:
-        topic = topics.setdefault(queue["topic"], TopicMetadata(queue["topic"]))
-        channel = queue["channel"]
-        if channel and all(channel != known.name for known in topic.channels or ()):
-            topic.channels = [*(topic.channels or ()), ChannelMetadata(channel)]
-    return Metadata(list(topics.values()))
+        name, channel = queue["topic"], queue["channel"]
+        if name not in topics:
+            topics[name] = TopicMetadata(name)
+            added.append(name)
+        if channel and all(channel != known.name for known in topics[name].channels or ()):
+            topics[name].channels = [*(topics[name].channels or ()), ChannelMetadata(channel)]
+            added.append(f"{name}:{channel}")
+    metadata.topics = list(topics.values()) or None
+    return added
 
 
 def restore(broker: Any, metadata: Metadata, log: Any) -> None:

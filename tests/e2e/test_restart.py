@@ -74,6 +74,17 @@ def test_kill_keeps_what_was_on_disk(daemon):
     assert [m.body for m in drain(node, "t", "c", 5000)] == bodies
 
 
+def test_a_topic_that_was_new_when_the_daemon_was_killed_is_there_with_its_messages(daemon):
+    """nsqd.dat is written on a worker thread, and may not know it yet."""
+    node = daemon("--mem-queue-size=0")
+    node.connect().pub("brand-new", *(b"%d" % n for n in range(10)))
+    node.kill()
+    node.start()
+    assert node.stats("brand-new")["depth"] == 10
+    assert not list(node.data_path.glob("*.tmp"))
+    assert sorted(m.body for m in drain(node, "brand-new", "c", 10)) == [b"%d" % n for n in range(10)]
+
+
 def test_kill_brings_back_what_was_in_flight_from_disk(daemon):
     """Finished, requeued, deferred, in flight, out of order, and over several files, which must stay for it."""
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000", "--sync-every=1", "--sync-timeout=20ms")
