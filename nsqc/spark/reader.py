@@ -6,6 +6,7 @@ batch before is in its commit log.
 
 from __future__ import annotations
 
+import atexit
 import signal
 import sys
 import threading
@@ -165,9 +166,11 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stager = Stager(self.options, self.stage)
             if self._available_now:
                 self._stager.drain_from_now()
-            # Spark ends this process by SIGTERM when a query is stopped.
+            # Spark ends this process by SIGTERM when a query is stopped, which may come in the midst of its calling
+            # stop(): then the exit does it.
+            atexit.register(self.stop)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+                signal.signal(signal.SIGTERM, leave)
             self._stager.start()
         return self._stager
 
@@ -178,6 +181,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
             self._stager.stop()
             self._stager = None
+            atexit.unregister(self.stop)
         if self._stage is not None:
             self._stage.close()
             self._stage = None
@@ -221,6 +225,12 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             skip = max(first - begin, 0)
             yield batch.slice(skip, min(end, begin + batch.num_rows) - begin - skip)
+
+
+def leave(*_: Any) -> None:
+    """SIGTERM: the process ends in order, and a second one does not disturb that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,9 @@
 """The stream reader as Spark calls it, without a session: offsets, limits, shares, damage."""
 
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles, ReadMaxRows, ReadMinRows
@@ -12,6 +15,8 @@ from nsqc.spark.stagelog import StageError
 from tests.spark.conftest import address
 from tests.spark.test_stagelog import fill, numbered
 from tests.support.daemon import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -104,6 +109,40 @@ def test_offsets_that_do_not_fit_are_refused_before_subscribing(reader, offset, 
     assert made.latestOffset(offset, ReadAllAvailable()) == at(made, 100)
     assert sum(map(len, values(made, resumes, 100))) == 100 - resumes
     wait_until(lambda: reader.daemon.stats()["topics"], "the subscription")
+
+
+ENDS = """
+import signal, sys
+from nsqc.spark import options
+from nsqc.spark.reader import NsqStreamReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+made = NsqStreamReader(options.stream({"nsqd": sys.argv[1], "topic": "t", "channel": "c", "stagingDir": sys.argv[2],
+                                       "lingerMs": "60000"}))
+made.latestOffset(made.initialOffset(), ReadAllAvailable())
+print("consuming", flush=True)
+signal.pause()
+"""
+
+
+def test_sigterm_without_stop_hands_messages_back(daemon, tmp_path):
+    """As when Spark's signal comes before its own call of stop() has got anywhere."""
+    one = daemon()
+    one.post("/topic/create?topic=t")
+    one.post("/channel/create?topic=t&channel=c")
+    one.connect().pub("t", *numbered(0, 200))
+    process = subprocess.Popen([sys.executable, "-c", ENDS, address(one), str(tmp_path / "stage")], cwd=ROOT,
+                               stdout=subprocess.PIPE)
+    try:
+        assert process.stdout.readline() == b"consuming\n"
+        wait_until(lambda: one.channel("t", "c")["in_flight_count"] == 200)
+        process.terminate()
+        assert process.wait(20) == 143
+    finally:
+        process.kill()
+        process.stdout.close()
+    channel = one.channel("t", "c")
+    assert (channel["depth"], channel["in_flight_count"]) == (200, 0)
 
 
 def test_a_start_releases_what_is_before_it(reader):
