@@ -36,10 +36,10 @@ def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
     producer = node.connect()
     producer.pub("t", *[b"%d" % n for n in range(10)])
     flying = consumer.messages(3)
+    asked = time.monotonic()
     consumer.send(b"REQ " + flying[0].id + b" 3000\n")
     consumer.message()
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
-    asked = time.monotonic()
     node.restart()
     assert node.channel("t", "c")["deferred_count"] == 1
     consumer = node.connect().sub("t", "c", 100)
@@ -55,8 +55,8 @@ def test_deferred_in_a_topic_without_channels_keeps_its_delay(daemon):
     node = daemon()
     node.connect().ok("DPUB t 1500", b"x")
     node.restart()
-    consumer = node.connect().sub("t", "c", 1)
     began = time.monotonic()
+    consumer = node.connect().sub("t", "c", 1)
     assert consumer.message().body == b"x"
     assert time.monotonic() - began > 1.2, "the delay starts when a channel takes the message"
 

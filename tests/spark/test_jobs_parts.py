@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,7 @@ from nsqc.app import run
 from nsqc.spark.jobs import JOBS, charts, figures, inputs, nodes, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.pace import by_due, by_rate
+from nsqc.spark.jobs.pace import begun, by_due, by_rate
 from tests.spark.conftest import address
 
 SECONDS = 30
@@ -205,6 +206,15 @@ def test_by_due_rows_go_at_their_times_in_their_order():
     batch = pa.record_batch({"value": [b"a", b"b", b"c", b"d"], "due": [0, 10_000, 2_000_000, 6_000_000]})
     found = [(piece.column("value").to_pylist(), piece.schema.names, due) for piece, due in by_due([batch], 2.0, 100.0)]
     assert found == [([b"a", b"b"], ["value"], 100.0), ([b"c"], ["value"], 101.0), ([b"d"], ["value"], 103.0)]
+
+
+def test_a_pace_begins_when_there_are_rows_and_a_task_done_again_keeps_the_plan():
+    before = time.time()
+    same, begin = begun(iter(batches(2, 3)), 100.0, False)
+    assert [batch.num_rows for batch in same] == [2, 3] and before <= begin <= time.time()
+    assert begun(iter(batches(2)), 4e9, False)[1] == 4e9
+    assert begun(iter(batches(2)), 100.0, True)[1] == 100.0
+    assert list(begun(iter([]), 100.0, False)[0]) == []
 
 
 # ---------------------------------------------------------------------- counts of a backfill

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from nsqc.spark.writers import BatchWriter, Published
 
 STEP_SECONDS = 0.05     # rows due within that go together
 IDLE_SECONDS = 5.0      # a longer wait has no connection: nobody answers heartbeats meanwhile
-LEAD_SECONDS = 0.5      # until the tasks run
+LEAD_SECONDS = 0.5      # until the tasks run, if all is well
 
 
 class PacedSink(DataSource):
@@ -63,7 +64,20 @@ class PacedWriter(BatchWriter):
         return Published(publisher.totals)
 
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, float]]:
-        return by_rate(batches, self.rate, self.begin) if self.rate else by_due(batches, self.speed, self.begin)
+        if self.rate:
+            return by_rate(batches, self.rate, self.begin)
+        batches, begin = begun(batches, self.begin, TaskContext.get().attemptNumber() > 0)
+        return by_due(batches, self.speed, begin)
+
+
+def begun(batches: Iterator[pa.RecordBatch], plan: float,
+          again: bool) -> tuple[Iterator[pa.RecordBatch], float]:
+    """The same batches and when they begin: as planned, or once there are rows where that is later, or all that should
+    have gone before would go at once. A task that is done again keeps to the plan, to make up for the time it lost."""
+    first = next(batches, None)
+    if first is None:
+        return batches, plan
+    return chain([first], batches), plan if again else max(plan, time.time())
 
 
 def by_rate(batches: Iterator[pa.RecordBatch], rate: float, begin: float) -> Iterator[tuple[pa.RecordBatch, float]]:
