@@ -70,8 +70,7 @@ class PacedWriter(BatchWriter):
         return by_due(batches, self.speed, begin)
 
 
-def begun(batches: Iterator[pa.RecordBatch], plan: float,
-          again: bool) -> tuple[Iterator[pa.RecordBatch], float]:
+def begun(batches: Iterator[pa.RecordBatch], plan: float, again: bool) -> tuple[Iterator[pa.RecordBatch], float]:
     """The same batches and when they begin: as planned, or once there are rows where that is later, or all that should
     have gone before would go at once. A task that is done again keeps to the plan, to make up for the time it lost."""
     first = next(batches, None)
