@@ -58,7 +58,7 @@ class Log:
     def close(self) -> None:
         """Waits until everything is written, but no longer than a moment: perhaps nobody reads."""
         with self._changed:
-            self._changed.wait_for(lambda: not (self._waiting or self._writing), CLOSE_SECONDS)
+            self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
 
     def _add(self, level: int, text: str, arguments: tuple[Any, ...]) -> None:
         # The early look spares the formatting while nobody reads; the one under the lock decides.
@@ -66,6 +66,7 @@ class Log:
         with self._changed:
             if not line or self._size + len(line) > MAX_WAITING:
                 self._dropped += 1
+                self._changed.notify_all()  # what was in the way may have been taken since the early look
                 return
             self._waiting.append(line)
             self._size += len(line)
@@ -94,7 +95,7 @@ class Log:
         with self._changed:
             self._writing = False
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._waiting)
+            self._changed.wait_for(lambda: self._waiting or self._dropped)
             lines, self._waiting, self._size, self._writing = self._waiting, [], 0, True
             dropped, self._dropped = self._dropped, 0
         if dropped:
