@@ -86,7 +86,7 @@ def test_columns(daemon):
 
 def test_requeue_touch_and_answers_that_come_too_late(daemon):
     node = daemon()
-    with Connection(address(node), msg_timeout_ms=1000) as connection:
+    with Connection(address(node), msg_timeout_ms=3000) as connection:
         connection.publish_many("t", [b"again", b"touched", b"late"])
         connection.subscribe("t", "c")
         connection.ready(3)
@@ -94,7 +94,7 @@ def test_requeue_touch_and_answers_that_come_too_late(daemon):
         first[b"again"].requeue(100)
         first[b"again"].finish()
         for _ in range(2):
-            time.sleep(0.7)
+            time.sleep(1.7)
             first[b"touched"].touch()
             for message in connection.receive(0):
                 assert message.attempts == 2

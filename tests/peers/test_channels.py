@@ -88,7 +88,7 @@ def test_messages_wait_for_a_lookupd_that_hangs_but_not_for_ever(daemon, lookupd
     hanging = lookupd(answer=lambda target: None)
     good = lookupd({"t": ["one"]})
     node = daemon(f"--lookupd-tcp-address={hanging.address}", f"--lookupd-tcp-address={good.address}",
-                  "--http-client-request-timeout=1500ms")
+                  "--http-client-request-timeout=4s")
     known(node, [hanging, good])
     client = node.connect()
     client.pub("t", b"first")

@@ -10,7 +10,7 @@ import pytest
 from tests.peers.fakes import HOST, Lookupd
 from tests.support.daemon import wait_until
 
-PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=300ms")
+PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=1s")
 
 
 def free_port() -> int:

@@ -118,7 +118,7 @@ def test_what_was_synced_and_not_finished_is_dropped_when_it_comes_again(daemon,
     first.stager._stopping = True
     first.stop()
     second = run(one)
-    wait_until(lambda: second.stager.duplicates == 1000 and drained(one), "the redelivery")
+    wait_until(lambda: second.stager.duplicates >= 1000 and drained(one), "the redelivery")
     assert second.log.rows == 1000
 
 
