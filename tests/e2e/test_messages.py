@@ -85,8 +85,8 @@ def test_requeued_after_its_delay_and_not_before(daemon):
 def test_touch_extends_up_to_the_limit(daemon):
     node = daemon("--msg-timeout=2s", "--max-msg-timeout=4s")
     consumer = node.connect().sub("t", "c", 1)
-    node.connect().pub("t", b"x")
     began = time.monotonic()
+    node.connect().pub("t", b"x")
     first = consumer.message()
     while time.monotonic() - began < 3.5:
         consumer.send(b"TOUCH " + first.id + b"\n")
