@@ -150,18 +150,18 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
                 def again(left):
                     if left:
                         message.touch()
-                        later(0.6, lambda: again(left - 1))
+                        later(1.2, lambda: again(left - 1))
                     else:
                         message.finish()
-                later(0.6, lambda: again(3))
+                later(1.2, lambda: again(3))
             else:
                 if body == "deferred":
                     global waited
                     waited = time.time() - began
                 message.finish()
-        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=1)
+        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=2)
         publish(("mpub", "t", [b"requeued", b"timed out", b"touched"]), ("dpub", "t", 900, b"deferred"))
-        later(5, lambda: finish(waited=waited))
+        later(8, lambda: finish(waited=waited))
     """)
     assert sorted(answer["seen"]) == [["deferred", 1], ["requeued", 1], ["requeued", 2], ["timed out", 1],
                                       ["timed out", 2], ["touched", 1]]

@@ -185,9 +185,9 @@ def test_ids_of_all_topics_are_unique_under_load(daemon):
 def test_heartbeats_and_a_silent_client(daemon):
     node = daemon()
     client = node.connect()
+    began = time.monotonic()
     client.ok("IDENTIFY", b'{"heartbeat_interval": 1000}')
     client.sock.settimeout(10)
-    began = time.monotonic()
     data = b""
     while chunk := client.sock.recv(4096):
         data += chunk

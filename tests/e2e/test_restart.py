@@ -37,7 +37,7 @@ def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
     producer.pub("t", *[b"%d" % n for n in range(10)])
     flying = consumer.messages(3)
     asked = time.monotonic()
-    consumer.send(b"REQ " + flying[0].id + b" 3000\n")
+    consumer.send(b"REQ " + flying[0].id + b" 6000\n")
     consumer.message()
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
     node.restart()
@@ -48,7 +48,7 @@ def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
     assert attempts == {b"1": 2, b"2": 2, b"3": 2, **{b"%d" % n: 1 for n in range(4, 10)}}
     late = consumer.message()
     assert (late.body, late.attempts) == (b"0", 2)
-    assert time.monotonic() - asked > 2.5, "the delay goes on over the restart"
+    assert time.monotonic() - asked > 5.5, "the delay goes on over the restart"
 
 
 def test_deferred_in_a_topic_without_channels_keeps_its_delay(daemon):

@@ -25,7 +25,7 @@ def test_command_line(server):
 
 def test_profile_samples_the_loop_while_it_goes_on(server):
     with server.wire() as wire:
-        wire.request("GET", "/debug/pprof/profile?seconds=1")
+        wire.request("GET", "/debug/pprof/profile?seconds=3")
         while "profile" not in server.call("GET", "/debug/pprof/threadcreate").body.decode().split():
             pass
         reply = server.call("GET", "/debug/pprof/profile?seconds=1")
