@@ -240,6 +240,7 @@ class Daemon:
         await self.metadata.finish()
         await self.disks.settle()
         self._write_all()
+        await self.disks.settle()
         self.workers.shutdown()
         os.close(self._lock)
         self.manager.close()

@@ -456,7 +456,7 @@ cdef class DiskQueue:
         return 0
 
     def close(self):
-        """Syncs and closes; positions are on disk when this returns. Raises OSError."""
+        """Writes out and closes; positions are on disk once the syncer has settled. Raises OSError."""
         if self.closed:
             return
         error = self.flush()

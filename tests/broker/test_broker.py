@@ -35,6 +35,7 @@ def run(tmp_path, scenario, **options):
                 trouble.close()
                 await disks.settle()
                 broker.close()
+                await disks.settle()
 
     asyncio.run(main())
 

@@ -154,6 +154,43 @@ def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
     assert take(fresh) == [100]
 
 
+# ---------------------------------------------------------------------- closing, with workers
+
+
+def test_a_closed_queue_is_synced_by_a_worker_and_takes_over_what_was_under_way(tmp_path):
+    """Its files go only once the positions that need them no longer are in place."""
+    later = Later()
+    place = Place(tmp_path, max_bytes=100, run=later)
+    queue = place.open()
+    put(queue, *range(9))
+    assert queue.commit() == 0
+    assert take(queue, 5) == [0, 1, 2, 3, 4]
+    place.syncer.start(queue)
+    put(queue, 9)
+    assert queue.commit() == 0
+    under_way, = later.jobs
+    queue.close()
+    before = place.names()
+    under_way.run()
+    assert place.names() == before
+    later.jobs.remove(under_way)
+    later.run_all()
+    assert len(place.names()) < len(before)
+    assert take(Place(tmp_path, max_bytes=100).open()) == [5, 6, 7, 8, 9]
+
+
+def test_a_last_sync_that_fails_is_told_and_loses_no_file(tmp_path):
+    later = Later()
+    place = Place(tmp_path, run=later)
+    queue = place.open()
+    put(queue, 1, 2)
+    queue.close()
+    (tmp_path / "q.diskqueue.meta.dat").mkdir()  # nothing can be renamed to a folder's name
+    later.run_all()
+    assert place.told("DISKQUEUE(q) failed to sync - [Errno 21] Is a directory")
+    assert "q.diskqueue.000000.dat" in place.names()
+
+
 # ---------------------------------------------------------------------- tails
 
 
