@@ -50,6 +50,8 @@ static void write_all(Wire *w, const char *bytes, size_t size) {
     while (size) {
         ssize_t sent = w->tls ? SSL_write(w->tls, bytes, size < 1 << 30 ? (int)size : 1 << 30)
                               : send(w->fd, bytes, size, MSG_NOSIGNAL);
+        if (sent < 0 && !w->tls && errno == EINTR)
+            continue;
         if (sent <= 0)
             fail("cannot send: %s", strerror(errno));
         bytes += sent;
@@ -94,7 +96,10 @@ bool wire_has_more(Wire *w) {
 }
 
 static ssize_t socket_read(Wire *w, char *to) {
-    ssize_t got = recv(w->fd, to, READ_BYTES, 0);
+    ssize_t got;
+    do
+        got = recv(w->fd, to, READ_BYTES, 0);
+    while (got < 0 && errno == EINTR);
     if (got <= 0)
         fail("the server has gone, or says nothing for %d s", ANSWER_SECONDS);
     return got;

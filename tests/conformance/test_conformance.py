@@ -17,11 +17,11 @@ LINE = re.compile(r"^(ok|FAIL|skip) +(\S+/\S+)  \(", re.MULTILINE)
 RUN_SECONDS = 600
 
 
-def play(only: str, *flags: str) -> tuple[set[str], set[str], str]:
+def play(only: str, *flags: str, jobs: int = 3) -> tuple[set[str], set[str], str]:
     """Names that passed, names that failed or were skipped, and what the player printed."""
     command = " ".join([sys.executable, "-m", "nsqc", "serve", *flags])
     done = subprocess.run(
-        [sys.executable, HERE / "replay.py", "--server", command, "--only", only, "--jobs", "3", "--patience", "2"],
+        [sys.executable, HERE / "replay.py", "--server", command, "--only", only, "--jobs", str(jobs), "--patience", "2"],
         capture_output=True, text=True, timeout=RUN_SECONDS)
     outcomes = {name: word for word, name in LINE.findall(done.stdout)}
     assert outcomes, done.stdout + done.stderr
@@ -37,6 +37,10 @@ def expected() -> dict[str, str]:
 
 def test_all_scenarios(expected, capsys):
     passed, failed, printed = play("*")
+    # Some scenarios say when things come, to a tenth of a second: what a busy machine has spoilt is played once more, alone.
+    for scenario in failed - expected.keys():
+        again, _, more = play(scenario, jobs=1)
+        passed, failed, printed = passed | again, failed - again, printed + more
     with capsys.disabled():
         print(f"\nconformance: {len(passed)} scenarios passed, {len(failed)} differ, {len(expected)} of them expected")
     assert failed - expected.keys() == set(), printed

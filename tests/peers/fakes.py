@@ -24,7 +24,8 @@ class TcpServer:
         self.port = self.door.getsockname()[1]
         self.address = f"{HOST}:{self.port}"
         self.guests: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._porter = threading.Thread(target=self._accept, daemon=True)
+        self._porter.start()
 
     def _accept(self) -> None:
         while True:
@@ -54,6 +55,7 @@ class TcpServer:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.door.shutdown(socket.SHUT_RDWR)
+        self._porter.join()  # or it might accept at whatever gets the descriptor next
         self.door.close()
         self.drop()
 

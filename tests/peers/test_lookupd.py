@@ -136,14 +136,14 @@ def test_a_reply_out_of_bounds_ends_the_conversation(daemon, lookupd, reply, rea
 
 @pytest.mark.parametrize("when", ["accepting", "identifying", "registering"])
 def test_a_lookupd_that_hangs_does_no_harm(daemon, lookupd, when):
-    lookup = lookupd()
-    address = lookup.address
     if when == "accepting":
         # The kernel completes the connection; nobody reads.
-        lookup.door.close()
         door = socket.create_server((HOST, 0), backlog=1)
         address = f"{HOST}:{door.getsockname()[1]}"
-    lookup.mute = when == "identifying"
+    else:
+        lookup = lookupd()
+        lookup.mute = when == "identifying"
+        address = lookup.address
     node = daemon(f"--lookupd-tcp-address={address}", *PATIENCE)
     if when == "registering":
         wait_until(lambda: "peer info" in node.log)
