@@ -159,7 +159,7 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
                     global waited
                     waited = time.time() - began
                 message.finish()
-        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=2)
+        reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=3)
         publish(("mpub", "t", [b"requeued", b"timed out", b"touched"]), ("dpub", "t", 900, b"deferred"))
         later(8, lambda: finish(waited=waited))
     """)
