@@ -57,7 +57,7 @@ const scenarios = {
   // deferred, then touched while it is worked on for longer than its time-out
   async defer() {
     const began = Date.now();
-    reader('later', 'c', { maxInFlight: 1, messageTimeout: 1000 }, message => {
+    reader('later', 'c', { maxInFlight: 1, messageTimeout: 3000 }, message => {
       const waited = Date.now() - began;
       let touches = 0;
       const timer = setInterval(() => {
@@ -69,7 +69,7 @@ const scenarios = {
           seen.push([message.body.toString(), message.attempts]);
           setTimeout(() => report({ waited }), 1500);
         }
-      }, 500);
+      }, 1000);
     });
     const one = await writer();
     await new Promise((resolve, reject) =>
