@@ -7,6 +7,7 @@ import pytest
 from nsqc.client import BadName, Consumer, LookupFailed, Producer, Refused
 from tests.client.conftest import address
 from tests.support.daemon import wait_until
+from tests.support.ports import kept
 
 
 def take(consumer, count: int) -> list[bytes]:
@@ -40,11 +41,11 @@ def test_two_daemons(daemon, monkeypatch, in_flight, connections):
 
 
 def test_a_daemon_that_comes_back(daemon):
-    node = daemon()
+    node = daemon(kept())
     with Consumer("t", "c", address(node), max_in_flight=10, backoff=0.05) as consumer:
         publish(node, b"before")
         assert take(consumer, 1) == [b"before"]
-        node.restart(f"--tcp-address={address(node)}", f"--http-address=127.0.0.1:{node.http_port}")
+        node.restart()
         publish(node, b"after")
         assert take(consumer, 1) == [b"after"]
 

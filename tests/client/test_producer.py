@@ -4,10 +4,11 @@ import pytest
 
 from nsqc.client import BadName, LookupFailed, Producer, PublishFailed, Refused, lookup, nodes
 from tests.client.conftest import address
+from tests.support.ports import kept
 
 
 def test_fail_over_when_one_is_killed(daemon):
-    one, two = daemon(), daemon()
+    one, two = daemon(kept()), daemon()
     with Producer([address(one), address(two)], backoff=0.01) as producer:
         producer.publish_many("t", [b"a"] * 10)
         assert one.stats("t")["message_count"] == 10
@@ -20,7 +21,7 @@ def test_fail_over_when_one_is_killed(daemon):
 
 
 def test_all_down(daemon):
-    node = daemon()
+    node = daemon(kept())
     where = address(node)
     node.kill()
     producer = Producer(where, retries=2, backoff=0.01)

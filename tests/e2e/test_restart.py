@@ -11,6 +11,7 @@ import time
 import pytest
 
 from tests.support.daemon import batch, wait_until
+from tests.support.ports import free_port, kept
 
 
 def drain(node, topic: str, channel: str, count: int) -> list:
@@ -209,13 +210,12 @@ def test_signals_end_it_with_zero(daemon, number):
 
 
 def test_addresses_and_lock_are_free_at_once(daemon, tmp_path):
-    node = daemon()
-    ports = (f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
+    node = daemon(kept(), f"--http-address=127.0.0.1:{free_port()}")
     client = node.connect().sub("t", "c", 1)
     node.kill()
-    node.start(*ports)
+    node.start()
     assert node.stop() == 0
-    node.start(*ports)
+    node.start()
     client.close()
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
 from tests.support.daemon import batch, wait_until
+from tests.support.ports import free_port
 from tests.support.secure import connect
 
 authd = factory(AuthServer)
@@ -49,12 +50,6 @@ def refused(client, line, body=None):
 def logged(node, text):
     """The first line of the log with this text; lines come a little later than what they tell of."""
     return wait_until(lambda: next((line for line in node.log.splitlines() if text in line), None), text)
-
-
-def dead_port():
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
 
 
 # ---------------------------------------------------------------------- what is asked
@@ -505,7 +500,7 @@ def test_fail_over(daemon, authd):
     """The one that works is found whichever is tried first."""
     good = authd()
     bad = [authd(raw(b"500 No")), authd(b"no HTTP"), authd(raw(b"403 No"))]
-    node = guarded(daemon, f"127.0.0.1:{dead_port()}", *bad, good)
+    node = guarded(daemon, f"127.0.0.1:{free_port()}", *bad, good)
     for number in range(1, 21):
         login(node).close()
         assert len(good.asked) == number
@@ -620,7 +615,7 @@ def test_a_valid_answer_works_without_servers_an_expired_one_does_not(daemon, au
 @pytest.mark.parametrize("end", ["close", "hang", "500", "garbage"])
 def test_grace_while_all_servers_are_down(daemon, authd, end):
     server = authd(reply(ttl=1, authorizations=[{"topic": "^[tu]$", "channels": [".*"], "permissions": ["publish"]}]))
-    node = guarded(daemon, server, f"127.0.0.1:{dead_port()}",
+    node = guarded(daemon, server, f"127.0.0.1:{free_port()}",
                    flags=["--auth-grace=1h", "--http-client-request-timeout=1s"])
     client = login(node)
     client.pub("t", b"x")
@@ -683,7 +678,7 @@ def test_grace_ends_when_a_server_refuses(daemon, authd):
 
 def test_there_is_no_grace_for_a_refusal(daemon, authd):
     server = authd(reply(ttl=1))
-    node = guarded(daemon, server, f"127.0.0.1:{dead_port()}", flags=["--auth-grace=1h"])
+    node = guarded(daemon, server, f"127.0.0.1:{free_port()}", flags=["--auth-grace=1h"])
     client = login(node)
     server.answer = raw(b"403 No")
     expire()

@@ -9,14 +9,9 @@ import pytest
 
 from tests.peers.fakes import HOST, Lookupd
 from tests.support.daemon import wait_until
+from tests.support.ports import free_port
 
 PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=1s")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
 
 
 def sized(text: bytes) -> bytes:

@@ -1,20 +1,15 @@
 """The formats through Spark Connect: a server that has nsqc, and a client that knows Spark by its protocol only."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.spark.conftest import address
+from tests.support.ports import free_port
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
 
 
 def test_there_and_back(daemon, tmp_path):

@@ -16,6 +16,7 @@ import pytest
 
 from tests.spark.conftest import address, bodies
 from tests.support.daemon import batch, wait_until
+from tests.support.ports import kept
 
 ROOT = Path(__file__).parent.parent.parent
 SEED = random.randrange(10**6)
@@ -93,8 +94,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     the same ids."""
     print(f"seed {SEED}")
     moments = random.Random(SEED)
-    one = daemon("--msg-timeout=1s", "--mem-queue-size=0", "--sync-every=1")
-    port = one.tcp_port
+    one = daemon("--msg-timeout=1s", "--mem-queue-size=0", "--sync-every=1", kept())
     one.post("/topic/create?topic=t")
     one.post("/channel/create?topic=t&channel=c")
     publish(one, 0, ROWS // 2)
@@ -108,7 +108,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
         killed["consumer"] += first.kill("python_streaming_source_runner")
         time.sleep(moments.uniform(0.5, 2))
         one.kill()
-        one.start(f"--tcp-address=127.0.0.1:{port}")
+        one.start()
     thread = threading.Thread(target=publish, args=(one, ROWS // 2, ROWS))
     thread.start()
     time.sleep(moments.uniform(0, 1))

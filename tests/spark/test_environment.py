@@ -11,6 +11,7 @@ import pytest
 import nsqc.spark
 from nsqc.spark import checkup, java
 from tests.spark.conftest import address
+from tests.support.ports import kept
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -97,7 +98,7 @@ def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
 
 
 def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):
-    one = daemon()
+    one = daemon(kept())
     where = address(one)
     one.kill()
     assert not findings(where)["nsqd"].well

@@ -9,6 +9,7 @@ import pytest
 from nsqc.spark import link, options, sink
 from tests.spark.conftest import address, depth
 from tests.support.daemon import wait_until
+from tests.support.ports import kept
 
 
 def publisher(where: str, **more: str) -> sink.Publisher:
@@ -131,7 +132,7 @@ def test_what_the_daemon_refuses_is_not_tried_again(daemon):
 
 
 def test_nobody_there(daemon):
-    one = daemon()
+    one = daemon(kept())
     where = address(one)
     one.kill()
     with pytest.raises(sink.PublishFailed, match=r"3 tries failed, the last one: 127.0.0.1:.*refused"):
@@ -155,7 +156,7 @@ def test_an_nsqd_that_wants_auth_is_refused_clearly(daemon):
 
 def test_sigkill_of_one_of_two_loses_nothing_that_was_acknowledged(daemon):
     """What the dead one had acknowledged is in its files: the queue is on disk and synced at each message."""
-    first, second = daemon("--mem-queue-size=0"), daemon("--mem-queue-size=0")
+    first, second = daemon("--mem-queue-size=0", kept()), daemon("--mem-queue-size=0")
     for each in (first, second):    # known after kill -9 only once nsqd.dat has it
         each.post("/topic/create?topic=t")
         wait_until(lambda each=each: '"t"' in (each.data_path / "nsqd.dat").read_text(), "the topic in nsqd.dat")

@@ -11,6 +11,7 @@ from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
 from tests.spark.conftest import address
 from tests.support.daemon import batch, wait_until
+from tests.support.ports import kept
 
 
 class Run:
@@ -140,15 +141,14 @@ def test_what_is_redelivered_while_it_runs_is_dropped(daemon, run):
 
 
 def test_a_daemon_that_restarts_is_found_again(daemon, run):
-    one = daemon()
-    port = one.tcp_port
+    one = daemon(kept())
     publish(one, *bodies(0, 10))
     run = run(one)
     run.wait(10)
     wait_until(lambda: drained(one), "FIN for all")
     assert one.stop() == 0
     time.sleep(0.1)
-    one.start(f"--tcp-address=127.0.0.1:{port}")
+    one.start()
     publish(one, *bodies(10, 30))
     run.wait(30)
 
@@ -167,7 +167,7 @@ def test_new_nsqd_are_found_through_lookupd(daemon, run, lookupd):
 
 
 def test_one_dead_nsqd_does_not_hold_the_others_up(daemon, run):
-    dead, alive = daemon(), daemon()
+    dead, alive = daemon(kept()), daemon()
     where = [dead, alive]
     dead.kill()
     publish(alive, *bodies(0, 10))

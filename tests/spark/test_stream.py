@@ -9,6 +9,7 @@ import pytest
 
 from tests.spark.conftest import address, bodies
 from tests.support.daemon import batch, wait_until
+from tests.support.ports import kept
 
 
 class Flow:
@@ -178,7 +179,7 @@ def test_a_new_checkpoint_begins_where_spark_was_done(flow):
 
 
 def test_nobody_to_read_from_is_an_error_for_available_now(flow, daemon):
-    dead = daemon()
+    dead = daemon(kept())
     run = flow([dead], timeout="0.3")
     dead.kill()
     with pytest.raises(Exception, match=r"no nsqd can be reached: 127.0.0.1"):
