@@ -31,5 +31,6 @@ cdef class Broker:
 
     cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None where there is none
     cdef int _index(self) except -1
+    cdef void _enter(self, Topic topic) noexcept
     cdef int _tell(self, event, topic, channel) except -1
     cdef Backlog _backlog(self, name, bint ephemeral, bint keeps)

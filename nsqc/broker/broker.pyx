@@ -72,10 +72,10 @@ cdef class Broker:
         return None
 
     cdef int _index(self) except -1:
-        """Lays the name table anew; topics come and go rarely."""
-        cdef uint32_t slots = 64, at, value
+        """Lays the name table anew, with room for as many names again; topics go rarely."""
+        cdef uint32_t slots = 64
         cdef NameSlot *c_slots
-        while slots < 2 * <uint32_t> len(self.topics) + 2:
+        while slots < 4 * <uint32_t> len(self.topics):
             slots *= 2
         c_slots = <NameSlot *> calloc(slots, sizeof(NameSlot))
         if c_slots is NULL:
@@ -84,13 +84,16 @@ cdef class Broker:
         self.slots = c_slots
         self.mask = slots - 1
         for topic in self.topics.values():
-            value = hash_name((<Topic> topic).name, len((<Topic> topic).name))
-            at = value & self.mask
-            while self.slots[at].topic is not NULL:
-                at = (at + 1) & self.mask
-            self.slots[at].hash = value
-            self.slots[at].topic = <PyObject *> topic
+            self._enter(<Topic> topic)
         return 0
+
+    cdef void _enter(self, Topic topic) noexcept:
+        cdef uint32_t value = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name))
+        cdef uint32_t at = value & self.mask
+        while self.slots[at].topic is not NULL:
+            at = (at + 1) & self.mask
+        self.slots[at].hash = value
+        self.slots[at].topic = <PyObject *> topic
 
     def topic(self, bytes name not None):
         """The topic of that name, or None."""
@@ -109,7 +112,10 @@ cdef class Broker:
         topic = Topic(name, ephemeral, self._backlog(name.decode(), ephemeral, False),
                       self.clock, self.commits, self.guids, self)
         self.topics[name] = topic
-        self._index()
+        if 2 * <uint32_t> len(self.topics) <= self.mask:
+            self._enter(topic)
+        else:
+            self._index()
         self.log.info("TOPIC(%s): created", topic.name.decode())
         self._tell(TOPIC_CREATED, topic, None)
         if not loading:

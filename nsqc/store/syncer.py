@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from nsqc.store import diskmeta
@@ -36,7 +37,8 @@ class Syncer:
         self._since: dict[Any, int] = {}  # queue to the monotonic time of its first unsynced operation; 0: due now
         self._running: dict[Any, asyncio.Future[Any]] = {}
         self._work: dict[Any, Work] = {}  # of those that are running
-        self._last: set[asyncio.Future[Any]] = set()  # syncs of closed queues
+        self._closed: list[tuple[str, str, Work]] = []  # name, path of positions and last sync of closed queues
+        self._last: set[asyncio.Future[Any]] = set()  # those that are running
         self._used: set[Any] = set()  # queues that may hold descriptors
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
@@ -55,7 +57,7 @@ class Syncer:
             return
         self._since.pop(queue, None)
         work = queue.sync_began()
-        temporary = f"{queue.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+        temporary = temporary_of(queue.meta_path)
         if self._run is None:
             self._ended(queue, work, temporary, write(temporary, work))
             return
@@ -126,7 +128,8 @@ class Syncer:
         self._remove(queue.sync_began()[2])
 
     async def settle(self) -> None:
-        """Waits for the syncs under way, those of closed queues among them; for a stop."""
+        """Waits for the syncs under way and for those of closed queues; for a stop."""
+        self.sync_closed()
         while waiting := self._last.union(self._running.values()):
             await asyncio.wait(waiting)
             await asyncio.sleep(0)
@@ -134,8 +137,8 @@ class Syncer:
     def finish(self, queue: Any) -> None:
         """Syncs a queue that closes, with what a running sync may not have done yet.
 
-        settle() waits for it: a disk syncs many queues at a time in a fraction of the time that one by one takes.
-        Where there are no workers it is done here and now, and raises OSError.
+        That is noted for settle(): a disk syncs many queues at a time, and after all are written, in a fraction of the
+        time that one by one takes. Where there are no workers it is done here and now, and raises OSError.
         """
         self._since.pop(queue, None)
         self._used.discard(queue)
@@ -146,17 +149,21 @@ class Syncer:
         if running is not None:
             work = (running[0] + work[0], work[1], running[2] + work[2])
             running[2].clear()  # the running one must not take away what its positions, never put in place, let go
-        temporary = f"{queue.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
-        name, meta_path = queue.name, queue.meta_path
-        if self._run is None:
-            error = write(temporary, work) or place(temporary, meta_path)
-            if error is not None:
-                raise error
-            self._remove(work[2])
+        if self._run is not None:
+            self._closed.append((queue.name, queue.meta_path, work))
             return
-        job = self._run(lambda: write(temporary, work) or place(temporary, meta_path))
-        self._last.add(job)
-        job.add_done_callback(lambda done: self._finished(name, work, done))
+        error = write_in_place(queue.meta_path, work)
+        if error is not None:
+            raise error
+        self._remove(work[2])
+
+    def sync_closed(self) -> None:
+        """Begins the syncs of closed queues."""
+        closed, self._closed = self._closed, []
+        for name, meta_path, work in closed:
+            job = self._run(partial(write_in_place, meta_path, work))
+            self._last.add(job)
+            job.add_done_callback(partial(self._finished, name, work))
 
     def _finished(self, name: str, work: Work, job: asyncio.Future[Any]) -> None:
         self._last.discard(job)
@@ -165,6 +172,17 @@ class Syncer:
             self._remove(work[2])
         else:
             self._log.error("DISKQUEUE(%s) failed to sync - %s", name, error)
+
+
+def temporary_of(meta_path: str) -> str:
+    """Where positions are written before they are put in place; another one each time."""
+    return f"{meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+
+
+def write_in_place(meta_path: str, work: Work) -> OSError | None:
+    """A whole sync, of a queue that nothing else happens to."""
+    temporary = temporary_of(meta_path)
+    return write(temporary, work) or place(temporary, meta_path)
 
 
 def write(temporary: str, work: Work) -> OSError | None:

@@ -132,6 +132,7 @@ def test_files_of_a_new_queue_are_not_removed_with_those_of_the_old(tmp_path):
     later.run_all()
     assert take(fresh) == [100, 101]
     fresh.close()
+    place.syncer.sync_closed()
     later.run_all()
     assert take(Place(tmp_path, max_bytes=100).open()) == []
 
@@ -170,6 +171,7 @@ def test_a_closed_queue_is_synced_by_a_worker_and_takes_over_what_was_under_way(
     assert queue.commit() == 0
     under_way, = later.jobs
     queue.close()
+    place.syncer.sync_closed()
     before = place.names()
     under_way.run()
     assert place.names() == before
@@ -185,6 +187,7 @@ def test_a_last_sync_that_fails_is_told_and_loses_no_file(tmp_path):
     queue = place.open()
     put(queue, 1, 2)
     queue.close()
+    place.syncer.sync_closed()
     (tmp_path / "q.diskqueue.meta.dat").mkdir()  # nothing can be renamed to a folder's name
     later.run_all()
     assert place.told("DISKQUEUE(q) failed to sync - [Errno 21] Is a directory")
