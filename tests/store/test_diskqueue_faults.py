@@ -113,6 +113,15 @@ def write(folder, content, meta=None, number=0):
         (folder / "q.diskqueue.meta.dat").write_text(meta)
 
 
+def half_read(place):
+    """A queue of nine records, a few in a file, of which five are read."""
+    queue = place.open()
+    put(queue, *range(9))
+    assert queue.commit() == 0
+    assert take(queue, 5) == [0, 1, 2, 3, 4]
+    return queue
+
+
 # ---------------------------------------------------------------------- names that come again
 
 
@@ -120,10 +129,7 @@ def test_files_of_a_new_queue_are_not_removed_with_those_of_the_old(tmp_path):
     """Delete a topic and publish to it again while a worker still has to remove what the old one had consumed."""
     later = Later()
     place = Place(tmp_path, max_bytes=100, run=later)
-    queue = place.open()
-    put(queue, *range(9))
-    assert queue.commit() == 0
-    assert take(queue, 5) == [0, 1, 2, 3, 4]
+    queue = half_read(place)
     queue.delete()
     fresh = place.open()
     assert fresh.depth == 0
@@ -140,10 +146,7 @@ def test_files_of_a_new_queue_are_not_removed_with_those_of_the_old(tmp_path):
 def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
     later = Later()
     place = Place(tmp_path, max_bytes=100, run=later)
-    queue = place.open()
-    put(queue, *range(9))
-    assert queue.commit() == 0
-    take(queue, 5)
+    queue = half_read(place)
     later.jobs.pop(0).run()  # the sync; what it may take away has not been taken away yet
     queue.delete()
     fresh = place.open()
@@ -162,10 +165,7 @@ def test_a_closed_queue_is_synced_by_a_worker_and_takes_over_what_was_under_way(
     """Its files go only once the positions that need them no longer are in place."""
     later = Later()
     place = Place(tmp_path, max_bytes=100, run=later)
-    queue = place.open()
-    put(queue, *range(9))
-    assert queue.commit() == 0
-    assert take(queue, 5) == [0, 1, 2, 3, 4]
+    queue = half_read(place)
     place.syncer.start(queue)
     put(queue, 9)
     assert queue.commit() == 0
