@@ -31,7 +31,8 @@ from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Hub
 from nsqc.tcp.listener import Listener
 
-WORKERS = 4  # threads for fsync, unlink and small files
+WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
+SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
 IDS_EVERY_S = 5.0  # how often the ids' progress is noted
 TICK_S = 0.1  # how often disk queues look at their sync deadlines
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
@@ -65,8 +66,7 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
         log.fatal("%s", error)
         return 1
     await stop.wait()
-    await daemon.stop()
-    return 0
+    return await daemon.stop()
 
 
 class Daemon:
@@ -91,6 +91,7 @@ class Daemon:
         log.info("%s", version.version_line("nsqd"))
         log.info("ID: %d", options.node_id)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
+        self.sync_workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="nsqc-sync")
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
@@ -106,11 +107,12 @@ class Daemon:
     def _build(self) -> None:
         options = self.settings.now
         self.scanner = Scanner(self.loop)
-        self.disks = Disks(options, self.data_path, self.loop, self.workers, self.log)
+        self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
-        self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids)
+        self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids,
+                             self.loop)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.gate = Gate(options, self.log)
@@ -218,8 +220,11 @@ class Daemon:
 
     # ------------------------------------------------------------------ stop
 
-    async def stop(self) -> None:
-        """Lets the clients go, writes everything to disk, and gives the data path back."""
+    async def stop(self) -> int:
+        """Lets the clients go, writes everything to disk, and gives the data path back.
+
+        Returns the exit code: 1 where something could not be written.
+        """
         self.reloader.close()
         self.manager.stopping()
         self.listener.close()
@@ -238,13 +243,18 @@ class Daemon:
         self.trouble.close()
         self.broker.closing = True
         await self.metadata.finish()
+        self.broker.slicer.finish()
+        await self.disks.quiet()
+        lost = self._write_all()
         await self.disks.settle()
-        self._write_all()
-        await self.disks.settle()
+        if self.disks.trouble() is not None:
+            lost += 1
         self.workers.shutdown()
+        self.sync_workers.shutdown()
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")
+        return 1 if lost else 0
 
     async def _linger(self) -> None:
         """A moment for clients to take their last replies; silent ones are not waited for any longer."""
@@ -252,17 +262,22 @@ class Daemon:
         while self.hub.connections and self.loop.time() < deadline:
             await asyncio.sleep(0.01)
 
-    def _write_all(self) -> None:
+    def _write_all(self) -> int:
+        """Writes out what is in memory; how many files and queues could not be written."""
+        failed = 0
         try:
             metadata.write(self.data_path, metadata.snapshot(self.broker))
         except OSError as error:
             self.log.error("failed to persist metadata - %s", error)
+            failed += 1
         self.log.info("NSQ: closing topics")
-        delays = self.broker.close()
+        delays, lost = self.broker.close()
         try:
             sidecar.save(self.data_path, sidecar.collect(self.guids.reached, delays))
         except OSError as error:
             self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
+            failed += 1
+        return failed + lost
 
 
 def lock(data_path: Path) -> int:

@@ -150,8 +150,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, DISK, "messages of a disk queue after which it is synced", least=1)] = 2500
     sync_timeout: Annotated[int, flag(
         Kind.DURATION, DISK, "time after which a disk queue is synced", least=1)] = 2 * S
-    fd_pool_size: Annotated[int, flag(
-        Kind.INT, DISK, "file descriptors that disk queues share", least=4, most=1_000_000, own=True)] = 256
     queue_scan_worker_pool_max: Annotated[int, flag(
         Kind.INT, DISK, "without effect: deadlines are exact here, nothing is scanned")] = 4
     queue_scan_selection_count: Annotated[int, flag(

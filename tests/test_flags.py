@@ -18,7 +18,7 @@ ORIGINAL = [
     "tls-client-auth-policy", "tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level",
     "snappy",
 ]
-OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "fd-pool-size", "auth-http-request-method",
+OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-http-request-method",
        "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes",
        "max-buffered-bytes"}
 
@@ -115,6 +115,6 @@ def test_the_help_tells_all_flags_once():
 
 def test_the_help_tells_defaults_and_what_is_special():
     assert describe("msg_timeout").endswith("(default 1m0s; changes on SIGHUP)")
-    assert describe("fd_pool_size").endswith("(default 256; not in nsqd)")
+    assert describe("output_buffer_flush").endswith("; not in nsqd)")
     assert describe("log_level").endswith("(default info; changes on SIGHUP)")
     assert describe("max_msg_timeout").endswith("(default 15m0s)")

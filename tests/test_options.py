@@ -54,7 +54,7 @@ def test_the_node_id_is_the_hash_of_the_host_name():
     ({"msg_timeout": -S}, "--msg-timeout must be at least 1ns, not -1s"),
     ({"msg_timeout": 2**63 - 1}, "--msg-timeout must be at most 876000h0m0s"),
     ({"max_req_timeout": 2**32 * MS}, "--max-req-timeout must be at most 1193h2m47.295s"),
-    ({"broadcast_tcp_port": 65536}, "--broadcast-tcp-port"), ({"fd_pool_size": 0}, "--fd-pool-size"),
+    ({"broadcast_tcp_port": 65536}, "--broadcast-tcp-port"),
     ({"handshake_timeout": 0}, "--handshake-timeout"), ({"http_header_timeout": 0}, "--http-header-timeout"),
     ({"e2e_processing_latency_percentile": (0.5, 0.0)}, "percentile must be above 0 and at most 1, not 0.0"),
     ({"e2e_processing_latency_percentile": (1.5,)}, "percentile must be above 0 and at most 1, not 1.5"),

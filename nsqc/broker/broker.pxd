@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 from cpython.object cimport PyObject
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport Backlog, CommitSet
+from nsqc.store.backlog cimport Backlog, Commit, CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.guid cimport GuidFactory
 
@@ -15,7 +15,8 @@ cdef struct NameSlot:
 cdef class Broker:
     cdef readonly dict topics           # name to Topic; owns them
     cdef readonly Clock clock
-    cdef readonly CommitSet commits
+    cdef readonly CommitSchedule commits
+    cdef readonly object slicer         # of long work
     cdef readonly GuidFactory guids
     cdef readonly object settings       # nsqc.options.Settings
     cdef readonly object log
@@ -33,4 +34,4 @@ cdef class Broker:
     cdef int _index(self) except -1
     cdef void _enter(self, Topic topic) noexcept
     cdef int _tell(self, event, topic, channel) except -1
-    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps)
+    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit)

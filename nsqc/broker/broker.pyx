@@ -13,7 +13,8 @@ from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.latency cimport LatencyWindow
-from nsqc.store.backlog cimport Backlog
+from nsqc.store.backlog cimport Backlog, Commit, CommitSchedule
+from nsqc.store.slices cimport Slicer
 from nsqc.wire.names cimport name_is_ephemeral
 
 TOPIC_CREATED = "topic created"
@@ -35,11 +36,12 @@ cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept n
 cdef class Broker:
     """The topics of a daemon.
 
-    settings: nsqc.options.Settings; log: nsqc.log.Log; scanner: arm(channel, monotonic_ns), later(queue);
+    settings: nsqc.options.Settings; log: nsqc.log.Log; scanner: arm(channel, monotonic_ns), again(queue);
+    loop: where long work goes on, and where writes begin;
     disks: open(name) makes a DiskQueue; trouble: hears of writes that fail and heal; guids: makes the message ids.
     """
 
-    def __init__(self, settings, log, scanner, disks, trouble, GuidFactory guids not None):
+    def __init__(self, settings, log, scanner, disks, trouble, GuidFactory guids not None, loop=None):
         self.settings = settings
         self.log = log
         self.scanner = scanner
@@ -47,7 +49,8 @@ cdef class Broker:
         self.trouble = trouble
         self.guids = guids
         self.clock = Clock()
-        self.commits = CommitSet()
+        self.slicer = Slicer(loop)
+        self.commits = CommitSchedule(loop, self.slicer)
         self.commits.watch = trouble
         self.topics = {}
         self.listeners = []
@@ -109,8 +112,8 @@ cdef class Broker:
         if topic is not None:
             return topic
         ephemeral = name_is_ephemeral(name, len(name))
-        topic = Topic(name, ephemeral, self._backlog(name.decode(), ephemeral, False),
-                      self.clock, self.commits, self.guids, self)
+        topic = Topic(name, ephemeral, self._backlog(name.decode(), ephemeral, False, Commit.new(self.commits)),
+                      self.clock, self.guids, self)
         self.topics[name] = topic
         if 2 * <uint32_t> len(self.topics) <= self.mask:
             self._enter(topic)
@@ -133,8 +136,12 @@ cdef class Broker:
         self._index()
         self.log.info("TOPIC(%s): deleting", name.decode())
         topic.delete()
-        self._tell(TOPIC_DELETED, topic, None)
         return True
+
+    def on_topic_gone(self, Topic topic not None):
+        """A deletion has come to its end. Where there is a new topic of that name by now, nobody need know."""
+        if topic.name not in self.topics:
+            self._tell(TOPIC_DELETED, topic, None)
 
     # ------------------------------------------------------------------ for topics
 
@@ -146,12 +153,12 @@ cdef class Broker:
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
-        return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True), self.clock,
-                       topic, self.scanner, latency, options.max_msg_timeout, options.max_channel_consumers)
+        return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True, topic.commit),
+                       self.clock, topic, self.scanner, latency, options.max_msg_timeout, options.max_channel_consumers)
 
-    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps):
+    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit):
         disk = None if ephemeral else self.disks.open(name)
-        return Backlog.new(disk, self.settings.now.mem_queue_size, keeps, self.clock, self.commits)
+        return Backlog.new(disk, self.settings.now.mem_queue_size, keeps, self.clock, commit)
 
     def on_channel_created(self, Topic topic not None, Channel channel not None):
         """A topic has a new channel."""
@@ -161,7 +168,8 @@ cdef class Broker:
         """A topic has lost a channel, which is about to drop what it holds."""
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.trouble.forget(channel)
-        self._tell(CHANNEL_DELETED, topic, channel)
+        if not topic.exiting or topic.name not in self.topics:
+            self._tell(CHANNEL_DELETED, topic, channel)
 
     def on_write_failed(self, Topic topic not None, channel, int error):
         """A topic or channel could not write its queue."""
@@ -170,10 +178,6 @@ cdef class Broker:
     def on_write_healed(self, Topic topic not None, channel):
         """It could, after failing."""
         self.trouble.healed(topic, channel)
-
-    def later(self, queue):
-        """Has queue.resume() called in the next turn."""
-        self.scanner.later(queue)
 
     def again(self, queue):
         """Has queue.resume() called in a moment: what it needs is out of reach right now."""
@@ -187,9 +191,9 @@ cdef class Broker:
 
     # ------------------------------------------------------------------ for everybody
 
-    def commit(self) -> int:
-        """Writes what this turn has put into disk queues; returns how many of them failed."""
-        return self.commits.commit()
+    def removed(self):
+        """A future that is done once the files of everything that was deleted so far are gone."""
+        return self.disks.removed()
 
     def save_metadata(self):
         """A future that is done once the topics, channels and pauses of now are on disk."""
@@ -199,26 +203,31 @@ cdef class Broker:
         """OK, or NOK and why."""
         return self.trouble.health()
 
-    def close(self) -> dict:
+    def close(self) -> tuple:
         """For a stop: writes everything to disk and closes the queues.
 
-        Returns the delays of deferred messages, which the disk format has no room for, by queue name:
-        {"topics": {topic: {id: ms}}, "channels": {"topic:channel": {id: wall-clock ns}}}.
+        Returns (delays, lost). Delays of deferred messages, which the disk format has no room for, by queue name:
+        {"topics": {topic: {id: ms}}, "channels": {"topic:channel": {id: wall-clock ns}}}. lost: queues that could not
+        be written out.
         """
         cdef Topic topic
         cdef Channel channel
         cdef dict delays = {"topics": {}, "channels": {}}
+        cdef int lost = 0, before
         self.closing = True
         for topic in self.topics.values():
             topic_name = topic.name.decode()
             self.log.info("TOPIC(%s): closing", topic_name)
+            before = lost
             for channel in topic.channels.values():
                 channel_name = channel.name.decode()
                 self.log.info("CHANNEL(%s): closing", channel_name)
                 try:
                     waiting, in_flight, deferred, times = channel.close()
                 except OSError as error:
-                    self.log.error("CHANNEL(%s): failed to write messages to disk - %s", channel_name, error)
+                    self.log.error("CHANNEL(%s): failed to write messages of topic %s to disk - %s", channel_name,
+                                   topic_name, error.strerror)
+                    lost += 1
                     continue
                 if waiting or in_flight or deferred:
                     self.log.info("CHANNEL(%s): flushed %d memory %d in-flight %d deferred messages to backend",
@@ -226,12 +235,13 @@ cdef class Broker:
                 if times:
                     delays["channels"][topic_name + ":" + channel_name] = times
             try:
-                waiting, times = topic.close()
+                waiting, times = topic.close(lost == before)
             except OSError as error:
-                self.log.error("TOPIC(%s): failed to write messages to disk - %s", topic_name, error)
+                self.log.error("TOPIC(%s): failed to write messages to disk - %s", topic_name, error.strerror)
+                lost += 1
                 continue
             if waiting:
                 self.log.info("TOPIC(%s): flushed %d memory messages to backend", topic_name, waiting)
             if times:
                 delays["topics"][topic_name] = times
-        return delays
+        return delays, lost

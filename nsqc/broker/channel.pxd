@@ -7,12 +7,14 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
-from nsqc.store.backlog cimport Backlog
+from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport Heap
 from nsqc.store.idmap cimport IdMap
 from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Slicer
+from nsqc.store.unacked cimport Place
 
 cdef enum ClaimResult:
     CLAIMED
@@ -20,7 +22,7 @@ cdef enum ClaimResult:
     NOT_OWNER               # it is in flight to another client
 
 
-cdef class Channel:
+cdef class Channel(BacklogOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -38,26 +40,35 @@ cdef class Channel:
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit
     cdef PyObject *c_ready              # the consumer to serve next; NULL: none is ready
-    cdef bint retrying                  # the backlog could not be read; resume() is on its way
+    cdef readonly bint stuck            # the last attempt to write the backlog failed
+    cdef bint retrying                  # something was out of reach; resume() is on its way
     cdef int64_t alarm_ns               # monotonic time the scanner will call expire() at; NEVER: none
-    cdef object scanner                 # arm(channel, deadline_ns), later(channel)
+    cdef object scanner                 # arm(channel, deadline_ns), again(channel)
+    cdef Slicer slicer                  # for what takes long
     cdef object topic                   # told of: write failures and healing, the last client leaving
 
-    # From the topic. Both take the reference; attempts are those made before, with a queue that was handed over.
+    # From the topic. They take the reference unless the result is PUT_NO_MEMORY; attempts are those made before, with a
+    # queue that was handed over. put_copy: of a message that lies on the topic's disk.
     cdef int put(self, Message *message, uint32_t attempts) noexcept        # PutResult
-    cdef void put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
+    cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
+    cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     # From a consumer.
     cdef int finish(self, Consumer consumer, const char *c_id) noexcept     # ClaimResult, here and below
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
-    cdef void pump(self) noexcept                           # delivers what waits to who is ready
+    cdef bint pump(self) noexcept       # delivers what waits to who is ready; False: the slice was over before
 
-    # taken: what Backlog.done() wants when the message is finished or waits again
-    cdef void _deliver(self, Message *message, uint32_t attempts, int64_t taken) noexcept
-    cdef void _put_back(self, Message *message, uint32_t attempts, int64_t taken) noexcept
-    cdef void _recycle(self, Delivery *delivery) noexcept
-    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, int64_t taken) noexcept
+    # Memory for one more delivery; False: there is none, and what it was for stays where it is.
+    cdef bint _has_room(self) noexcept
+    # With room: to the next ready consumer, who must exist. Takes the reference and the place.
+    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept
+    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
+    # Ends a delivery that lies in this heap; its message goes out again or waits. False: no memory; it stays a while.
+    cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
+    cdef bint _expire(self) noexcept    # False: the slice was over before all was done
+    cdef void _try_again(self) noexcept
+    cdef void _drop_all(self) noexcept
     cdef int _exit(self) except -1
     cdef int _write_back(self, Delivery *delivery) except -1
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept

@@ -5,22 +5,21 @@ deadline and has the scanner call expire() then.
 """
 
 cimport cython
+from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
 
 from nsqc.broker.consumer cimport wants_more
 from nsqc.store.backlog cimport PUT_NO_MEMORY
-from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_take
+from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
 from nsqc.store.fifo cimport Entry
-from nsqc.store.heap cimport heap_first, heap_free, heap_moved, heap_push, heap_remove
-from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove
-from nsqc.store.message cimport message_unref
+from nsqc.store.heap cimport heap_first, heap_free, heap_moved, heap_push, heap_remove, heap_reserve
+from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove, idmap_reserve
+from nsqc.store.message cimport message_ref, message_unref
+from nsqc.store.slices cimport STEPS, Trash
 
 cdef int64_t NEVER = INT64_MAX
-
-cdef enum:
-    PUMP_BURST = 8192       # messages handled before the loop gets its turn
-    EXPIRE_BURST = 4096
+cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory goes on for so long
 
 cdef uint64_t sample_state = 0x2545F4914F6CDD1D
 
@@ -46,6 +45,7 @@ cdef class Channel:
         self.clock = clock
         self.topic = topic
         self.scanner = scanner
+        self.slicer = backlog.commit.schedule.slicer
         self.latency = latency
         self.max_msg_timeout_ns = max_msg_timeout_ns
         self.max_consumers = max_consumers
@@ -54,22 +54,39 @@ cdef class Channel:
         backlog.owner = self
 
     def __dealloc__(self):
-        free_deliveries(&self.timeouts)
-        free_deliveries(&self.delayed)
+        cdef Trash trash = Trash.new(None)      # and gone at once
+        trash.take_heap(0, &self.timeouts)
+        trash.take_heap(1, &self.delayed)
         idmap_free(&self.in_flight)
 
     # ------------------------------------------------------------------ from the topic
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
+        cdef int result = 0
+        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0 and self._has_room():
+            self._deliver(message, attempts, NULL)
+        else:
+            result = self.backlog.put(message, attempts, 0, False, NULL)
+            if result == PUT_NO_MEMORY:
+                return result
         self.message_count += 1
-        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
-            self._deliver(message, attempts, 0)
-            return 0
-        return self.backlog.put(message, attempts, 0, False)
+        return result
 
-    cdef void put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
+    cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
+        if not self._has_room():
+            return PUT_NO_MEMORY
         self.message_count += 1
-        self._defer(message, attempts, <int64_t> defer_ms * 1000000, 0)
+        self._defer(message, attempts, <int64_t> defer_ms * 1000000, NULL)
+        return 0
+
+    cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
+        cdef int result
+        if self.backlog.disk is None:
+            return self.put_deferred(message, attempts, defer_ms) if defer_ms else self.put(message, attempts)
+        result = self.backlog.put_copy(message, attempts, defer_ms)
+        if result != PUT_NO_MEMORY:
+            self.message_count += 1
+        return result
 
     # ------------------------------------------------------------------ from consumers
 
@@ -83,30 +100,27 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
-        self.backlog.done(delivery.taken)
+        self.backlog.done(delivery.place)
         delivery_free(delivery)
         self.update(consumer)
         return CLAIMED
 
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept:
         cdef int result
-        cdef uint16_t attempts
-        cdef int64_t taken
-        cdef Message *message
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        self._release(delivery)
+        if delay_ns > 0 and heap_reserve(&self.delayed):
+            self._release(delivery)
+            delivery.owner = 0
+            delivery.deadline_ns = self.clock.monotonic + delay_ns
+            heap_push(&self.delayed, delivery)
+            self._arm()
+        elif not self._put_back(delivery, &self.timeouts):
+            return CLAIMED
         consumer.in_flight -= 1
         consumer.requeue_count += 1
         self.requeue_count += 1
-        attempts = delivery.attempts
-        taken = delivery.taken
-        message = delivery_take(delivery)
-        if delay_ns > 0:
-            self._defer(message, attempts, delay_ns, taken)
-        else:
-            self._put_back(message, attempts, taken)
         self.update(consumer)
         return CLAIMED
 
@@ -138,34 +152,41 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ delivery
 
-    cdef void pump(self) noexcept:
+    cdef bint pump(self) noexcept:
         cdef Entry entry
-        cdef int burst = PUMP_BURST
-        while self.c_ready is not NULL and not self.paused and burst > 0:
+        cdef int steps = STEPS
+        while self.c_ready is not NULL and not self.paused:
+            if not self._has_room():
+                self._try_again()
+                return True
             if not self.backlog.pop(&entry):
-                return
-            burst -= 1
+                return True
             if entry.defer_ms:
-                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.backlog.taken)
+                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.backlog.place)
             else:
-                self._deliver(entry.message, entry.attempts, self.backlog.taken)
-        if burst == 0:
-            self.scanner.later(self)
+                self._deliver(entry.message, entry.attempts, self.backlog.place)
+            steps -= 1
+            if steps == 0:
+                if self.slicer.over():
+                    self.slicer.add(self)
+                    return False
+                steps = STEPS
+        return True
 
-    cdef void _deliver(self, Message *message, uint32_t attempts, int64_t taken) noexcept:
-        """Sends to the next ready consumer, who must exist; takes the reference."""
+    cdef bint _has_room(self) noexcept:
+        return (delivery_reserve() and idmap_reserve(&self.in_flight) and heap_reserve(&self.timeouts)
+                and heap_reserve(&self.delayed))
+
+    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept:
         cdef Consumer consumer = <Consumer> self.c_ready
         cdef Delivery *delivery
         self.c_ready = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
-            message_unref(message)      # as with the original, what the sample leaves out is gone
-            self.backlog.done(taken)
+            message_unref(message)      # as with nsqd, what the sample leaves out is gone
+            self.backlog.done(place)
             return
         delivery = delivery_new(message, <uint16_t> (attempts + 1))
-        if delivery is NULL:
-            message_unref(message)
-            return
-        delivery.taken = taken
+        delivery.place = place
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
@@ -179,29 +200,34 @@ cdef class Channel:
         if not wants_more(consumer):
             self._unlink(consumer)
 
-    cdef void _put_back(self, Message *message, uint32_t attempts, int64_t taken) noexcept:
-        """Behind what waits; it was accepted once, so it is never dropped. Takes the reference."""
-        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0:
-            self._deliver(message, attempts, taken)
-            return
-        if self.backlog.put(message, attempts, 0, True) == PUT_NO_MEMORY:
-            message_unref(message)
-            return
-        self.backlog.done(taken)
-
-    cdef void _recycle(self, Delivery *delivery) noexcept:
-        """Ends a delivery whose time has come; its message waits again."""
+    cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
+        """Behind what waits; it was accepted once, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
-        cdef int64_t taken = delivery.taken
-        self._put_back(delivery_take(delivery), attempts, taken)
+        cdef Place *place = delivery.place
+        cdef bint goes_out = (self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0
+                              and self._has_room())
+        if not goes_out:
+            message_ref(delivery.message)
+            if self.backlog.put(delivery.message, attempts, 0, True, place) == PUT_NO_MEMORY:
+                message_unref(delivery.message)
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(heap, delivery)
+                return False
+        if delivery.owner:
+            idmap_remove(&self.in_flight, delivery)
+        heap_remove(heap, delivery)
+        if goes_out:
+            self._deliver(delivery_take(delivery), attempts, place)
+        else:
+            if self.backlog.disk is None:
+                self.backlog.done(place)
+            delivery_free(delivery)
+        return True
 
-    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, int64_t taken) noexcept:
-        """Holds a message back for delay_ns; takes the reference."""
+    cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept:
+        """With room: holds a message back for delay_ns."""
         cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
-        if delivery is NULL:
-            message_unref(message)
-            return
-        delivery.taken = taken
+        delivery.place = place
         delivery.deadline_ns = self.clock.monotonic + delay_ns
         heap_push(&self.delayed, delivery)
         self._arm()
@@ -254,40 +280,66 @@ cdef class Channel:
 
     def expire(self):
         """Called by the scanner at the time it was armed for: puts back what has timed out or come due."""
+        self.clock.refresh()
+        self.slicer.begin(self.clock.monotonic)
+        self.alarm_ns = NEVER
+        if self.run_slice():
+            self.slicer.add(self)
+
+    cdef bint run_slice(self) noexcept:
+        if self.exiting:
+            return False
+        self.clock.refresh()
+        if not self._expire():
+            return True
+        self._arm()
+        return not self.pump()
+
+    cdef bint _expire(self) noexcept:
         cdef Delivery *delivery
         cdef Consumer consumer
-        cdef int burst = EXPIRE_BURST
-        self.clock.refresh()
-        self.alarm_ns = NEVER
-        if self.exiting:
-            return
-        while burst > 0:
+        cdef int steps = STEPS
+        cdef int64_t owner
+        while True:
             delivery = heap_first(&self.timeouts)
             if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
                 break
-            burst -= 1
-            self.timeout_count += 1
-            self._release(delivery)
-            consumer = self.clients.get(delivery.owner)
+            owner = delivery.owner
+            consumer = self.clients.get(owner)
             if consumer is not None:
+                # Before it goes back: whoever let it time out may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
-            self._recycle(delivery)
-        while burst > 0:
+            if self._put_back(delivery, &self.timeouts):
+                self.timeout_count += 1
+            elif consumer is not None:
+                consumer.in_flight += 1
+                self.update(consumer)
+            steps -= 1
+            if steps == 0:
+                if self.slicer.over():
+                    return False
+                steps = STEPS
+        while True:
             delivery = heap_first(&self.delayed)
             if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
-                break
-            burst -= 1
-            heap_remove(&self.delayed, delivery)
-            self._recycle(delivery)
-        self.pump()
-        self._arm()
+                return True
+            self._put_back(delivery, &self.delayed)
+            steps -= 1
+            if steps == 0:
+                if self.slicer.over():
+                    return False
+                steps = STEPS
 
     def resume(self):
-        """Goes on with a delivery that was interrupted: to let others have their turn, or by a backlog out of reach."""
+        """Goes on with a delivery that was interrupted by something out of reach."""
         self.retrying = False
-        self.clock.refresh()
-        self.pump()
+        self.slicer.add(self)
+
+    cdef void _try_again(self) noexcept:
+        if not self.retrying and not self.exiting:
+            self.retrying = True
+            self.scanner.again(self)
 
     # ------------------------------------------------------------------ clients
 
@@ -318,30 +370,39 @@ cdef class Channel:
     def unpause(self):
         """Deliveries go on."""
         self.clock.refresh()
+        self.slicer.begin(self.clock.monotonic)
         self.paused = False
         self.pump()
 
     def empty(self):
         """Drops what waits, is in flight or deferred; consumers may take new messages."""
         cdef Consumer consumer
-        free_deliveries(&self.timeouts)
-        free_deliveries(&self.delayed)
-        idmap_free(&self.in_flight)
+        self._drop_all()
         self.backlog.empty()
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
 
+    cdef void _drop_all(self) noexcept:
+        """What is in flight or deferred is gone; the memory follows in slices, once the backlog counts no places."""
+        cdef Trash trash = Trash.new(self.slicer)
+        if self.backlog.disk is not None:
+            self.backlog.disk.drop_out()
+        trash.take_heap(0, &self.timeouts)
+        trash.take_heap(1, &self.delayed)
+        idmap_free(&self.in_flight)
+        trash.start()
+
     def delete(self):
         """Closes the consumers and drops everything, files included."""
         self._exit()
-        self.empty()
+        self._drop_all()
         self.scanner.disarm(self)
         self.backlog.delete()
         self.topic = None
 
     def close(self) -> tuple:
-        """For a stop: closes the consumers and writes everything to disk.
+        """For a stop, when no file work is under way: closes the consumers and writes everything to disk.
 
         Returns (memory, in flight, deferred, delays): how many messages of each kind were written, and for each
         deferred one its id and due time, in wall-clock nanoseconds. Raises OSError.
@@ -352,26 +413,26 @@ cdef class Channel:
         self._exit()
         if self.backlog.disk is None:
             return (0, 0, 0, {})
-        delays = dict(self.backlog.delays)
+        delays = self.backlog.delays
         waiting = self.backlog.spill()
         self.clock.refresh()
         while self.timeouts.count:
             delivery = heap_first(&self.timeouts)
-            self._release(delivery)
             self._write_back(delivery)
+            self._release(delivery)
+            delivery_free(delivery)
         while self.delayed.count:
             delivery = heap_first(&self.delayed)
-            heap_remove(&self.delayed, delivery)
             delays[delivery.message.id[:16]] = self.clock.wall + delivery.deadline_ns - self.clock.monotonic
             self._write_back(delivery)
-        if self.backlog.commit():
-            raise OSError(self.backlog.error, "cannot write the channel out")
-        self.backlog.disk.close()
+            heap_remove(&self.delayed, delivery)
+            delivery_free(delivery)
+        self.backlog.close()
         return (waiting, in_flight, deferred, delays)
 
     cdef int _write_back(self, Delivery *delivery) except -1:
-        self.backlog.disk.append(delivery.message, delivery.attempts)
-        delivery_free(delivery)
+        if self.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
+            raise OSError(ENOMEM, "no memory to write the channel out")
         return 0
 
     cdef int _exit(self) except -1:
@@ -385,28 +446,31 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ disk trouble
 
-    def on_write_failed(self, int error):
+    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         """The backlog could not be written: it keeps its messages, and the topic holds back."""
-        self.topic.on_channel_stuck(self, error)
+        cdef bint first = not self.stuck
+        self.stuck = True
+        if self.topic is not None:
+            self.topic.on_channel_stuck(self, error, first)
+        self.slicer.add(self)       # what could not be written can be delivered all the same
 
-    def on_write_healed(self):
-        """The backlog is written again."""
-        self.topic.on_channel_healed(self)
+    cdef void on_write_healed(self) noexcept:
+        if self.stuck:
+            self.stuck = False
+            if self.topic is not None:
+                self.topic.on_channel_healed(self)
 
-    def on_read_failed(self):
-        """The backlog cannot be read right now; nothing of it is lost."""
-        if not self.retrying and not self.exiting:
-            self.retrying = True
-            self.scanner.again(self)
+    cdef void on_readable(self) noexcept:
+        if self.c_ready is not NULL and not self.exiting:
+            self.slicer.add(self)
 
-    def retry(self) -> int:
-        """Writes a backlog that could not be written before; 0 or errno."""
-        return self.backlog.commit()
+    cdef void on_unreadable(self) noexcept:
+        """Nothing of it is lost."""
+        self._try_again()
 
-    @property
-    def stuck(self) -> bool:
-        """Whether the last attempt to write the backlog failed."""
-        return self.backlog.error != 0
+    def retry(self):
+        """Tries again to write a backlog that could not be written."""
+        self.backlog.retry()
 
     # ------------------------------------------------------------------ figures
 
@@ -443,9 +507,3 @@ cdef int64_t next_deadline(Channel channel) noexcept:
         first = delivery.deadline_ns
     return first
 
-
-cdef void free_deliveries(Heap *heap) noexcept:
-    cdef uint32_t slot
-    for slot in range(heap.count):
-        delivery_free(heap.items[slot].delivery)
-    heap_free(heap)

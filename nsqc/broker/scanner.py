@@ -1,4 +1,4 @@
-"""Timers for channels, and turns for work that was interrupted to let others have theirs.
+"""Timers for channels, and for work that has to wait for something out of reach.
 
 A channel arms its own next deadline and is called at that time; an idle channel costs nothing.
 """
@@ -25,7 +25,7 @@ class Expiring(Protocol):
 
 
 class Scanner:
-    """Calls expire() at deadlines and resume() in the next turn, on one loop."""
+    """Calls expire() at deadlines and resume() in a moment, on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
@@ -43,10 +43,6 @@ class Scanner:
         armed = self._timers.pop(channel, None)
         if armed is not None:
             armed.cancel()
-
-    def later(self, queue: Resumable) -> None:
-        """Has queue.resume() called in the next turn of the loop."""
-        self._loop.call_soon(queue.resume)
 
     def again(self, queue: Resumable) -> None:
         """Has queue.resume() called after a moment, where trying at once would be in vain."""

@@ -2,16 +2,34 @@
 #
 # direct holds exactly while it is started, not paused, has a channel, none of its channels is stuck, and nothing waits
 # in its own backlog; then a put goes straight through to the channels.
+#
+# Otherwise, while it may flow, it catches up in slices: what waits in memory goes to the channels as if it were
+# published now; what waits on disk is copied to their disks, and its place here is done when a commit has written all
+# copies. Meanwhile those who publish are held: it takes half as many messages in as it has passed on.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
-from nsqc.store.backlog cimport Backlog, CommitSet
+from nsqc.store.backlog cimport Backlog, BacklogOwner, Commit, CommitWaiter
 from nsqc.store.clock cimport Clock
+from nsqc.store.fifo cimport Entry
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Slicer
 
 
-cdef class Topic:
+cdef struct Batch:
+    # Messages of a checked multi-publish that are still to be published, each behind its size.
+    const char *c_at
+    int32_t left
+    int result              # PutResult of those before
+
+
+cdef class Publisher(CommitWaiter):
+    # Who can be asked to wait while a topic catches up.
+    cdef void publish_on(self) noexcept
+
+
+cdef class Topic(BacklogOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -22,31 +40,42 @@ cdef class Topic:
     cdef readonly uint64_t message_bytes
     cdef Backlog backlog
     cdef Clock clock
-    cdef CommitSet commits
+    cdef Commit commit
+    cdef Slicer slicer
     cdef GuidFactory guids
     cdef object broker                  # makes channels, hears of what comes and goes
     cdef list fan                       # the channels, for the hot path
+    cdef int fan_count
     cdef bint direct
-    cdef bint draining                  # a continuation of drain() is on its way
-    cdef bint unreadable                # the backlog could not be read just now
+    cdef bint retrying                  # something was out of reach; resume() is on its way
+    cdef bint waiting                   # for the disk: on_readable() will follow
     cdef int stuck                      # channels that cannot write
-    cdef int64_t failed_serial          # the commit in which this topic or one of its channels failed
-    cdef int failed_errno
-    # What the commit to come stands for, so that a topic that could not write takes it back.
-    cdef int64_t spill_serial
-    cdef uint64_t spill_count
-    cdef uint64_t spill_bytes
+    cdef int64_t copied_serial          # what was read from disk before this has its copies in the commit under way
+    cdef object gone                    # once it is deleted: callables to call when that is done; None: it is
+
+    # A message that memory did not suffice to pass on to all channels.
+    cdef Entry left
+    cdef bint left_copy                 # it is read from disk
+    cdef list left_channels             # who lacks it; None: there is no such message
+
+    cdef int64_t allowance              # messages it may take in before those who publish are held
+    cdef list held                      # Publishers
 
     # Makes a message with an id of its own and puts it; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Takes the reference unless the result is PUT_NO_MEMORY.
+    # Publishes messages of a batch until the slice is over; whether all are.
+    cdef bint publish_slice(self, Batch *batch) noexcept
+    # Whether a publisher has to wait before it goes on; if so, publish_on() follows.
+    cdef bint holds(self, Publisher publisher) noexcept
+    # Takes the reference unless the result is PUT_NO_MEMORY or PUT_EXITING.
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
+    cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
-    cdef int _wait(self, Message *message, uint32_t defer_ms) noexcept
-    cdef int _settle(self, int result) except -1
-    cdef int _drain(self) except -1
+    cdef bint _pass_on(self, Entry *entry, bint copy, list channels) noexcept
+    cdef bint _flows(self) noexcept
+    cdef bint _drain(self) noexcept
+    cdef void _let_publish(self, int64_t allowance) noexcept
+    cdef void _copies_done(self) noexcept
+    cdef bint _delete_slice(self) noexcept
+    cdef void _drop_left(self) noexcept
     cdef void refresh(self) noexcept    # after anything that direct depends on has changed
-
-
-# Publishes count messages, each behind its size, as they stand in a checked multi-publish; PutResult.
-cdef int publish_frames(Topic topic, const char *c_at, int32_t count) noexcept

@@ -2,33 +2,50 @@
 
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 
-from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_new, message_ref, message_unref
+from nsqc.store.slices cimport STEPS
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    DRAIN_BURST = 4096      # messages passed on before the loop gets its turn
+    LEAST_ALLOWANCE = 64        # messages that a topic takes in before it has passed any on
+
+PENDING = -1    # the answer to a publish comes with a commit
+
+
+cdef class Publisher(CommitWaiter):
+    """Who publishes, and can wait."""
+
+    cdef void publish_on(self) noexcept:
+        pass
 
 
 @cython.final
-cdef class Topic:
+cdef class Topic(BacklogOwner):
     """One topic. Made by Broker.get_topic()."""
 
     def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
-                 CommitSet commits not None, GuidFactory guids not None, broker):
+                 GuidFactory guids not None, broker):
         self.name = name
         self.ephemeral = ephemeral
         self.backlog = backlog
         self.clock = clock
-        self.commits = commits
+        self.commit = backlog.commit
+        self.slicer = backlog.commit.schedule.slicer
         self.guids = guids
         self.broker = broker
         self.channels = {}
         self.fan = []
+        self.held = []
+        self.gone = []
         backlog.owner = self
+        self.commit.owner = self
+
+    def __dealloc__(self):
+        self._drop_left()
 
     # ------------------------------------------------------------------ publishing
 
@@ -36,6 +53,8 @@ cdef class Topic:
         cdef char made_id[16]
         cdef Message *message
         cdef int result
+        if self.exiting:
+            return PUT_EXITING
         self.guids.next(self.clock.wall, made_id)
         message = message_new(made_id, self.clock.wall, c_body, size)
         if message is NULL:
@@ -45,9 +64,41 @@ cdef class Topic:
             message_unref(message)
         return result
 
+    cdef bint publish_slice(self, Batch *batch) noexcept:
+        cdef int one, cost = 1 + self.fan_count, left = STEPS
+        cdef int32_t size
+        while batch.left > 0:
+            size = load_i32(batch.c_at)
+            one = self.publish_bytes(batch.c_at + 4, <uint32_t> size, 0)
+            if one == PUT_EXITING or one == PUT_NO_MEMORY:
+                batch.result = one
+                batch.left = 0
+                return True
+            if one == PUT_DISK:
+                batch.result = one
+            batch.c_at += 4 + size
+            batch.left -= 1
+            left -= cost
+            if left <= 0:
+                if batch.left > 0 and self.slicer.over():
+                    return False
+                left = STEPS
+        return True
+
+    cdef bint holds(self, Publisher publisher) noexcept:
+        if self.direct or self.allowance > 0 or not self._flows():
+            return False
+        self.held.append(publisher)
+        return True
+
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept:
         cdef uint32_t size = message.size
-        cdef int result = self._fan_out(message, 0, defer_ms) if self.direct else self._wait(message, defer_ms)
+        cdef int result
+        if self.direct:
+            result = self._fan_out(message, 0, defer_ms)
+        else:
+            self.allowance -= 1
+            result = self.backlog.put(message, 0, defer_ms, False, NULL)
         if result != PUT_NO_MEMORY:
             self.message_count += 1
             self.message_bytes += size
@@ -58,10 +109,7 @@ cdef class Topic:
         cdef int one, result = PUT_MEMORY
         for channel in self.fan:
             message_ref(message)
-            if defer_ms:
-                channel.put_deferred(message, attempts, defer_ms)
-                continue
-            one = channel.put(message, attempts)
+            one = channel.put_deferred(message, attempts, defer_ms) if defer_ms else channel.put(message, attempts)
             if one == PUT_NO_MEMORY:
                 message_unref(message)
                 result = one
@@ -71,97 +119,204 @@ cdef class Topic:
             message_unref(message)
         return result
 
-    cdef int _wait(self, Message *message, uint32_t defer_ms) noexcept:
-        cdef uint32_t size = message.size
-        cdef int result = self.backlog.put(message, 0, defer_ms, False)
-        if result == PUT_DISK:
-            if self.spill_serial != self.commits.serial:
-                self.spill_serial = self.commits.serial
-                self.spill_count = self.spill_bytes = 0
-            self.spill_count += 1
-            self.spill_bytes += size
-        return result
-
     def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
-        """Publishes one message; 0, or the errno for which it was not accepted."""
-        if self.exiting:
-            return ESHUTDOWN
+        """Publishes one message: 0, the errno for which it was not accepted, or PENDING: see when_written()."""
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
-    def publish_many(self, list bodies not None) -> int:
-        """Publishes several messages; 0 or errno."""
-        cdef int one, result = PUT_MEMORY
+    def publish_many(self, list bodies not None, Py_ssize_t start=0) -> tuple:
+        """Publishes several messages until the slice is over: (as publish(), how many of them are done)."""
+        cdef int one, result = PUT_MEMORY, cost = 1 + self.fan_count, left = STEPS
         cdef bytes body
-        if self.exiting:
-            return ESHUTDOWN
         self.clock.refresh()
-        for body in bodies:
+        self.slicer.begin(self.clock.monotonic)
+        while start < len(bodies):
+            body = bodies[start]
             one = self.publish_bytes(body, <uint32_t> len(body), 0)
-            if one == PUT_DISK or one == PUT_NO_MEMORY:
+            if one == PUT_NO_MEMORY or one == PUT_EXITING:
+                return self._settle(one), len(bodies)
+            if one == PUT_DISK:
                 result = one
-        return self._settle(result)
+            start += 1
+            left -= cost
+            if left <= 0:
+                if self.slicer.over():
+                    break
+                left = STEPS
+        return self._settle(result), start
 
-    def publish_batch(self, bytes batch not None, Py_ssize_t start=0) -> int:
-        """Publishes the messages of a binary multi-publish that begins at start and that nsqc.wire.mpub has checked.
+    def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1) -> tuple:
+        """Publishes messages of a binary multi-publish that nsqc.wire.mpub has checked, until the slice is over.
 
-        Returns 0 or errno.
+        It begins at start; left: how many are to come, from start on; -1: all, the count stands at start.
+        Returns (as publish(), where to go on, how many are left).
         """
-        cdef const char *c_at = <const char *> batch + start
-        if self.exiting:
-            return ESHUTDOWN
+        cdef Batch part
+        part.c_at = <const char *> batch + start
+        part.left = left
+        part.result = PUT_MEMORY
+        if left < 0:
+            part.left = load_i32(part.c_at)
+            part.c_at += 4
         self.clock.refresh()
-        return self._settle(publish_frames(self, c_at + 4, load_i32(c_at)))
+        self.slicer.begin(self.clock.monotonic)
+        self.publish_slice(&part)
+        return self._settle(part.result), part.c_at - <const char *> batch, part.left
 
-    cdef int _settle(self, int result) except -1:
-        """Makes what a call from outside the turn has spilled count at once."""
-        cdef int64_t serial = self.commits.serial
+    cdef object _settle(self, int result):
         if result == PUT_NO_MEMORY:
             return ENOMEM
-        if result == PUT_DISK and self.commits.commit() and self.failed_serial == serial:
-            return self.failed_errno
-        return 0
+        if result == PUT_EXITING:
+            return ESHUTDOWN
+        return PENDING if result == PUT_DISK else 0
 
-    def failed_in(self, int64_t serial) -> int:
-        """The errno if this topic or one of its channels could not write in that commit, else 0."""
-        return self.failed_errno if self.failed_serial == serial else 0
+    def when_written(self, call):
+        """Has call(errno or 0) called when everything that was published so far is written."""
+        self.commit.wait(CallWaiter(call))
 
     # ------------------------------------------------------------------ flow from the backlog to the channels
 
+    cdef bint _flows(self) noexcept:
+        return self.started and not self.paused and not self.exiting and self.stuck == 0 and self.fan_count > 0
+
     cdef void refresh(self) noexcept:
-        cdef bint flows = (self.started and not self.paused and not self.exiting
-                           and self.stuck == 0 and len(self.fan) > 0)
-        self.direct = flows and self.backlog.depth() == 0
-        if flows and not self.direct and not self.draining:
-            self.draining = True
-            if self.unreadable:
-                self.broker.again(self)
-            else:
-                self.broker.later(self)
+        cdef bint flows = self._flows(), behind = self.left_channels is not None or self.backlog.depth() > 0
+        self.direct = flows and not behind
+        if self.direct or not flows:
+            self._let_publish(INT64_MAX)
+        elif not self.waiting and not self.retrying:
+            self.slicer.add(self)
+
+    cdef void _let_publish(self, int64_t allowance) noexcept:
+        """Whoever was held may go on: so many messages."""
+        cdef Publisher publisher
+        cdef list held = self.held
+        self.allowance = allowance
+        if held:
+            self.held = []
+            for publisher in held:
+                publisher.publish_on()
 
     def resume(self):
-        """Passes on what waits, a bounded number at a time. Called by the loop."""
-        self.draining = self.unreadable = False
-        if self.started and not self.paused and not self.exiting:
+        """What was out of reach is tried again. Called by the loop."""
+        self.retrying = False
+        self.refresh()
+
+    cdef bint run_slice(self) noexcept:
+        if self.exiting:
+            return self._delete_slice()
+        if self._flows():
             self.clock.refresh()
             self._drain()
-            self.refresh()
+        self.refresh()
+        return False        # refresh() has asked for more, if there is reason to
 
-    cdef int _drain(self) except -1:
+    cdef bint _drain(self) noexcept:
+        """Passes on what waits until the slice is over; False: nothing more can be had now."""
         cdef Entry entry
-        cdef int burst = DRAIN_BURST
-        while burst > 0 and self.stuck == 0 and self.fan and self.backlog.pop(&entry):
-            burst -= 1
-            if self._fan_out(entry.message, entry.attempts, entry.defer_ms) == PUT_NO_MEMORY:
+        cdef int64_t passed = 0
+        cdef int cost = 1 + self.fan_count, left = STEPS
+        cdef bint more = True, copy
+        if self.left_channels is not None:
+            entry = self.left
+            copy = self.left_copy
+            channels = self.left_channels
+            self.left_channels = None
+            if not self._pass_on(&entry, copy, channels):
+                return False
+        while self.stuck == 0 and self.fan_count > 0:
+            if not self.backlog.pop(&entry):
+                more = False
+                self.waiting = self.backlog.depth() > 0 and not self.retrying
+                break
+            passed += 1
+            if not self._pass_on(&entry, self.backlog.place is not NULL, self.fan):
+                more = False
+                break
+            left -= cost
+            if left <= 0:
+                if self.slicer.over():
+                    break
+                left = STEPS
+        if self.commit.is_clean():
+            self._copies_done()     # no channel has a disk
+        if passed:
+            self._let_publish(max(passed // 2, <int64_t> LEAST_ALLOWANCE))
+        return more
+
+    cdef bint _pass_on(self, Entry *entry, bint copy, list channels) noexcept:
+        """One message to these channels. False: memory did not suffice, and the rest is tried again in a while."""
+        cdef Channel channel
+        cdef list lacking = None
+        cdef int one
+        for channel in channels:
+            if channel.exiting:
+                continue
+            message_ref(entry.message)
+            if copy:
+                one = channel.put_copy(entry.message, entry.attempts, entry.defer_ms)
+            elif entry.defer_ms:
+                one = channel.put_deferred(entry.message, entry.attempts, entry.defer_ms)
+            else:
+                one = channel.put(entry.message, entry.attempts)
+            if one == PUT_NO_MEMORY:
                 message_unref(entry.message)
-        return 0
+                if lacking is None:
+                    lacking = []
+                lacking.append(channel)
+        if lacking is None:
+            message_unref(entry.message)
+            return True
+        self.left = entry[0]
+        self.left_copy = copy
+        self.left_channels = lacking
+        self._try_again()
+        return False
+
+    def _try_again(self):
+        if not self.retrying:
+            self.retrying = True
+            self.broker.again(self)
+
+    cdef void _drop_left(self) noexcept:
+        if self.left_channels is not None:
+            self.left_channels = None
+            message_unref(self.left.message)
+
+    cdef void on_readable(self) noexcept:
+        self.waiting = False
+        self.refresh()
+
+    cdef void on_unreadable(self) noexcept:
+        """Nothing of it is lost."""
+        self.waiting = False
+        self._try_again()
+
+    cdef void on_commit_began(self) noexcept:
+        if self.backlog.disk is not None and self.left_channels is None:
+            self.copied_serial = self.backlog.disk.unacked.serial
+
+    cdef void on_commit_ended(self, int error) noexcept:
+        """The copies of what was read before are written, unless a channel could not."""
+        if self.stuck == 0 and error == 0 and self.backlog.disk is not None:
+            self.backlog.disk.done_before(self.copied_serial)
+
+    cdef void _copies_done(self) noexcept:
+        if self.stuck == 0 and self.backlog.disk is not None and self.left_channels is None:
+            self.backlog.disk.done_before(self.backlog.disk.unacked.serial)
 
     def start(self):
         """All channels that must exist from the beginning do: messages may pass."""
         self.started = True
+        self._begin_slice()
+
+    def _begin_slice(self):
+        """Passes on at once what fits into a slice."""
+        if self._flows() and not self.waiting and not self.retrying:
+            self.clock.refresh()
+            self.slicer.begin(self.clock.monotonic)
+            self._drain()
         self.refresh()
-        if not self.direct and self.draining:
-            self.resume()
 
     # ------------------------------------------------------------------ channels
 
@@ -175,12 +330,17 @@ cdef class Topic:
         if channel is None:
             channel = self.broker.make_channel(self, name)
             self.channels[name] = channel
-            self.fan = list(self.channels.values())
+            self._set_fan()
             self.broker.on_channel_created(self, channel)
-            self.refresh()
-            if self.draining:
-                self.resume()
+            self._begin_slice()
         return channel
+
+    def _set_fan(self):
+        cdef Channel channel
+        self.fan = list(self.channels.values())
+        self.fan_count = len(self.fan)
+        if self.backlog.disk is not None:
+            self.backlog.disk.copies = [channel.backlog.disk for channel in self.fan if channel.backlog.disk is not None]
 
     def delete_channel(self, bytes name not None) -> bool:
         """Deletes a channel with what it holds; False where there is none."""
@@ -189,8 +349,9 @@ cdef class Topic:
             return False
         if channel.stuck:
             self.stuck -= 1
-        self.fan = list(self.channels.values())
-        self.refresh()
+        if not self.exiting:
+            self._set_fan()
+            self.refresh()
         self.broker.on_channel_deleted(self, channel)
         channel.delete()
         if not self.channels and self.ephemeral and not self.exiting:
@@ -212,24 +373,51 @@ cdef class Topic:
     def unpause(self):
         """Messages flow to the channels again."""
         self.paused = False
-        self.refresh()
+        self._begin_slice()
 
     def empty(self):
         """Drops what waits in the topic itself."""
+        self._drop_left()
         self.backlog.empty()
+        self.waiting = False
         self.refresh()
 
     def delete(self):
-        """Deletes the channels and everything that waits."""
-        cdef Channel channel
+        """Deletes the channels and everything that waits; of many channels not all at once. See when_gone()."""
         self.exiting = True
         self.direct = False
-        for channel in list(self.channels.values()):
-            self.delete_channel(channel.name)
-        self.backlog.delete()
+        self._let_publish(INT64_MAX)
+        self.fan = []
+        self.fan_count = 0
+        self.clock.refresh()
+        self.slicer.begin(self.clock.monotonic)
+        if self._delete_slice():
+            self.slicer.add(self)
 
-    def close(self) -> tuple:
-        """For a stop, after the channels: writes what waits to disk.
+    cdef bint _delete_slice(self) noexcept:
+        while self.channels:
+            self.delete_channel(next(iter(self.channels)))
+            if self.channels and self.slicer.over():
+                return True
+        if self.gone is not None:
+            self._drop_left()
+            self.backlog.delete()
+            self.broker.on_topic_gone(self)
+            gone, self.gone = self.gone, None
+            for call in gone:
+                call()
+            self.commit.owner = None
+        return False
+
+    def when_gone(self, call):
+        """Has call() called when the deletion has come to its end."""
+        if self.gone is None:
+            call()
+        else:
+            self.gone.append(call)
+
+    def close(self, bint written) -> tuple:
+        """For a stop, after the channels: writes what waits to disk. written: the channels could write everything.
 
         Returns how many messages of memory were written, and the delays, in milliseconds by id, that the disk format
         has no room for. Raises OSError.
@@ -239,11 +427,17 @@ cdef class Topic:
         self.direct = False
         if self.backlog.disk is None:
             return (0, {})
+        if self.left_channels is not None:
+            # Those who have it get it once more; the others would not get it otherwise.
+            message_ref(self.left.message)
+            self.backlog.put(self.left.message, self.left.attempts, self.left.defer_ms, True, NULL)
+            self._drop_left()
         waiting = self.backlog.spill()
-        if self.backlog.commit():
-            raise OSError(self.failed_errno, "cannot write the topic out")
-        self.backlog.disk.close()
-        return (waiting, dict(self.backlog.delays))
+        delays = dict(self.backlog.delays)
+        if written:
+            self.backlog.disk.done_before(INT64_MAX)
+        self.backlog.close()
+        return (waiting, delays)
 
     def restore_delays(self, dict delays not None):
         """Delays in milliseconds by id, of messages that an earlier run left on disk."""
@@ -251,35 +445,27 @@ cdef class Topic:
 
     # ------------------------------------------------------------------ disk trouble
 
-    def on_write_failed(self, int error):
+    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         """The backlog could not be written and has taken the messages back, so they never were."""
-        self.failed_serial = self.commits.serial
-        self.failed_errno = error
-        if self.spill_serial == self.commits.serial:
-            self.message_count -= self.spill_count
-            self.message_bytes -= self.spill_bytes
+        self.message_count -= <uint64_t> records
+        self.message_bytes -= <uint64_t> body_bytes
         self.refresh()
         self.broker.on_write_failed(self, None, error)
 
-    def on_read_failed(self):
-        """The backlog cannot be read right now; nothing of it is lost."""
-        self.unreadable = True
-
-    def on_write_healed(self):
+    cdef void on_write_healed(self) noexcept:
         """The backlog was written again."""
         self.broker.on_write_healed(self, None)
 
-    def on_channel_stuck(self, Channel channel not None, int error):
+    def on_channel_stuck(self, Channel channel not None, int error, bint first):
         """A channel could not write: it keeps its messages, and this topic holds back until it can."""
-        self.failed_serial = self.commits.serial
-        self.failed_errno = error
-        self.stuck = sum(1 for one in self.fan if one.stuck)
-        self.refresh()
+        if first:
+            self.stuck += 1
+            self.refresh()
         self.broker.on_write_failed(self, channel, error)
 
     def on_channel_healed(self, Channel channel not None):
         """A channel that was stuck has written."""
-        self.stuck = sum(1 for one in self.fan if one.stuck)
+        self.stuck -= 1
         self.refresh()
         self.broker.on_write_healed(self, channel)
 
@@ -293,23 +479,9 @@ cdef class Topic:
     @property
     def depth(self) -> int:
         """Messages that wait in the topic itself."""
-        return self.backlog.depth()
+        return self.backlog.depth() + (self.left_channels is not None)
 
     @property
     def backend_depth(self) -> int:
         """Those of them on disk."""
         return self.backlog.disk_depth()
-
-
-cdef int publish_frames(Topic topic, const char *c_at, int32_t count) noexcept:
-    """Publishes count messages, each behind its size, as they stand in a checked multi-publish; PutResult."""
-    cdef int one, result = PUT_MEMORY
-    cdef int32_t size
-    while count > 0:
-        size = load_i32(c_at)
-        one = topic.publish_bytes(c_at + 4, <uint32_t> size, 0)
-        if one == PUT_DISK or one == PUT_NO_MEMORY:
-            result = one
-        c_at += 4 + size
-        count -= 1
-    return result

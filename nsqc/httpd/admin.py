@@ -2,6 +2,9 @@
 its differences between calls: only some of them look at whether a name is valid before they look for its topic.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable
 from typing import Any
 
 from nsqc.httpd.publish import wanted_topic
@@ -15,10 +18,23 @@ def create_topic(app: Any, request: Request) -> None:
     wanted_topic(app, read_arguments(app, request))
 
 
-def delete_topic(app: Any, request: Request) -> None:
-    """Deletes the topic with its channels and messages."""
-    if not app.broker.delete_topic(_topic_name(app, request)):
-        raise ApiError(404, "TOPIC_NOT_FOUND")
+def delete_topic(app: Any, request: Request) -> Awaitable[None]:
+    """Deletes the topic with its channels and messages; off the disk before it is answered."""
+    topic = _existing(app, _topic_name(app, request))
+    app.broker.delete_topic(topic.name)
+    gone = asyncio.get_running_loop().create_future()
+    topic.when_gone(lambda: gone.done() or gone.set_result(None))
+    return _deleted(app, topic.ephemeral, gone)
+
+
+async def _deleted(app: Any, ephemeral: bool, gone: "asyncio.Future[None] | None" = None) -> None:
+    """Waits until no kill brings back what was deleted. Where that cannot be written, the log says so."""
+    if gone is not None:
+        await gone
+    if not ephemeral:
+        await app.broker.removed()
+        with contextlib.suppress(OSError):
+            await app.broker.save_metadata()
 
 
 def empty_topic(app: Any, request: Request) -> None:
@@ -47,11 +63,14 @@ def create_channel(app: Any, request: Request) -> None:
     topic.get_channel(name)
 
 
-def delete_channel(app: Any, request: Request) -> None:
-    """Deletes the channel with its messages, and closes its consumers."""
+def delete_channel(app: Any, request: Request) -> Awaitable[None]:
+    """Deletes the channel with its messages, and closes its consumers; off the disk before it is answered."""
     topic, name = _topic_and_channel(app, request)
-    if not topic.delete_channel(name):
+    channel = topic.channel(name)
+    if channel is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
+    topic.delete_channel(name)
+    return _deleted(app, channel.ephemeral)
 
 
 def empty_channel(app: Any, request: Request) -> None:

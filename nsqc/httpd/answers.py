@@ -18,6 +18,13 @@ _FLUSH_BYTES = 64 * 1024
 _LINGER_SECONDS = 0.5
 
 
+class _Write:
+    """A plain publish that is being written, in place of a request with a handler that waits."""
+
+    __slots__ = ()
+    dropped = None
+
+
 class Answers(asyncio.Protocol):
     """Base of Connection; knows requests and replies, but not how requests come in."""
 
@@ -32,7 +39,7 @@ class Answers(asyncio.Protocol):
         self.out_bytes = 0                      # of them, but for those of plain publishes
         self.blocked = False                    # pending, or write_paused
         self.write_paused = False
-        self.pending: Request | None = None     # its handler waits
+        self.pending: Request | _Write | None = None    # its handler waits
         self.queue: deque[Request | bytes] = deque()
         self.held = b""                         # one read that came meanwhile; it is the last until it is taken
         self.eof = False                        # the client has sent all it will
@@ -58,6 +65,27 @@ class Answers(asyncio.Protocol):
         except Exception as error:
             reply = self._failed(route.error, error)
         self._finish(request, reply)
+
+    def await_write(self, topic: Any) -> None:
+        """A plain publish is answered when it is written; what comes behind it waits."""
+        self.flush()
+        waiting = self.pending = _Write()
+        self.blocked = True
+        topic.when_written(lambda error: self._written(waiting, error))
+
+    def _written(self, waiting: "_Write", error: int) -> None:
+        if self.pending is not waiting:
+            return  # the client has gone
+        self.pending = None
+        self.answer_publish(error)
+        if self.write_paused or self.ended:
+            self.flush()
+        else:
+            self._unblock()
+
+    def answer_publish(self, failure: int) -> None:
+        """Answers a plain publish; the receiving half does."""
+        raise NotImplementedError
 
     def interim(self, data: bytes) -> None:
         """Sends a line that is no answer yet, in its turn."""

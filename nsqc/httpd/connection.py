@@ -229,6 +229,10 @@ class Connection(Answers):
             start = end
             if end == len(data):
                 break
+            if self.blocked:
+                self.flush()
+                self.hold(data[start:])
+                return b""
         if start:
             self.flush()
             return data[start:]
@@ -236,7 +240,15 @@ class Connection(Answers):
 
     def _publish(self, target: bytes, body: bytes) -> None:
         topic = self.broker.topic(target) or self.broker.get_topic(target)
-        if topic.publish(body):
+        failure = topic.publish(body)
+        if failure < 0:
+            self.await_write(topic)
+        else:
+            self.answer_publish(failure)
+
+    def answer_publish(self, failure: int) -> None:
+        """Answers a plain publish: it was accepted, or refused for an errno."""
+        if failure:
             self.send(v1_error(503, "EXITING"))
             return
         dates = self.dates

@@ -3,9 +3,12 @@
 A body that is above the limit arrives cut one byte behind it, so its length alone tells.
 """
 
+import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
+from nsqc.broker.topic import PENDING
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.wire.mpub import check
@@ -32,11 +35,24 @@ def wanted_topic(app: Any, arguments: dict[bytes, bytes]) -> Any:
     return app.broker.get_topic(name)
 
 
-def accepted(failure: int) -> str:
-    """OK, or the original's word for a message that could not be taken."""
+def accepted(topic: Any, failure: int) -> Any:
+    """OK, nsqd's word for a message that could not be taken, or, while it is being written, an awaitable of these."""
+    if failure == PENDING:
+        return _answer(topic, _written(topic))
     if failure:
         raise ApiError(503, "EXITING")
     return "OK"
+
+
+def _written(topic: Any) -> "asyncio.Future[int]":
+    """0 or errno, once what has just been published is written. To be asked for at once: a commit does not wait."""
+    future = asyncio.get_running_loop().create_future()
+    topic.when_written(lambda error: future.done() or future.set_result(error))
+    return future
+
+
+async def _answer(topic: Any, written: "asyncio.Future[int]") -> Any:
+    return accepted(topic, await written)
 
 
 def pub(app: Any, request: Request) -> str:
@@ -53,7 +69,7 @@ def pub(app: Any, request: Request) -> str:
     defer_ms = 0
     if b"defer" in arguments:
         defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
-    return accepted(topic.publish(request.body, defer_ms))
+    return accepted(topic, topic.publish(request.body, defer_ms))
 
 
 def _defer_ms(text: bytes, limit_ns: int) -> int:
@@ -73,9 +89,8 @@ def mpub(app: Any, request: Request) -> str:
     arguments = read_arguments(app, request)
     topic = wanted_topic(app, arguments)
     if _is_binary(app, arguments):
-        return accepted(_publish_binary(topic, request, options))
-    bodies = _lines(request, options)
-    return accepted(topic.publish_many(bodies) if bodies else 0)
+        return _publish_binary(app, topic, request, options)
+    return _publish_lines(app, topic, _lines(request, options))
 
 
 def _is_binary(app: Any, arguments: dict[bytes, bytes]) -> bool:
@@ -89,13 +104,59 @@ def _is_binary(app: Any, arguments: dict[bytes, bytes]) -> bool:
     return known
 
 
-def _publish_binary(topic: Any, request: Request, options: Any) -> int:
+def _publish_binary(app: Any, topic: Any, request: Request, options: Any) -> Any:
     count = check(request.body, options.max_msg_size, options.max_body_size)
     if count < 0:
         raise ApiError(413, "BAD_BODY" if count == -1 else "BAD_MESSAGE")
     if len(request.body) > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
-    return topic.publish_batch(request.body, 0)
+    body = bytes(request.body)
+
+    def publish(at: int, left: int) -> tuple[int, int, int]:
+        return topic.publish_batch(body, at, left)
+
+    return _in_slices(app, topic, publish)
+
+
+def _publish_lines(app: Any, topic: Any, bodies: list[bytes]) -> Any:
+    def publish(at: int, left: int) -> tuple[int, int, int]:
+        failure, at = topic.publish_many(bodies, at)
+        return failure, at, len(bodies) - at
+
+    return _in_slices(app, topic, publish) if bodies else "OK"
+
+
+def _in_slices(app: Any, topic: Any, publish: Callable[[int, int], tuple[int, int, int]]) -> Any:
+    """Publishes many messages: as many as fit into a slice at once, the rest in the slices to come."""
+    failure, at, left = publish(0, -1)
+    if left == 0 or failure > 0:
+        return accepted(topic, failure)
+    return _rest(app, topic, publish, [_written(topic)] if failure == PENDING else [], at, left)
+
+
+async def _rest(app: Any, topic: Any, publish: Callable[[int, int], tuple[int, int, int]],
+                writes: list["asyncio.Future[int]"], at: int, left: int) -> str:
+    done = asyncio.get_running_loop().create_future()
+    failure = 0
+
+    def go_on() -> bool:
+        nonlocal failure, at, left
+        try:
+            failure, at, left = publish(at, left)
+            if failure == PENDING:
+                writes.append(_written(topic))
+        except Exception as error:
+            done.set_exception(error)
+            return False
+        if left and failure <= 0:
+            return True
+        done.set_result(None)
+        return False
+
+    app.broker.slicer.call(go_on)
+    await done
+    failures = [failure, *await asyncio.gather(*writes)]
+    return accepted(topic, max(failures))
 
 
 def _lines(request: Request, options: Any) -> list[bytes]:

@@ -1,62 +1,112 @@
 # The one queue that a topic or channel sees: memory first, then disk, in order.
 #
-# A message goes to memory while nothing waits on disk and the memory queue has room, else to the disk queue's write
-# buffer. That buffer is written by commit(), once a turn for all backlogs of the daemon; until then nothing that
-# depends on it may be acknowledged.
+# A message goes to memory while nothing waits on disk and the memory queue has room, else to the disk queue's buffer.
+# Whatever becomes dirty is scheduled there and then (mark_dirty), and written in the next loop iteration: nobody else
+# schedules a write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic is
+# under way at a time, and what becomes dirty meanwhile is the next one.
+#
+# A message that lay on disk has a place there until its new place is written, or until it is finished: see Place.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
-from nsqc.store.diskqueue cimport DiskQueue
+from nsqc.store.diskqueue cimport DiskQueue, QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Sliced, Slicer
+from nsqc.store.unacked cimport Place
 
 cdef enum PutResult:
     PUT_MEMORY
-    PUT_DISK            # in the write buffer: counts once commit() has succeeded
-    PUT_DROPPED         # an ephemeral queue is full, as with the original
+    PUT_DISK            # in the buffer: counts once the commit has succeeded
+    PUT_DROPPED         # an ephemeral queue is full, as with nsqd
     PUT_NO_MEMORY       # of the process; the reference stays with the caller
+    PUT_EXITING         # the topic is gone; the reference stays with the caller
 
 
-cdef class CommitSet:
-    cdef list dirty             # backlogs with unwritten records
-    cdef readonly int64_t serial    # of the commit to come; rises with each
-    cdef object watch           # its bad says whether written() wants to be told of a commit without failure
-    cdef object after           # callable(failed: int), set by the connection layer; called after each commit
+cdef class BacklogOwner(Sliced):
+    # A topic or channel, as its backlog and commits see it.
+    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept    # taken back, if any
+    cdef void on_write_healed(self) noexcept
+    cdef void on_readable(self) noexcept            # pop() has more to give
+    cdef void on_unreadable(self) noexcept
+    cdef void on_commit_began(self) noexcept        # of a topic
+    cdef void on_commit_ended(self, int error) noexcept
 
-    cdef int commit(self) except -1     # writes all; returns how many backlogs failed
-    cdef inline bint is_clean(self) noexcept
+
+cdef class CommitWaiter(Sliced):
+    # Who must not answer before a commit has ended.
+    cdef void commit_ended(self, Commit commit, int error) noexcept
 
 
-cdef class Backlog:
+cdef class CallWaiter(CommitWaiter):
+    cdef object call
+
+
+cdef class CommitSchedule:
+    # What the commits of one daemon share.
+    cdef object loop            # None: commits are begun at once
+    cdef readonly Slicer slicer
+    cdef list due               # commits to begin
+    cdef bint scheduled
+    cdef public object watch    # its bad says whether written() wants to be told of a commit without failure
+
+    cdef void add(self, Commit commit) noexcept
+
+
+cdef class Commit:
+    # The commits of one topic, one after the other. serial is that of the one being collected.
+    cdef CommitSchedule schedule
+    cdef BacklogOwner owner     # the topic; None once it is deleted
+    cdef readonly int64_t serial
+    cdef list dirty             # backlogs with records in the buffer that is being filled
+    cdef list waiters           # of the one being collected
+    cdef list under_way         # waiters of the one under way
+    cdef int running            # writes under way
+    cdef int failed             # errno of the first that failed
+    cdef bint listed            # in schedule.due
+
+    @staticmethod
+    cdef Commit new(CommitSchedule schedule)
+    cdef inline bint is_clean(self) noexcept:
+        return not self.dirty and self.running == 0
+    cdef void wait(self, CommitWaiter waiter) noexcept      # for the one being collected
+    cdef void begin(self) noexcept
+    cdef void one_ended(self, int error) noexcept
+    cdef void _end(self) noexcept
+
+
+cdef class Backlog(QueueWatcher):
     cdef Fifo memory
     cdef readonly int64_t max_memory    # messages the memory queue may hold
     cdef DiskQueue disk                 # None: ephemeral, nothing goes to disk
     cdef Clock clock
-    cdef CommitSet commits
-    cdef bint listed                    # in commits.dirty
-    cdef readonly bint keeps            # a failed commit keeps the records (channel) or takes them back (topic)
-    cdef readonly int error             # errno of the last commit of this backlog; 0: it succeeded
-    cdef int64_t taken                  # of the message that pop() has handed out last
-    cdef object owner                   # told of trouble: on_write_failed(errno), on_write_healed(), on_read_failed()
+    cdef Commit commit
+    cdef bint listed                    # in commit.dirty
+    cdef readonly bint keeps            # a failed write keeps the records (channel) or takes them back (topic)
+    cdef readonly int error             # errno of the last write of this backlog; 0: it succeeded
+    cdef Place *place                   # of the message that pop() has handed out last; the caller's; NULL: none
+    cdef BacklogOwner owner
     # Delays of messages that lie on disk, where the format has no room for them. Of a topic: id to milliseconds,
     # counted from the moment a channel takes the message; of a channel: id to wall-clock nanoseconds.
     cdef readonly dict delays
     cdef bint delays_are_times
 
     @staticmethod
-    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, CommitSet commits)
+    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit)
 
     # Takes the reference unless the result is PUT_NO_MEMORY. forced: a message that was accepted before may not be
-    # dropped, whatever the limits say.
-    cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced) noexcept
-    # The oldest; its reference goes to the caller. taken: the serial that done() wants when a channel is through with
-    # it, which may be when it was put back; 0: it came from memory.
+    # dropped, whatever the limits say. place: where it lies on disk in this backlog; then it goes to disk, and this
+    # place is done when it is written.
+    cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept
+    # The same, for a message that lies on disk in another backlog: to disk in any case, where there is one.
+    cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
+    # The oldest; its reference and its place go to the caller. False: nothing can be had now; on_readable() or
+    # on_unreadable() follow where something waits.
     cdef bint pop(self, Entry *entry) noexcept
-    cdef void done(self, int64_t taken) noexcept
+    cdef void done(self, Place *place) noexcept     # the message is finished
     cdef int64_t depth(self) noexcept               # messages waiting
     cdef int64_t disk_depth(self) noexcept          # those of them on disk
     cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep
-    cdef int commit(self) except -1                 # 0 or errno
     cdef void mark_dirty(self) noexcept
-    cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
+    cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept
     cdef void _apply_delay(self, Entry *entry) noexcept

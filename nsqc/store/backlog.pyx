@@ -6,58 +6,169 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
+from nsqc.store.slices cimport Trash
+
+
+cdef class BacklogOwner(Sliced):
+    """A topic or channel."""
+
+    cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        pass
+
+    cdef void on_write_healed(self) noexcept:
+        pass
+
+    cdef void on_readable(self) noexcept:
+        pass
+
+    cdef void on_unreadable(self) noexcept:
+        pass
+
+    cdef void on_commit_began(self) noexcept:
+        pass
+
+    cdef void on_commit_ended(self, int error) noexcept:
+        pass
+
+
+cdef class CommitWaiter(Sliced):
+    """Who must not answer before a commit has ended."""
+
+    cdef void commit_ended(self, Commit commit, int error) noexcept:
+        pass
 
 
 @cython.final
-cdef class CommitSet:
-    """The backlogs with unwritten records; one for a daemon, so that a turn writes each file once."""
+cdef class CallWaiter(CommitWaiter):
+    """Has a Python function called with the errno of a commit, or 0."""
 
-    def __init__(self):
-        self.dirty = []
+    def __init__(self, call):
+        self.call = call
+
+    cdef void commit_ended(self, Commit commit, int error) noexcept:
+        self.call(error)
+
+
+@cython.final
+cdef class CommitSchedule:
+    """The commits that the next loop iteration begins."""
+
+    def __init__(self, loop=None, Slicer slicer=None):
+        self.loop = loop
+        self.slicer = Slicer() if slicer is None else slicer
+        self.due = []
+
+    cdef void add(self, Commit commit) noexcept:
+        if commit.listed:
+            return
+        commit.listed = True
+        self.due.append(commit)
+        if not self.scheduled and self.loop is not None:
+            self.scheduled = True
+            self.loop.call_soon(self.run)
+
+    def run(self):
+        """Begins the writes of everything that is dirty."""
+        cdef Commit commit
+        cdef list due
+        self.scheduled = False
+        due = self.due
+        self.due = []
+        for commit in due:
+            commit.listed = False
+            commit.begin()
+
+    def finish(self):
+        """Begins what is due, again and again, until nothing is; for tests and for pools without threads."""
+        while self.due:
+            self.run()
+
+
+@cython.final
+cdef class Commit:
+    """The writes of one topic and its channels."""
+
+    @staticmethod
+    cdef Commit new(CommitSchedule schedule):
+        cdef Commit self = Commit.__new__(Commit)
+        self.schedule = schedule
         self.serial = 1
+        self.dirty = []
+        self.waiters = []
+        self.under_way = []
+        return self
 
-    cdef inline bint is_clean(self) noexcept:
-        return len(self.dirty) == 0
+    cdef void wait(self, CommitWaiter waiter) noexcept:
+        self.waiters.append(waiter)
 
-    cdef int commit(self) except -1:
+    cdef void begin(self) noexcept:
         cdef Backlog backlog
-        cdef int failed = 0
         cdef list dirty
-        if not self.dirty:
-            return 0
+        if self.running or not self.dirty:
+            return
         dirty = self.dirty
         self.dirty = []
+        self.under_way = self.waiters
+        self.waiters = []
+        self.serial += 1
+        self.failed = 0
+        if self.owner is not None:
+            self.owner.on_commit_began()
+        self.running = 1        # so that none of them ends it before all have begun
         for backlog in dirty:
             backlog.listed = False
-            if backlog.commit():
-                failed += 1
-        if failed == 0 and self.watch is not None and self.watch.bad:
-            self.watch.written()
-        if self.after is not None:
-            self.after(failed)
-        self.serial += 1
-        return failed
+            self.running += 1
+            if not backlog.disk.begin_write(False):
+                # It has nothing to write any more, or there is no memory to.
+                if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
+                    self.failed = ENOMEM
+                    backlog.mark_dirty()
+                self.running -= 1
+        self.one_ended(0)
+
+    cdef void one_ended(self, int error) noexcept:
+        if error and self.failed == 0:
+            self.failed = error
+        self.running -= 1
+        if self.running == 0:
+            self._end()
+
+    cdef void _end(self) noexcept:
+        cdef CommitWaiter waiter
+        cdef list under_way = self.under_way
+        cdef int failed = self.failed
+        self.under_way = []
+        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.bad:
+            self.schedule.watch.written()
+        if self.owner is not None:
+            self.owner.on_commit_ended(failed)
+        for waiter in under_way:
+            waiter.commit_ended(self, failed)
+        if self.dirty:
+            self.schedule.add(self)
 
 
 @cython.final
-cdef class Backlog:
+cdef class Backlog(QueueWatcher):
     """The queue of one topic or channel."""
 
     def __init__(self):
         raise TypeError("Backlog objects are made by Backlog.new()")
 
     @staticmethod
-    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, CommitSet commits):
+    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit):
         cdef Backlog self = Backlog.__new__(Backlog)
         self.disk = disk
         self.max_memory = max_memory
         self.keeps = keeps
         self.clock = clock
-        self.commits = commits
+        self.commit = commit
         self.delays = {}
         self.delays_are_times = keeps
         if disk is not None:
-            disk.tracks = keeps
+            disk.tracks = True
+            disk.keeps = keeps
+            disk.watcher = self
         return self
 
     def __dealloc__(self):
@@ -73,57 +184,71 @@ cdef class Backlog:
         # Another daemon may have consumed some of them in between, so the queue's own count bounds it.
         return min(<int64_t> len(self.delays), self.disk_depth()) if self.delays else 0
 
-    cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced) noexcept:
+    # ------------------------------------------------------------------ in and out
+
+    cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept:
         cdef bint room = self.memory.count < self.max_memory
         if self.disk is None:
             if not room and not forced:
                 message_unref(message)
                 return PUT_DROPPED
+        elif place is not NULL:
+            return self._put_disk(message, attempts, defer_ms, place)
         # A delay is kept in memory where it can, even past what waits on disk: on disk it needs an entry of its own.
         elif not room or (self.disk.depth > 0 and defer_ms == 0):
-            return self._put_disk(message, attempts, defer_ms)
+            return self._put_disk(message, attempts, defer_ms, NULL)
         if fifo_push(&self.memory, message, attempts, defer_ms) < 0:
             return PUT_NO_MEMORY
         return PUT_MEMORY
 
-    cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
-        try:
-            self.disk.append(message, <uint16_t> attempts)
-            if defer_ms:
-                self.delays[message.id[:16]] = defer_ms
-        except MemoryError:
+    cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
+        if self.disk is None:
+            return self.put(message, attempts, defer_ms, False, NULL)
+        return self._put_disk(message, attempts, defer_ms, NULL)
+
+    cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept:
+        cdef object due
+        if defer_ms:
+            due = defer_ms
+            if self.delays_are_times:
+                due = self.clock.wall + due * 1000000
+            try:
+                self.delays[message.id[:16]] = due
+            except MemoryError:
+                return PUT_NO_MEMORY
+        if self.disk.append(message, <uint16_t> attempts, place) < 0:
             return PUT_NO_MEMORY
         message_unref(message)
         self.mark_dirty()
         return PUT_DISK
 
     cdef void mark_dirty(self) noexcept:
-        if not self.listed:
+        # After a failure it is retried in intervals, not in each loop iteration.
+        if not self.listed and (self.error == 0 or not self.keeps):
             self.listed = True
-            self.commits.dirty.append(self)
+            self.commit.dirty.append(self)
+            self.commit.schedule.add(self.commit)
 
     cdef bint pop(self, Entry *entry) noexcept:
         cdef uint16_t attempts
-        self.taken = 0
+        self.place = NULL
         if fifo_pop(&self.memory, entry):
             return True
         if self.disk is None or self.disk.depth == 0:
             return False
         entry.message = self.disk.pop(&attempts)
         if entry.message is NULL:
-            if self.disk.read_error:
-                self.owner.on_read_failed()
             return False
         entry.attempts = attempts
         entry.defer_ms = 0
-        self.taken = self.disk.serial
+        self.place = self.disk.place
         if self.delays:
             self._apply_delay(entry)
         return True
 
-    cdef void done(self, int64_t taken) noexcept:
-        if taken:
-            self.disk.done(taken)
+    cdef void done(self, Place *place) noexcept:
+        if place is not NULL:
+            self.disk.done(place)
 
     cdef void _apply_delay(self, Entry *entry) noexcept:
         cdef object kept = self.delays.pop(entry.message.id[:16], None)
@@ -138,44 +263,83 @@ cdef class Backlog:
         if self.disk.depth == 0:
             self.delays.clear()
 
-    cdef int commit(self) except -1:
-        cdef int error = self.disk.flush()
-        if error:
-            self.error = error
-            if not self.keeps:
-                self.disk.discard()
-            self.owner.on_write_failed(error)
-        elif self.error:
-            self.error = 0
-            self.owner.on_write_healed()
-        return error
+    # ------------------------------------------------------------------ from the disk queue
+
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        cdef int before = self.error
+        self.error = error
+        if self.owner is not None:
+            if error:
+                self.owner.on_write_failed(error, 0 if self.keeps else records, body_bytes)
+            elif before:
+                self.owner.on_write_healed()
+            if self.disk.depth > 0:
+                self.owner.on_readable()
+        self.commit.one_ended(error)
+
+    cdef void on_readable(self) noexcept:
+        if self.owner is not None:
+            self.owner.on_readable()
+
+    cdef void on_unreadable(self) noexcept:
+        if self.owner is not None:
+            self.owner.on_unreadable()
+
+    # ------------------------------------------------------------------ administration
+
+    def retry(self):
+        """Tries again to write what could not be written."""
+        if self.error and not self.listed and self.disk.buffered() > 0:
+            self.listed = True
+            self.commit.dirty.append(self)
+            self.commit.schedule.add(self.commit)
 
     def empty(self):
-        """Drops everything that waits."""
-        fifo_free(&self.memory)
-        self.delays.clear()
+        """Drops everything that waits. Whoever holds places of it keeps them; they count for nothing."""
+        cdef Trash trash = Trash.new(self.commit.schedule.slicer)
+        trash.take_fifo(&self.memory)
+        trash.start()
+        self.delays = {}
         if self.disk is not None:
+            writing = self.disk.writing is not NULL
             self.disk.empty()
+            self._write_forgotten(writing)
 
     def delete(self):
         """Drops everything, files included, and lets go of its owner."""
-        self.empty()
+        cdef Trash trash = Trash.new(self.commit.schedule.slicer)
+        trash.take_fifo(&self.memory)
+        trash.start()
+        self.delays = {}
         self.error = 0
         self.owner = None
         if self.disk is not None:
+            writing = self.disk.writing is not NULL
             self.disk.delete()
+            self._write_forgotten(writing)
+
+    def _write_forgotten(self, bint writing):
+        """The disk queue tells nothing of a write that was under way when it was emptied."""
+        if writing:
+            self.commit.one_ended(0)
+
+    def close(self):
+        """For a stop: writes and closes the disk queue. Raises OSError with what is lost."""
+        self.owner = None
+        self.disk.watcher = None
+        self.disk.close()
 
     def spill(self) -> int:
         """Puts what waits in memory behind what is on disk, for a stop; returns how many, raises OSError.
 
-        Memory is older than disk, yet goes behind it, as with the original: the disk queue can only grow at its end.
+        Memory is older than disk, yet goes behind it, as with nsqd: the disk queue can only grow at its end.
         """
         cdef Entry entry
         cdef int64_t moved = 0
         if self.disk is None:
             return 0
         while fifo_pop(&self.memory, &entry):
-            if self._put_disk(entry.message, entry.attempts, entry.defer_ms) == PUT_NO_MEMORY:
+            if self._put_disk(entry.message, entry.attempts, entry.defer_ms, NULL) == PUT_NO_MEMORY:
                 message_unref(entry.message)
                 raise OSError(ENOMEM, "no memory to write the queue out")
             moved += 1

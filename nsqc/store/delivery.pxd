@@ -5,18 +5,20 @@
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.message cimport Message
+from nsqc.store.unacked cimport Place
 
 
 cdef struct Delivery:
     Message *message
     int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
     int64_t delivered_ns    # monotonic: when it went out; bounds TOUCH
-    int64_t taken           # serial of the disk queue's record that it came from; 0: from none
+    Place *place            # where it lies in the disk queue it came from; NULL: in none. The holder's, see unacked.pxd
     int64_t owner           # id of the consumer it is in flight to; 0: deferred
     uint32_t slot           # place in the heap
     uint16_t attempts       # as last delivered
 
 
+cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: there is none
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
 cdef void delivery_free(Delivery *delivery) noexcept nogil                          # gives it back
 cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery, hands the reference on

@@ -14,6 +14,20 @@ cdef int64_t spares = 0
 cdef int64_t alive_count = 0
 
 
+cdef bint delivery_reserve() noexcept nogil:
+    global c_spare, spares
+    cdef Delivery *delivery
+    if c_spare is not NULL:
+        return True
+    delivery = <Delivery *> malloc(sizeof(Delivery))
+    if delivery is NULL:
+        return False
+    delivery.message = NULL
+    c_spare = delivery
+    spares = 1
+    return True
+
+
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil:
     global c_spare, spares, alive_count
     cdef Delivery *delivery = c_spare
@@ -28,7 +42,7 @@ cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil:
     delivery.message = message
     delivery.attempts = attempts
     delivery.owner = 0
-    delivery.taken = 0
+    delivery.place = NULL
     return delivery
 
 

@@ -3,8 +3,8 @@
 
 from libc.stdint cimport int64_t
 
-# Writes all bytes at an offset; 0 or errno (some bytes may have been written).
-cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at) noexcept nogil
+# Writes all bytes at an offset; 0 or errno; written: how many were.
+cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at, int64_t *written) noexcept nogil
 # Reads up to room bytes at an offset: how many, fewer only at the end of the file; or -errno.
 cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil
 cdef int io_open(const char *c_path, int flags) noexcept nogil      # descriptor, or -errno

@@ -1,13 +1,16 @@
 """System calls on files, and the one seam through which tests make a disk fail.
 
-fail() is for faults that cannot be had from a real file system in a test: a failing fsync, an unreadable sector.
+fail() and delay() are for what cannot be had from a real file system in a test: a failing fsync, a slow disk.
 """
+
+import os
 
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport rename
-from posix.fcntl cimport O_CLOEXEC, open
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open
 from posix.stat cimport fstat, struct_stat
+from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
 
 cdef enum Call:
@@ -22,11 +25,17 @@ cdef struct Fault:
     int64_t times       # calls that fail after those
 
 cdef Fault[4] faults
+cdef int64_t[4] delays      # nanoseconds
 CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
 
 
-cdef inline int fault_of(Call call) noexcept nogil:
+cdef int fault_of(Call call) noexcept nogil:
     """The errno that a test has asked for; 0 always, otherwise."""
+    cdef timespec pause
+    if delays[<int> call]:
+        pause.tv_sec = delays[<int> call] // 1000000000
+        pause.tv_nsec = delays[<int> call] % 1000000000
+        nanosleep(&pause, NULL)
     if faults[<int> call].times == 0:
         return 0
     if faults[<int> call].skip > 0:
@@ -36,9 +45,10 @@ cdef inline int fault_of(Call call) noexcept nogil:
     return faults[<int> call].error
 
 
-cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at) noexcept nogil:
+cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at, int64_t *written) noexcept nogil:
     cdef ssize_t done
     cdef int error = fault_of(WRITE)
+    written[0] = 0
     if error:
         return error
     while length > 0:
@@ -52,6 +62,7 @@ cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at) noexce
         c_from += done
         at += done
         length -= done
+        written[0] += done
     return 0
 
 
@@ -120,6 +131,43 @@ cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil:
 
 cdef int io_unlink(const char *c_path) noexcept nogil:
     return errno if unlink(c_path) < 0 else 0
+
+
+def sync_file(int descriptor):
+    """fsync. Raises OSError."""
+    cdef int error
+    with nogil:
+        error = io_sync(descriptor)
+    if error:
+        raise OSError(error, os.strerror(error))
+
+
+def sync_path(path: str):
+    """fsync of a file or folder. Raises OSError."""
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_path = name
+    cdef int error
+    with nogil:
+        error = io_sync_path(c_path, O_RDONLY)
+    if error:
+        raise OSError(error, os.strerror(error), path)
+
+
+def rename_file(path: str, becomes: str):
+    """Renames a file within its file system. Raises OSError."""
+    cdef bytes name = os.fsencode(path), other = os.fsencode(becomes)
+    cdef const char *c_from = name
+    cdef const char *c_to = other
+    cdef int error
+    with nogil:
+        error = io_rename(c_from, c_to)
+    if error:
+        raise OSError(error, os.strerror(error), path)
+
+
+def delay(call: str, int64_t nanoseconds):
+    """Makes calls of disk queues slow, as fail() makes them fail; 0 takes it back."""
+    delays[<int> CALLS[call]] = nanoseconds
 
 
 def fail(call: str, error: int, skip: int = 0, times: int = 1):

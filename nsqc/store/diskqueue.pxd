@@ -1,81 +1,165 @@
 # A queue of messages in files, in go-diskqueue's format: NAME.diskqueue.NNNNNN.dat, and their positions in
 # NAME.diskqueue.meta.dat.
 #
-# Order of what waits: the files from (read_number, read_at) to (write_number, write_at), then the write buffer.
-# Positions move only when a write has succeeded. depth counts both parts. The read position never rests at the end of a
-# file that is not written any more: there, it is the beginning of the next one.
+# Order of what waits: the files from (read_number, read_at) to (write_number, write_at), then the buffer that is being
+# written, then the one that is being filled. Positions move only when a write has succeeded. depth counts all parts.
+# The read position never rests at the end of a file that is not written any more: there, it is the beginning of the
+# next one.
+#
+# Files are read and written by the threads of an IoPool, one read and one write of a queue at a time; the loop only
+# copies. What is read is a block of whole records that the thread has checked. A buffer that has been written becomes
+# the block where the reader has read everything before it.
+#
+# A record can be had once it is written; before that only while writing fails, so that a full disk can empty.
 #
 # The positions on disk may lag behind: where tracks is set, they stay at the oldest record that was handed out and that
 # done() was not called for; and so do the files.
 
 from libc.stdint cimport int64_t, uint16_t
-from nsqc.store.filepool cimport FilePool, PoolFile
+from nsqc.store.iopool cimport IoPool, Job, JobOwner
 from nsqc.store.message cimport Message
-from nsqc.store.segment cimport Window
-from nsqc.store.taken cimport Taken
+from nsqc.store.segment cimport Block, Window
+from nsqc.store.unacked cimport Place, Unacked
 
 
-cdef class DiskQueue:
+cdef struct Former:
+    # A record in a buffer that lay elsewhere in the files before: that place is done once this one is written.
+    int64_t offset          # of the record in the buffer
+    Place *place
+
+cdef struct OutBuf:
+    char *c_data            # owned
+    int64_t length, room
+    int64_t taken           # bytes at its front that pop() has handed out already
+    int64_t records         # in it that were not handed out
+    Former *formers         # owned, with their places; rising by offset
+    int64_t former_first    # of those that still count
+    int64_t former_end, former_room
+
+cdef struct WriteJob:
+    Job job
+    const char *c_prefix    # of the queue's file names; borrowed
+    OutBuf out              # owned
+    int64_t number, at      # where it begins
+    int64_t max_file
+    bint partial            # where the disk is full, keep what fits
+    bint stale              # the queue has been emptied meanwhile
+    # What has come of it.
+    int error
+    int64_t end_number, end_at      # behind the last record that was written
+    int64_t first_end               # where the first file ended, if there were more
+    int64_t kept                    # bytes of out that are in the files
+
+cdef struct ReadJob:
+    Job job
+    const char *c_prefix
+    int64_t number, at, limit, max_record, want
+    int64_t last_number, last_at    # the write position, for counting
+    int64_t committed               # of the queue by then
+    bint probes             # only to meet damage; what is read is dropped, unless it is waited for
+    bint counts             # if damage is met, count what is left
+    bint stale
+    Block block             # owned
+    int64_t here            # records in the rest of this file
+    int64_t lost            # bytes in it that belong to none
+    int64_t behind          # records in the files behind it
+
+
+cdef class QueueWatcher:
+    # Who hears from a disk queue; always from the loop.
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept    # failed: how many were taken back
+    cdef void on_readable(self) noexcept        # pop() has more to give than the last time
+    cdef void on_unreadable(self) noexcept      # read_error
+
+
+cdef class DiskQueue(JobOwner):
     cdef readonly object name           # TOPIC or TOPIC:CHANNEL
     cdef readonly object folder         # of the files
+    cdef object __weakref__
     cdef readonly int64_t depth         # messages that wait; above 0 as long as any does
     cdef readonly int64_t read_number, read_at
     cdef readonly int64_t write_number, write_at
     cdef int64_t max_file               # bytes after which a new file begins
     cdef int64_t max_record             # bytes of a record; larger ones are damage
-    cdef FilePool pool
+    cdef bytes prefix                   # of the paths of data files
+    cdef IoPool io
     cdef object syncer                  # nsqc.store.syncer.Syncer
     cdef object log
-    cdef PoolFile reading, writing      # in the pool
+    cdef QueueWatcher watcher           # None: nobody
+    cdef readonly bint keeps            # what could not be written stays in the buffer; else it is taken back
 
-    cdef char *out                      # owned: the write buffer
-    cdef int64_t out_length, out_room
-    cdef int64_t out_taken              # bytes at its front that pop() has already handed out
-    cdef int64_t out_records            # records in it that were not handed out
+    cdef OutBuf out                     # being filled
+    cdef WriteJob *writing              # under way; NULL: nothing is written
+    cdef readonly int write_error       # errno of the last write; 0: it succeeded
+    cdef int64_t committed              # records written so far
 
-    cdef Window window                  # of the read file
+    cdef ReadJob *reading               # under way; NULL: nothing is read
+    cdef Window window                  # the block that is read from
+    cdef int64_t block_end              # behind its last whole record; -1: there is none
+    cdef int64_t want                   # bytes of the next block
+    cdef Block ahead                    # read ahead; answer 0: nothing was
+    cdef int64_t ahead_number
+    cdef bint ahead_whole               # its window.limit is the end of the file
     cdef bint complete                  # the read file is not written any more, and window.limit is its end
+    cdef bint waiting                   # pop() had nothing to give, but will
     cdef int64_t damaged_number         # of the last file that was found damaged; -1: none
     cdef bint damaged_linked            # it has its name as .bad already
-    cdef readonly int read_error        # errno, while the files cannot be read; pop() tries again each time
+    cdef readonly int read_error        # errno, while the files cannot be read; pop() tries again
+    cdef int64_t retry_ns               # monotonic: not before
     cdef readonly bint closed
+    cdef readonly bint deleted
 
-    cdef bint tracks                    # done() is called for each record that pop() hands out with a serial
-    cdef Taken taken                    # records that are out
-    cdef readonly int64_t serial        # of the record that pop() has handed out last; 0: it lay in no file
+    cdef readonly bint tracks           # done() is called for each record that pop() hands out with a place
+    cdef Unacked unacked                # records that are out
+    cdef Place *place                   # of the record that pop() has handed out last; NULL: it lay in no file
 
     # For the syncer.
     cdef readonly int64_t unsynced      # reads and writes since the last sync began
     cdef readonly list done_files       # paths that the next sync may take away, and what they become: "" removes
     cdef list done_numbers              # of done_files: their file numbers; -1: they wait for nothing
-    cdef readonly list full_files       # paths of files that were left for a new one and are not synced yet
+    cdef readonly list full_files       # numbers of files that were left for a new one and are not synced yet
+    cdef readonly list copies           # queues whose data must be durable before these positions are
     cdef int64_t sync_every
     cdef bint sync_asked                # the syncer has been asked since the last sync began
     cdef readonly bint active           # read or written since the last look
+    cdef bint new_file                  # since the last sync began
+    cdef bint rewrite                   # a sync has failed: what it was for must be written again before it counts
+    cdef int64_t synced_number, synced_at   # up to where the data is durable
+    cdef int64_t syncing_number, syncing_at # the same, once the sync under way has succeeded
 
-    # Adds a record to the write buffer; borrows the message. Raises MemoryError.
-    cdef int append(self, Message *message, uint16_t attempts) except -1
-    cdef int flush(self) noexcept       # writes the buffer: 0, or errno with nothing changed
-    cdef int64_t discard(self) noexcept     # drops the buffer; how many records
-    # The oldest, its reference the caller's; NULL: empty, or read_error.
+    # Adds a record to the buffer; borrows the message. former: a place of this queue that is done once the record is
+    # written, or NULL. -1: no memory, and nothing has changed.
+    cdef int append(self, Message *message, uint16_t attempts, Place *former) noexcept
+    cdef bint begin_write(self, bint partial) noexcept      # writes the buffer; False: nothing to do just now
+    cdef int64_t discard(self, int64_t *body_bytes) noexcept    # drops what is being filled; how many records
+    # The oldest, its reference the caller's; NULL: nothing can be had now.
     cdef Message *pop(self, uint16_t *attempts) noexcept
-    cdef void done(self, int64_t serial) noexcept       # with a record; its place on disk may be left
+    cdef void done(self, Place *place) noexcept     # with a record; its place on disk may be left
+    cdef int64_t done_before(self, int64_t serial) noexcept     # with all that were handed out before; how many
+    cdef int64_t buffered(self) noexcept            # records that are in no file
+    cdef void drop_out(self) noexcept               # nothing is out: places belong to their holders
 
-    cdef int _let_go(self) except -1
     cpdef str path_of(self, int64_t number)
-    cdef int _write_span(self, int64_t number, int64_t at, const char *c_from, int64_t length) noexcept
-    cdef int _written(self, int64_t number, int64_t at, int64_t first_end) except -1
-    cdef int _take_back(self, int64_t number) except -1
-    cdef void _drop_buffer(self) noexcept
     cdef void _count(self, int64_t operations) noexcept
-    cdef Message *_take(self, int64_t length, uint16_t *attempts) noexcept
+    cdef void _write_done(self, WriteJob *job) noexcept
+    cdef int _written(self, WriteJob *job) except -1
+    cdef void _keep_unwritten(self, WriteJob *job) noexcept
+    cdef Message *_take(self, uint16_t *attempts) noexcept
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept
-    cdef bint _seek(self, int64_t *length) noexcept
-    cdef int _enter_file(self) except -100000    # no errno is that large
+    cdef bint _next_block(self) noexcept
+    cdef void _begin_read(self, int64_t number, int64_t at, bint probes) noexcept
+    cdef void _read_done(self, ReadJob *job) noexcept
+    cdef int _use_block(self, ReadJob *job) except -1
+    cdef void _adopt(self, Block *block) noexcept
+    cdef void _read_ahead(self) noexcept
+    cdef void _drop_block(self) noexcept
+    cdef void _drop_ahead(self) noexcept
+    cdef bint _is_drained(self) noexcept
+    cdef void _correct_depth(self) noexcept
     cdef int _leave_file(self) except -1
     cdef int _fail_reading(self, int error) except -1
-    cdef int _missing(self) except -1
-    cdef int _damaged(self, int64_t upto) except -1
+    cdef int _missing(self, ReadJob *job) except -1
+    cdef int _damaged(self, int64_t upto, ReadJob *job) except -1
+    cdef int _recount(self, ReadJob *job, int64_t lost) except -1
     cdef int _end_write_file(self) except -1
-    cdef int64_t _count_behind(self) except -2
-    cdef int _retire(self) except -1
+    cdef int _forget_all(self) except -1

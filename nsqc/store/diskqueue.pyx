@@ -1,69 +1,265 @@
 """A queue in files: batched writes, block reads, rolling, and what to do about damage. See docs/ondisk.md."""
 
 cimport cython
-from libc.errno cimport EIO, ENOENT
+from libc.errno cimport EIO, ENOENT, ENOMEM
 from libc.stdint cimport int64_t, uint16_t
-from libc.stdlib cimport free, realloc
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport O_CREAT, O_RDWR
+from posix.unistd cimport close, unlink
+from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
+from contextlib import suppress
 
 from nsqc.store import diskmeta, recovery
-from nsqc.store.diskio cimport io_size, io_truncate, io_write
+from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.diskio cimport io_open, io_truncate, io_write
 from nsqc.store.message cimport message_new, message_unref
-from nsqc.store.segment cimport (HEAD_BYTES, SIZE_BYTES, Tally, head_plausible, record_load, record_store, segment_next,
-                                 tally, window_free)
-from nsqc.store.taken cimport TakenRecord, taken_add, taken_clear, taken_count, taken_done, taken_first, taken_free
+from nsqc.store.segment cimport (HEAD_BYTES, SIZE_BYTES, Tally, block_read, record_load, record_store, tally,
+                                 window_adopt, window_free)
+from nsqc.store.unacked cimport unacked_add, unacked_count, unacked_done, unacked_drop
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
     KEPT_OUT_BYTES = 65536      # of an emptied write buffer
-    RECOUNT_BYTES = 67108864    # that may be read on the loop after a damage; beyond it, depth is an estimate
+    FIRST_WANT = 16384          # bytes of the first block of a queue; each further one is four times as large
+    MOST_WANT = 262144
+    PATH_BYTES = 4500           # longest path of a data file, terminator included
+    RETRY_NS = 200000000        # what could not be read is not tried again before
+    FEW_FILES = 1000            # beyond that, files are listed instead of counted through
+
+
+# ---------------------------------------------------------------------- on the threads
+
+cdef void path_store(char *c_path, const char *c_prefix, int64_t number) noexcept nogil:
+    snprintf(c_path, PATH_BYTES, "%s%06lld.dat", c_prefix, <long long> number)
+
+
+cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
+    """Bytes of the records that lie in the first length bytes with all of theirs."""
+    cdef int64_t offset = 0, size
+    while offset + SIZE_BYTES <= length:
+        size = SIZE_BYTES + <int64_t> load_i32(c_from + offset)
+        if offset + size > length:
+            break
+        offset += size
+    return offset
+
+
+cdef int write_span(WriteJob *job, int64_t number, int64_t at, const char *c_from, int64_t length,
+                    int64_t *kept) noexcept nogil:
+    """Writes records to one file; 0 or errno. kept: bytes of them that stay in the file."""
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t written = 0
+    cdef int error, fd
+    path_store(c_path, job.c_prefix, number)
+    kept[0] = 0
+    fd = io_open(c_path, O_RDWR | O_CREAT)
+    if fd < 0:
+        return -fd
+    error = io_write(fd, c_from, length, at, &written)
+    if error:
+        if job.partial:
+            kept[0] = whole_records(c_from, written)
+        io_truncate(fd, at + kept[0])
+    else:
+        kept[0] = length
+    close(fd)
+    return error
+
+
+cdef void run_write(Job *c_job) noexcept nogil:
+    cdef WriteJob *job = <WriteJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t number = job.number, at = job.at, offset = job.out.taken, begin, size, kept
+    cdef int fd
+    job.first_end = -1
+    job.end_number = number
+    job.end_at = at
+    job.kept = offset
+    while offset < job.out.length:
+        begin = offset
+        while offset < job.out.length:
+            size = SIZE_BYTES + <int64_t> load_i32(job.out.c_data + offset)
+            if at + offset - begin > 0 and at + offset - begin + size > job.max_file:
+                break
+            offset += size
+        if offset > begin:
+            job.error = write_span(job, number, at, job.out.c_data + begin, offset - begin, &kept)
+            job.kept += kept
+            at += kept
+            if job.error:
+                break
+        if offset < job.out.length:
+            job.first_end = at if job.first_end < 0 else job.first_end
+            number += 1
+            at = 0
+    if job.error and not job.partial:
+        # What had been written of it goes again; the loop counts on that.
+        while number > job.number:
+            path_store(c_path, job.c_prefix, number)
+            unlink(c_path)
+            number -= 1
+            if number == job.number:
+                path_store(c_path, job.c_prefix, number)
+                fd = io_open(c_path, O_RDWR)
+                if fd >= 0:
+                    io_truncate(fd, job.at)
+                    close(fd)
+        job.kept = job.out.taken
+        at = job.at
+    if job.error and at == 0 and number > job.number:
+        # An empty file that nothing went to is none.
+        path_store(c_path, job.c_prefix, number)
+        unlink(c_path)
+        number -= 1
+        at = job.first_end if number == job.number else job.max_file
+    job.end_number = number
+    job.end_at = at
+
+
+cdef void run_read(Job *c_job) noexcept nogil:
+    cdef ReadJob *job = <ReadJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef Tally rest
+    cdef int64_t number
+    path_store(c_path, job.c_prefix, job.number)
+    block_read(&job.block, c_path, job.at, job.limit, job.max_record, job.want)
+    if not job.counts or (job.block.answer == 1 and job.block.found == job.at):
+        return
+    if job.block.answer < 0 and job.block.answer != -ENOENT:
+        return
+    if job.block.answer >= 0:
+        rest = tally(c_path, job.at, job.limit, job.max_record)
+        job.here = rest.records
+        job.lost = rest.damaged + rest.size - rest.end
+    for number in range(job.number + 1, job.last_number + 1):
+        path_store(c_path, job.c_prefix, number)
+        rest = tally(c_path, 0, job.last_at if number == job.last_number else -1, job.max_record)
+        job.behind += rest.records
+        if number - job.number > FEW_FILES and rest.error == ENOENT:
+            break
+
+
+# ---------------------------------------------------------------------- buffers
+
+cdef int out_room(OutBuf *out, int64_t need) noexcept nogil:
+    """Room for need more bytes; -1: no memory."""
+    cdef int64_t room = out.length + need
+    cdef char *c_grown
+    if room <= out.room:
+        return 0
+    room = max(room, 2 * out.room, <int64_t> 4096)
+    c_grown = <char *> realloc(out.c_data, <size_t> room)
+    if c_grown is NULL:
+        return -1
+    out.c_data = c_grown
+    out.room = room
+    return 0
+
+
+cdef int former_room(OutBuf *out, int64_t need) noexcept nogil:
+    cdef int64_t room = out.former_end + need
+    cdef Former *c_grown
+    if room <= out.former_room:
+        return 0
+    room = max(room, 2 * out.former_room, <int64_t> 64)
+    c_grown = <Former *> realloc(out.formers, <size_t> room * sizeof(Former))
+    if c_grown is NULL:
+        return -1
+    out.formers = c_grown
+    out.former_room = room
+    return 0
+
+
+cdef void out_clear(OutBuf *out) noexcept nogil:
+    """Empty, with a small allocation at most; its places must be done with."""
+    out.length = out.taken = out.records = 0
+    out.former_first = out.former_end = 0
+    if out.room > KEPT_OUT_BYTES:
+        free(out.c_data)
+        out.c_data = NULL
+        out.room = 0
+    if out.former_room * <int64_t> sizeof(Former) > KEPT_OUT_BYTES:
+        free(out.formers)
+        out.formers = NULL
+        out.former_room = 0
+
+
+cdef void out_free(OutBuf *out) noexcept nogil:
+    free(out.c_data)
+    free(out.formers)
+    memset(out, 0, sizeof(out[0]))
+
+
+cdef class QueueWatcher:
+    """Who hears from a disk queue."""
+
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept:
+        pass
+
+    cdef void on_readable(self) noexcept:
+        pass
+
+    cdef void on_unreadable(self) noexcept:
+        pass
 
 
 @cython.final
-@cython.no_gc_clear     # __dealloc__ needs the pool
-cdef class DiskQueue:
+@cython.no_gc_clear     # __dealloc__ needs the prefix
+cdef class DiskQueue(JobOwner):
     """One topic's or channel's queue on disk. Made by nsqc.store.disks. Raises OSError where it cannot be opened."""
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
-                 FilePool pool not None, syncer, log):
-        self.reading.fd = self.writing.fd = -1
+                 IoPool io not None, syncer, log, files=None, first=None):
+        """files: sizes of the data files by number; None: the folder is listed. first: the queue is new, and begins
+        with the file of that number; nothing is looked at."""
         self.name = name
         self.folder = folder
+        self.prefix = os.fsencode(f"{folder}/{name}.diskqueue.")
+        if len(self.prefix) + 24 > PATH_BYTES:
+            raise OSError(ENOENT, "the path of the data files is too long", folder)
         self.max_file = max_bytes_per_file
         self.max_record = HEAD_BYTES + max_msg_size
-        self.pool = pool
+        self.io = io
         self.syncer = syncer
         self.sync_every = syncer.every
         self.log = log
-        self.damaged_number = -1
+        self.keeps = True
+        self.damaged_number = self.block_end = -1
+        self.want = FIRST_WANT
         self.done_files = []
         self.done_numbers = []
         self.full_files = []
-        self._load()
+        self.copies = []
+        if first is None:
+            self._load(files)
+        else:
+            self.read_number = self.write_number = first
+        self.synced_number = self.write_number
+        self.synced_at = self.write_at
+        if not self._is_drained():
+            # Damage where reading begins is noticed now, as nsqd does, not by the first consumer.
+            self._begin_read(self.read_number, self.read_at, True)
 
     def __dealloc__(self):
-        if self.pool is not None:
-            self.pool.close(&self.reading)
-            self.pool.close(&self.writing)
-        free(self.out)
+        # No job is under way: each holds a reference.
+        forget_formers(&self.out, &self.unacked)
+        out_free(&self.out)
         window_free(&self.window)
-        taken_free(&self.taken)
+        window_free(&self.ahead.window)
 
-    def _load(self):
-        """Positions from the meta file and the files themselves; damage where reading begins is noticed here, not by
-        the first consumer."""
-        cdef int64_t length
-        start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log)
+    def _load(self, files):
+        """Positions from the meta file and the files themselves."""
+        start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log,
+                                    files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at, consumed, changed = start
         self.done_files = [(path, "") for path in consumed]
         self.done_numbers = [-1] * len(consumed)
-        if self._waits_in_files():
-            self._seek(&length)
         if changed or self.done_files:
             self._count(1)
-        self.release()
 
     # ------------------------------------------------------------------ names
 
@@ -83,118 +279,159 @@ cdef class DiskQueue:
 
     @property
     def dirty(self) -> bool:
-        """Whether records wait in the write buffer."""
-        return self.out_length > 0
+        """Whether records wait in a buffer."""
+        return self.buffered() > 0
 
     def meta_text(self) -> bytes:
-        """The positions as the meta file has them; the write buffer does not count, and records that are out wait."""
-        cdef TakenRecord *oldest = taken_first(&self.taken)
+        """The positions as the meta file has them; buffers do not count, and records that are out wait."""
+        cdef Place *oldest = self.unacked.oldest
         if oldest is NULL:
-            return diskmeta.encode(self.depth - self.out_records, self.read_number, self.read_at,
+            return diskmeta.encode(self.depth - self.buffered(), self.read_number, self.read_at,
                                    self.write_number, self.write_at)
-        return diskmeta.encode(self.depth - self.out_records + taken_count(&self.taken), oldest.number, oldest.at,
+        return diskmeta.encode(self.depth - self.buffered() + unacked_count(&self.unacked), oldest.number, oldest.at,
                                self.write_number, self.write_at)
 
-    def _waits_in_files(self) -> bool:
-        return self.read_number < self.write_number or self.read_at < self.write_at
+    cdef int64_t buffered(self) noexcept:
+        return self.out.records + (self.writing.out.records if self.writing is not NULL else 0)
 
     # ------------------------------------------------------------------ writing
 
-    cdef int append(self, Message *message, uint16_t attempts) except -1:
-        cdef int64_t need = self.out_length + HEAD_BYTES + message.size
-        cdef int64_t room
-        cdef char *c_grown
-        if need > self.out_room:
-            room = max(need, 2 * self.out_room, 4096)
-            c_grown = <char *> realloc(self.out, <size_t> room)
-            if c_grown is NULL:
-                raise MemoryError
-            self.out = c_grown
-            self.out_room = room
-        record_store(self.out + self.out_length, message, attempts)
-        self.out_length = need
-        self.out_records += 1
+    cdef int append(self, Message *message, uint16_t attempts, Place *former) noexcept:
+        if out_room(&self.out, <int64_t> HEAD_BYTES + message.size) < 0:
+            return -1
+        if former is not NULL:
+            if former_room(&self.out, 1) < 0:
+                return -1
+            self.out.formers[self.out.former_end].offset = self.out.length
+            self.out.formers[self.out.former_end].place = former
+            self.out.former_end += 1
+        record_store(self.out.c_data + self.out.length, message, attempts)
+        self.out.length += <int64_t> HEAD_BYTES + message.size
+        self.out.records += 1
         self.depth += 1
         return 0
 
-    cdef int flush(self) noexcept:
-        cdef int64_t number = self.write_number, at = self.write_at, first_end = -1
-        cdef int64_t offset = self.out_taken, begin, size
-        cdef int error
-        while offset < self.out_length:
-            begin = offset
-            while offset < self.out_length:
-                size = SIZE_BYTES + <int64_t> load_i32(self.out + offset)
-                if at + offset - begin > 0 and at + offset - begin + size > self.max_file:
-                    break
-                offset += size
-            if offset > begin:
-                error = self._write_span(number, at, self.out + begin, offset - begin)
-                if error:
-                    self._take_back(number)
-                    return error
-                at += offset - begin
-            if offset < self.out_length:
-                first_end = at if first_end < 0 else first_end
-                number += 1
-                at = 0
-        self._written(number, at, first_end)
-        return 0
+    cdef bint begin_write(self, bint partial) noexcept:
+        cdef WriteJob *job
+        if self.writing is not NULL or self.out.records == 0:
+            return False
+        job = <WriteJob *> calloc(1, sizeof(WriteJob))
+        if job is NULL:
+            self.write_error = ENOMEM
+            return False
+        job.job.run = run_write
+        job.c_prefix = PyBytes_AS_STRING(self.prefix)
+        job.out = self.out
+        memset(&self.out, 0, sizeof(self.out))
+        job.number = self.write_number
+        job.at = self.write_at
+        job.max_file = self.max_file
+        job.partial = partial
+        self.writing = job
+        self.io.submit(&job.job, self)
+        return True
 
-    cdef int _written(self, int64_t number, int64_t at, int64_t first_end) except -1:
-        """The write buffer has gone into files up to here; first_end is where the first of several ended."""
-        cdef int64_t begun = self.write_number, records = self.out_records
-        self.write_number = number
-        self.write_at = at
-        self._drop_buffer()
-        if number > begun:
-            self.full_files += [self.path_of(full) for full in range(begun, number)]
-            if self.read_number == begun:
-                self.window.limit = first_end
-                self.complete = True
-                if self.read_at == first_end:
-                    self._leave_file()
-        if records:
-            self._count(records)
-        return 0
+    cdef void job_done(self, Job *job) noexcept:
+        if job.run is run_write:
+            self._write_done(<WriteJob *> job)
+        else:
+            self._read_done(<ReadJob *> job)
 
-    cdef int _write_span(self, int64_t number, int64_t at, const char *c_from, int64_t length) noexcept:
-        cdef bytes path = os.fsencode(self.path_of(number))
-        cdef int fd = self.pool.open(&self.writing, number, path, O_RDWR | O_CREAT)
-        cdef int error
-        if fd < 0:
-            return -fd
-        error = io_write(fd, c_from, length, at)
-        if error:
-            io_truncate(fd, at)
-        return error
-
-    cdef int _take_back(self, int64_t number) except -1:
-        """After a failed flush: what had been written of it behind the write position goes again."""
-        cdef bytes path = os.fsencode(self.path_of(self.write_number))
-        cdef int fd
-        for later in range(self.write_number + 1, number + 1):
+    cdef void _write_done(self, WriteJob *job) noexcept:
+        cdef int64_t records = job.out.records, body_bytes = 0
+        cdef int error = job.error
+        if job.stale:
+            self._remove_stale(job.number, job.end_number)
+            free_write(job, &self.unacked)
+            return
+        self.writing = NULL
+        self.write_error = error
+        if job.kept > job.out.taken:
             try:
-                os.unlink(self.path_of(later))
-            except OSError:
-                continue
-        if number > self.write_number:
-            fd = self.pool.open(&self.writing, self.write_number, path, O_RDWR)
-            if fd >= 0:
-                io_truncate(fd, self.write_at)
+                self._written(job)
+            except Exception as failure:
+                self.log.error("DISKQUEUE(%s): after a write - %r", self.name, failure)
+        if error:
+            if self.keeps:
+                self._keep_unwritten(job)
+            else:
+                body_bytes = job.out.length - job.out.taken - HEAD_BYTES * records
+                self.depth -= records
+                records += self.discard(&body_bytes)
+        free_write(job, &self.unacked)
+        if self.watcher is not None:
+            self.watcher.on_written(error, records, body_bytes)
+
+    def _remove_stale(self, int64_t first, int64_t last):
+        self.syncer.stale_writes -= 1
+        try:
+            self.syncer.remove([(self.path_of(number), "") for number in range(first, last + 1)])
+        except Exception as failure:
+            self.log.error("DISKQUEUE(%s): %r", self.name, failure)
+
+    cdef int _written(self, WriteJob *job) except -1:
+        """Records have gone into files: all of them, or with partial some."""
+        cdef int64_t begun = self.write_number, records
+        cdef bint drained = self._is_drained()
+        records = job.out.records if not job.error else count_records(&job.out, job.kept)
+        self.new_file = self.new_file or job.at == 0 or job.end_number > begun
+        self.write_number = job.end_number
+        self.write_at = job.end_at
+        self.committed += records
+        while (job.out.former_first < job.out.former_end
+               and job.out.formers[job.out.former_first].offset < job.kept):
+            unacked_done(&self.unacked, job.out.formers[job.out.former_first].place)
+            job.out.former_first += 1
+        if self.write_number > begun:
+            self.full_files += range(begun, self.write_number)
+            if self.read_number == begun:
+                self.window.limit = job.first_end
+                self.complete = True
+                if self.read_at == job.first_end:
+                    self._leave_file()
+        elif drained and job.out.taken == 0 and not job.error and self.reading is NULL:
+            # Nothing lies between reader and writer: what was written need not be read again.
+            self._drop_block()
+            window_adopt(&self.window, job.out.c_data, job.out.room)
+            self.window.start = job.at
+            self.window.length = job.out.length
+            self.window.limit = self.block_end = job.end_at
+            job.out.c_data = NULL
+        if job.error:
+            job.out.taken = job.kept
+            job.out.records -= records
+        self._count(records)
         return 0
 
-    cdef void _drop_buffer(self) noexcept:
-        self.out_length = self.out_taken = self.out_records = 0
-        if self.out_room > KEPT_OUT_BYTES:
-            free(self.out)
-            self.out = NULL
-            self.out_room = 0
+    cdef void _keep_unwritten(self, WriteJob *job) noexcept:
+        """After a failed write: its records go back to the front of the buffer."""
+        cdef OutBuf whole = job.out
+        cdef int64_t shift = whole.length, index
+        if out_room(&whole, self.out.length) < 0 or former_room(&whole, self.out.former_end) < 0:
+            # No memory to join them: the shorter way is to join them the other time.
+            job.out = whole
+            self.log.error("DISKQUEUE(%s): out of memory, %d messages are lost", self.name, whole.records)
+            self.depth -= whole.records
+            return
+        if self.out.length:
+            memcpy(whole.c_data + shift, self.out.c_data, <size_t> self.out.length)
+        for index in range(self.out.former_first, self.out.former_end):
+            whole.formers[whole.former_end].offset = self.out.formers[index].offset + shift
+            whole.formers[whole.former_end].place = self.out.formers[index].place
+            whole.former_end += 1
+        whole.length += self.out.length
+        whole.records += self.out.records
+        out_free(&self.out)
+        self.out = whole
+        memset(&job.out, 0, sizeof(job.out))
 
-    cdef int64_t discard(self) noexcept:
-        cdef int64_t records = self.out_records
+    cdef int64_t discard(self, int64_t *body_bytes) noexcept:
+        cdef int64_t records = self.out.records
+        if body_bytes is not NULL:
+            body_bytes[0] += self.out.length - self.out.taken - HEAD_BYTES * records
         self.depth -= records
-        self._drop_buffer()
+        forget_formers(&self.out, &self.unacked)
+        out_clear(&self.out)
         return records
 
     cdef void _count(self, int64_t operations) noexcept:
@@ -209,117 +446,237 @@ cdef class DiskQueue:
 
     # ------------------------------------------------------------------ reading
 
-    cdef Message *pop(self, uint16_t *attempts) noexcept:
-        cdef int64_t length, at = self.read_at - self.window.start
-        cdef const char *c_record
-        self.serial = 0
-        if self.read_number == self.write_number and self.read_at == self.write_at:
-            return self._pop_buffer(attempts)
-        # Usually the record and the head behind it lie in the window, and that head is fine.
-        if 0 <= at and at + HEAD_BYTES <= self.window.length:
-            c_record = self.window.c_data + at
-            length = SIZE_BYTES + <int64_t> load_i32(c_record)
-            if (HEAD_BYTES <= length <= self.max_record and at + length + HEAD_BYTES <= self.window.length
-                    and head_plausible(c_record + length, self.max_record)):
-                return self._take(length, attempts)
-        if self._seek(&length):
-            return self._take(length, attempts)
-        return NULL if self.read_error else self._pop_buffer(attempts)
+    cdef bint _is_drained(self) noexcept:
+        return self.read_number == self.write_number and self.read_at >= self.write_at
 
-    cdef Message *_take(self, int64_t length, uint16_t *attempts) noexcept:
-        """The record at the read position, which lies in the window."""
-        cdef Message *message = record_load(self.window.c_data + (self.read_at - self.window.start), attempts)
+    cdef Message *pop(self, uint16_t *attempts) noexcept:
+        self.place = NULL
+        while self.read_at >= self.block_end:
+            if not self._next_block():
+                if self.write_error and self._is_drained():
+                    return self._pop_buffer(attempts)
+                return NULL
+        return self._take(attempts)
+
+    cdef Message *_take(self, uint16_t *attempts) noexcept:
+        """The record at the read position, which lies whole in the block."""
+        cdef const char *c_record = self.window.c_data + (self.read_at - self.window.start)
+        cdef int64_t length = SIZE_BYTES + <int64_t> load_i32(c_record)
+        cdef Message *message = record_load(c_record, attempts)
+        if message is not NULL and self.tracks:
+            self.place = unacked_add(&self.unacked, self.read_number, self.read_at, length)
+            if self.place is NULL:
+                message_unref(message)
+                message = NULL
         if message is NULL:
+            self.read_error = ENOMEM
+            if self.watcher is not None:
+                self.watcher.on_unreadable()
             return NULL
-        if self.tracks:
-            self.serial = taken_add(&self.taken, self.read_number, self.read_at, length)
         self.read_at += length
         self.depth -= 1
-        if self.complete and self.read_at >= self.window.limit:
-            self._leave_file()
-        if self.depth <= self.out_records and (self.read_number < self.write_number or self.read_at < self.write_at):
+        try:
+            if self.complete and self.read_at >= self.window.limit:
+                self._leave_file()
+        except Exception as failure:
+            self.log.error("DISKQUEUE(%s): %r", self.name, failure)
+        if self.depth <= self.buffered() and not self._is_drained():
             # The positions file had said too little: whoever goes by depth must not leave the rest behind.
-            self.depth = self.out_records + 1
+            self.depth = self.buffered() + 1
         self._count(1)
         return message
 
-    cdef void done(self, int64_t serial) noexcept:
-        if serial and taken_done(&self.taken, serial) and self.unsynced == 0 and not self.closed:
+    cdef void done(self, Place *place) noexcept:
+        if place is not NULL and unacked_done(&self.unacked, place) and self.unsynced == 0 and not self.closed:
             self.unsynced = 1
             self.syncer.began(self)
 
+    cdef int64_t done_before(self, int64_t serial) noexcept:
+        cdef int64_t count = 0
+        while self.unacked.oldest is not NULL and self.unacked.oldest.serial < serial:
+            self.done(self.unacked.oldest)
+            count += 1
+        return count
+
+    cdef void drop_out(self) noexcept:
+        unacked_drop(&self.unacked)
+
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept:
+        """The oldest record of the buffer. Its former place, if it has one, is still where it lies on disk."""
         cdef Message *message
-        if self.depth != self.out_records:
-            self.log.error("DISKQUEUE(%s): %d messages fewer in the files than its positions said", self.name,
-                           self.depth - self.out_records)
-            self.depth = self.out_records
-            self._count(1)
-        if self.out_records == 0:
+        if self.writing is not NULL or self.out.records == 0:
             return NULL
-        message = record_load(self.out + self.out_taken, attempts)
+        message = record_load(self.out.c_data + self.out.taken, attempts)
         if message is not NULL:
-            self.out_taken += HEAD_BYTES + message.size
-            self.out_records -= 1
+            if (self.out.former_first < self.out.former_end
+                    and self.out.formers[self.out.former_first].offset == self.out.taken):
+                self.place = self.out.formers[self.out.former_first].place
+                self.out.former_first += 1
+            self.out.taken += HEAD_BYTES + message.size
+            self.out.records -= 1
             self.depth -= 1
-            if self.out_records == 0:
-                self._drop_buffer()
+            if self.out.records == 0:
+                out_clear(&self.out)
         return message
 
-    cdef bint _seek(self, int64_t *length) noexcept:
-        """Has the read position at an intact record that lies in the window, whatever has to be skipped for it.
+    cdef void _correct_depth(self) noexcept:
+        """Where everything in the files has been read, depth is what the buffers hold."""
+        if self.depth != self.buffered():
+            self.log.error("DISKQUEUE(%s): %d messages fewer in the files than its positions said", self.name,
+                           self.depth - self.buffered())
+            self.depth = self.buffered()
+            self._count(1)
 
-        False: the files hold none, or they cannot be read now (read_error).
-        """
-        cdef int64_t found
-        cdef int answer
-        try:
-            while self.read_number < self.write_number or self.read_at < self.write_at:
-                answer = self._enter_file()
-                if answer == -ENOENT:
-                    self._missing()
-                    continue
-                if answer >= 0 and self.complete and self.read_at >= self.window.limit:
-                    self._leave_file()
-                    continue
-                if answer >= 0:
-                    answer = segment_next(&self.window, answer, self.max_record, self.read_at, &found, length)
-                if answer < 0:
-                    self._fail_reading(-answer)
-                    return False
-                self.read_error = 0
-                if answer == 0:
-                    self._damaged(self.window.limit)
-                    self._leave_file()
-                    continue
-                if found > self.read_at:
-                    self._damaged(found)
-                    self.read_at = found
+    cdef bint _next_block(self) noexcept:
+        """Whether a record lies at the read position, in the block. If one will, on_readable() tells."""
+        cdef int64_t number, at
+        while True:
+            number, at = self.read_number, self.read_at
+            if self._is_drained():
+                self._correct_depth()
+                return False
+            if self.ahead.answer == 1 and self.ahead_number == number and self.ahead.found == at:
+                self.complete = self.complete or number < self.write_number and self.ahead_whole
+                self._adopt(&self.ahead)
+                memset(&self.ahead, 0, sizeof(self.ahead))
+                self._read_ahead()
                 return True
-        except Exception as error:
-            self.log.error("DISKQUEUE(%s): cannot read %s - %r", self.name, self.path_of(self.read_number), error)
-            self.read_error = EIO
-            return False
-        self.read_error = 0
-        return False
+            if self.closed:
+                return False
+            if self.reading is NULL:
+                if self.read_error and self.io.threads and monotonic_ns() < self.retry_ns:
+                    return False
+                self._begin_read(number, at, False)
+            if self.read_at < self.block_end:
+                return True
+            if self.reading is not NULL:
+                self.waiting = True
+                return False
+            if self.read_error:
+                return False
 
-    cdef int _enter_file(self) except -100000:
-        """The descriptor of the read file, or -errno; the window knows how far it may be read."""
-        cdef bytes path = os.fsencode(self.path_of(self.read_number))
-        cdef int fd = self.pool.open(&self.reading, self.read_number, path, O_RDONLY)
-        cdef int64_t size
+    cdef void _begin_read(self, int64_t number, int64_t at, bint probes) noexcept:
+        cdef ReadJob *job = <ReadJob *> calloc(1, sizeof(ReadJob))
+        if job is NULL:
+            self.read_error = ENOMEM
+            self.retry_ns = monotonic_ns() + RETRY_NS
+            return
+        job.job.run = run_read
+        job.c_prefix = PyBytes_AS_STRING(self.prefix)
+        job.number = number
+        job.at = at
+        job.probes = probes
+        job.limit = self.write_at if number == self.write_number else -1
+        job.max_record = self.max_record
+        job.want = self.want
+        job.last_number = self.write_number
+        job.last_at = self.write_at
+        job.committed = self.committed
+        job.counts = number == self.read_number and number != self.damaged_number
         self.active = True
-        if fd < 0:
-            return fd
-        if self.read_number == self.write_number:
-            self.window.limit = self.write_at
-        elif not self.complete:
-            size = io_size(fd)
-            if size < 0:
-                return <int> size
-            self.window.limit = size
+        self.reading = job
+        self.io.submit(&job.job, self)
+
+    cdef void _read_done(self, ReadJob *job) noexcept:
+        cdef bint waited = self.waiting
+        if job.stale:
+            window_free(&job.block.window)
+            free(job)
+            return
+        self.reading = NULL
+        try:
+            if job.probes and not waited and job.block.answer == 1 and job.block.found == job.at:
+                pass        # all is well
+            elif job.number == self.read_number and job.at == self.read_at and self.read_at >= self.block_end:
+                self._use_block(job)
+            elif job.block.answer == 1 and job.block.found == job.at:
+                self._drop_ahead()
+                self.ahead = job.block
+                self.ahead_number = job.number
+                self.ahead_whole = job.limit < 0
+                memset(&job.block, 0, sizeof(job.block))
+        except Exception as failure:
+            self.log.error("DISKQUEUE(%s): cannot read %s - %r", self.name, self.path_of(job.number), failure)
+            self._drop_block()
+            self.read_error = EIO
+            self.retry_ns = monotonic_ns() + RETRY_NS
+        window_free(&job.block.window)
+        free(job)
+        if self.watcher is None or self.reading is not NULL:
+            return
+        if self.read_error:
+            self.waiting = False
+            self.watcher.on_unreadable()
+        elif waited:
+            self.waiting = False
+            self.watcher.on_readable()
+
+    cdef int _use_block(self, ReadJob *job) except -1:
+        """What was read where the reader stands."""
+        cdef Block *block = &job.block
+        if (not job.counts and job.number != self.damaged_number
+                and (block.answer == 0 or block.answer == -ENOENT or block.found > job.at)):
+            # It was read ahead, and there is damage: once more, and with what is left counted.
+            self._begin_read(job.number, job.at, False)
+            return 0
+        if block.answer == -ENOENT:
+            self._missing(job)
+            return 0
+        if block.answer < 0:
+            self._fail_reading(-block.answer)
+            return 0
+        self.read_error = 0
+        if job.limit < 0 and not self.complete:
             self.complete = True
-        return fd
+        if self.complete and job.number < self.write_number and job.limit >= 0:
+            # It was the write file when the read began; its end is known by now.
+            block.window.limit = max(block.window.limit, self.window.limit)
+        if block.answer == 0:
+            if job.at < block.window.limit:
+                self._damaged(block.window.limit, job)
+            self.window.limit = block.window.limit
+            self.read_at = block.window.limit
+            if self.complete or self.read_number < self.write_number:
+                self._leave_file()
+            return 0
+        if block.found > self.read_at:
+            self._damaged(block.found, job)
+            self.read_at = block.found
+        self._adopt(block)
+        self.want = min(4 * self.want, MOST_WANT)
+        self._read_ahead()
+        return 0
+
+    cdef void _adopt(self, Block *block) noexcept:
+        """Reads from this block now; takes what it owns."""
+        cdef int64_t limit = self.window.limit
+        window_free(&self.window)
+        self.window = block.window
+        if self.complete and limit > self.window.limit:
+            self.window.limit = limit
+        self.block_end = block.end
+        memset(&block.window, 0, sizeof(block.window))
+
+    cdef void _read_ahead(self) noexcept:
+        """The block behind the one that is being read, where reading is in earnest."""
+        cdef int64_t number = self.read_number, at = self.block_end
+        if self.want < MOST_WANT or self.reading is not NULL or self.io.threads == 0:
+            return
+        if self.complete and at >= self.window.limit:
+            number += 1
+            at = 0
+        if number < self.write_number or (number == self.write_number and at + MOST_WANT <= self.write_at):
+            self._drop_ahead()
+            self._begin_read(number, at, False)
+
+    cdef void _drop_block(self) noexcept:
+        window_free(&self.window)
+        self.window.start = self.window.limit = 0
+        self.block_end = -1
+
+    cdef void _drop_ahead(self) noexcept:
+        window_free(&self.ahead.window)
+        memset(&self.ahead, 0, sizeof(self.ahead))
 
     cdef int _leave_file(self) except -1:
         """The read file is read through: on to the next one."""
@@ -329,11 +686,10 @@ cdef class DiskQueue:
             becomes = diskmeta.bad_name(path)
         self.done_files.append((path, becomes))
         self.done_numbers.append(self.read_number)
-        self.pool.close(&self.reading)
         self.read_number += 1
         self.read_at = 0
         self.complete = False
-        self.window.start = self.window.length = 0
+        self._drop_block()
         self.active = True
         self.unsynced += 1
         if not self.sync_asked:
@@ -344,144 +700,137 @@ cdef class DiskQueue:
     # ------------------------------------------------------------------ damage
 
     cdef int _fail_reading(self, int error) except -1:
-        """Nothing is wrong with the file as far as one knows: it stays, and the next pop() tries again."""
+        """Nothing is wrong with the file as far as one knows: it stays, and is tried again."""
         if self.read_error != error:
             self.log.error("DISKQUEUE(%s): cannot read %s - %s", self.name, self.path_of(self.read_number),
                            os.strerror(error))
         self.read_error = error
+        self.retry_ns = monotonic_ns() + RETRY_NS
         return 0
 
-    cdef int _missing(self) except -1:
+    cdef int _missing(self, ReadJob *job) except -1:
         """The read file is not there: the next one it is."""
-        self.log.error("DISKQUEUE(%s): %s is missing", self.name, self.path_of(self.read_number))
+        cdef int64_t missing = self.read_number, following
+        self.read_error = 0
+        self.log.error("DISKQUEUE(%s): %s is missing", self.name, self.path_of(missing))
         self._end_write_file()
+        following = missing + 1
+        if self.write_number - missing > FEW_FILES:
+            there = diskmeta.data_files(self.folder, self.name)
+            following = min([number for number in there if missing < number < self.write_number] + [self.write_number])
         self._leave_file()
-        self._recount(0, 1, 0)
+        self.read_number = following
+        self._recount(job, 0)
         return 0
 
-    cdef int _damaged(self, int64_t upto) except -1:
+    cdef int _damaged(self, int64_t upto, ReadJob *job) except -1:
         """No record stands between the read position and this offset. Said once a file, with all that follows."""
-        cdef bytes name
-        cdef Tally rest
+        cdef int64_t sound
         if self.damaged_number == self.read_number:
             return 0
         self._end_write_file()
         path = self.path_of(self.read_number)
-        name = os.fsencode(path)
-        rest = tally(name, self.read_at, self.max_record)
         self.damaged_number = self.read_number
         self.damaged_linked = diskmeta.keep_bad(path)
-        lost = rest.damaged + rest.size - rest.end
         self.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes cannot be read, %d intact messages follow; "
-                       "it is kept as .bad", self.name, path, self.read_at, lost, rest.records)
-        sound = rest.end - self.read_at - rest.damaged
-        self._recount(rest.records, max(1, round(lost * rest.records / sound) if sound else 1), self.read_at)
+                       "it is kept as .bad", self.name, path, self.read_at, job.lost, job.here)
+        self._recount(job, job.lost)
         return 0
 
     cdef int _end_write_file(self) except -1:
-        """Nothing may be added to a file that is damaged or missing."""
-        if self.read_number == self.write_number:
+        """Nothing may be added to a file that is damaged or missing, as soon as nothing is on its way there."""
+        if self.read_number == self.write_number and self.writing is NULL:
             self.window.limit = self.write_at
             self.complete = True
-            self.full_files.append(self.write_path)
-            self.pool.close(&self.writing)
+            self.full_files.append(self.write_number)
             self.write_number += 1
             self.write_at = 0
+            self.new_file = True
         return 0
 
-    def _recount(self, int64_t here, int64_t lost, int64_t at):
-        """Sets depth after a damage: here records follow in this file; lost is an estimate, for when the files behind
-        are too large to count on the loop. The end of the queue corrects what is left of an error."""
-        cdef int64_t behind = self._count_behind()
-        if behind >= 0:
-            self.depth = here + behind + self.out_records
-        else:
-            self.depth = max(self.depth - lost, here + self.out_records + 1)
+    cdef int _recount(self, ReadJob *job, int64_t lost) except -1:
+        """Sets depth after a damage, from what the thread has counted and what was written since."""
+        self.depth = job.here + job.behind + self.committed - job.committed + self.buffered()
         self._count(1)
-
-    cdef int64_t _count_behind(self) except -2:
-        """Records in the files behind the read file (or in all, where that was left); -1: too much to read."""
-        cdef int64_t total = 0, number, first = self.read_number + (1 if self.damaged_number == self.read_number else 0)
-        cdef bytes name
-        paths = [self.path_of(number) for number in range(first, self.write_number + 1)]
-        paths = [path for path in paths if os.path.isfile(path)]
-        if sum(map(os.path.getsize, paths)) > RECOUNT_BYTES:
-            return -1
-        for path in paths:
-            name = os.fsencode(path)
-            total += tally(name, 0, self.max_record).records
-        return total
+        return 0
 
     # ------------------------------------------------------------------ administration
 
     def empty(self):
         """Drops everything; the next file has a new number."""
-        self._retire()
-        self.write_number += 1
-        self.write_at = 0
+        self._forget_all()
         self.read_number = self.write_number
-        self.read_at = self.depth = 0
         self.unsynced += 1
         self.syncer.start(self)
 
     def delete(self):
         """Drops everything, the positions, too."""
-        self._retire()
-        self.closed = True
-        self.release()
+        if self.closed:
+            return
+        self._forget_all()
+        self.closed = self.deleted = True
         self.syncer.deleted(self)
 
-    cdef int _retire(self) except -1:
-        """Renames all files, so that a queue of the same name can begin at once, and has them removed."""
-        cdef int64_t number
-        self.discard()
-        self.depth = 0
-        self.pool.close(&self.reading)
-        self.pool.close(&self.writing)
-        self.window.start = self.window.length = 0
-        self.complete = False
+    cdef int _forget_all(self) except -1:
+        """Nothing waits any more; the next file has a number that none of the old ones has."""
+        cdef int64_t number, last = self.write_number
+        self.discard(NULL)
+        if self.writing is not NULL:
+            # It may begin new files; job_done() takes them away.
+            last += self.writing.out.records
+            self.writing.stale = True
+            self.writing = NULL
+            self.syncer.stale_writes += 1
+        if self.reading is not NULL:
+            self.reading.stale = True
+            self.reading = NULL
+        self._drop_block()
+        self._drop_ahead()
+        unacked_drop(&self.unacked)
+        self.depth = self.read_error = self.write_error = 0
+        self.complete = self.waiting = False
         self.full_files = []
-        self._let_go()
-        paths = [self.path_of(number) for number in range(self.read_number, self.write_number + 1)]
-        retired = [(path, "") for path in map(diskmeta.retire, paths + [self.meta_path]) if path]
-        self.done_files += retired
-        self.done_numbers += [-1] * len(retired)
-        return 0
-
-    cdef int _let_go(self) except -1:
-        """Nothing is out any more."""
-        if taken_count(&self.taken):
-            taken_clear(&self.taken)
-            self.unsynced += 1
+        if self.write_number - self.read_number < FEW_FILES:
+            numbers = range(self.read_number, self.write_number + 1)
+        else:
+            numbers = [number for number in diskmeta.data_files(self.folder, self.name)
+                       if self.read_number <= number <= self.write_number]
+        self.done_files += [(self.path_of(number), "") for number in numbers]
+        self.done_numbers = [-1] * len(self.done_files)
+        self.read_number = self.write_number = last + 1
+        self.read_at = self.write_at = 0
+        self.synced_number, self.synced_at = self.write_number, 0
         return 0
 
     def close(self):
-        """Writes out and closes; positions are on disk once the syncer has settled. Raises OSError."""
+        """Writes out and closes, when no job is under way; positions are on disk once the syncer has settled.
+
+        Of a full disk it takes what there is. Raises OSError with what is lost.
+        """
         if self.closed:
             return
-        error = self.flush()
-        lost = self.out_records
+        error = 0
+        if self.out.records:
+            if not self.begin_write(True) or self.write_error:
+                error = self.write_error or ENOMEM
+        lost = self.out.records
         self.closed = True
-        self._let_go()
         try:
             self.syncer.finish(self)
         finally:
-            self.discard()
+            self.discard(NULL)
             self.release()
         if error:
             raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", self.write_path)
 
     def release(self):
-        """Gives back descriptors and memory that an idle queue needs not."""
-        self.pool.close(&self.reading)
-        self.pool.close(&self.writing)
-        window_free(&self.window)
-        if self.out_length == 0:
-            free(self.out)
-            self.out = NULL
-            self.out_room = 0
-        if taken_count(&self.taken) == 0:
-            taken_free(&self.taken)
+        """Gives back memory that an idle queue needs not."""
+        if self.reading is NULL:
+            self._drop_block()
+            self._drop_ahead()
+            self.want = FIRST_WANT
+        if self.out.length == 0:
+            out_free(&self.out)
 
     def looked(self) -> bool:
         """Whether it was read or written since the last call; for the idle check."""
@@ -489,39 +838,73 @@ cdef class DiskQueue:
         self.active = False
         return was
 
+    # ------------------------------------------------------------------ for the syncer
+
+    def data_to_sync(self) -> list:
+        """(path, offset) of the files with data that may not be durable; what stands behind an offset that is not
+        negative must be written again, since a sync of it has failed."""
+        numbers = self.full_files + ([self.write_number] if self.write_at else [])
+        if not self.rewrite:
+            return [(self.path_of(number), -1) for number in numbers]
+        return [(self.path_of(number), self.synced_at if number == self.synced_number else 0) for number in numbers]
+
     def sync_began(self) -> tuple:
-        """What a sync that begins now has to do: (paths to sync, positions, files to take away)."""
-        cdef list paths = self.full_files
-        cdef TakenRecord *oldest = taken_first(&self.taken)
-        cdef list done
+        """What a sync that begins now has to do: (data to sync, whether the folder has new files, positions, files to
+        take away). Data of its copies comes first: positions must not be ahead of them."""
+        cdef Place *oldest = self.unacked.oldest
+        cdef DiskQueue copy
+        cdef list data = [], done
         cdef Py_ssize_t count = len(self.done_files)
-        if self.write_at:
-            paths = paths + [self.write_path]
+        cdef bint folder = self.new_file
+        for copy in self.copies:
+            if copy.unsynced or copy.full_files or copy.rewrite:
+                data += copy.data_to_sync()
+                folder = folder or copy.new_file
+        data += self.data_to_sync()
         if oldest is not NULL:
             count = sum(1 for number in self.done_numbers if number < oldest.number)
         done = self.done_files[:count]
-        self.full_files = []
         del self.done_files[:count], self.done_numbers[:count]
+        self.full_files = []
+        self.new_file = False
+        self.syncing_number, self.syncing_at = self.write_number, self.write_at
         self.unsynced = 0
         self.sync_asked = False
-        return paths, self.meta_text(), done
+        return data, folder, self.meta_text(), done
 
     @property
     def needs_sync(self) -> bool:
         """Whether positions or data have changed since the last sync began."""
         return self.unsynced > 0 or bool(self.done_files or self.full_files)
 
-    def sync_failed(self, list paths not None, list done not None):
-        """What a failed sync was to do is to be done again."""
-        self.full_files = [path for path in paths if path != self.write_path] + self.full_files
+    def sync_succeeded(self):
+        """The data that was there when the sync began is durable."""
+        self.rewrite = False
+        if self.synced_number <= self.syncing_number:
+            self.synced_number, self.synced_at = self.syncing_number, self.syncing_at
+
+    def sync_failed(self, list done not None):
+        """What a failed sync was to do is to be done again, its data written again before: after a failed fsync the
+        kernel may call pages clean that never reached the disk."""
+        cdef DiskQueue copy
+        self.rewrite = self.new_file = True
+        self.full_files = list(range(min(self.synced_number, self.write_number), self.write_number))
         self.done_files = done + self.done_files
         self.done_numbers = [-1] * len(done) + self.done_numbers
         self.unsynced += 1
+        for copy in self.copies:
+            if not copy.rewrite:
+                copy.sync_failed([])
+                copy.syncer.began(copy)
 
     # ------------------------------------------------------------------ for Python
 
+    def track(self):
+        """done() will be called for each record."""
+        self.tracks = True
+
     def put(self, bytes body not None, bytes message_id not None, timestamp_ns: int, attempts: int = 0):
-        """Adds a record to the write buffer; message_id has 16 digits."""
+        """Adds a record to the buffer; message_id has 16 digits."""
         cdef Message *message
         if len(message_id) != 16:
             raise ValueError("a message id has 16 bytes")
@@ -529,14 +912,18 @@ cdef class DiskQueue:
         if message is NULL:
             raise MemoryError
         try:
-            self.append(message, attempts)
+            if self.append(message, attempts, NULL) < 0:
+                raise MemoryError
         finally:
             message_unref(message)
 
     def get(self):
-        """The oldest record as (body, message_id, timestamp_ns, attempts); None where the queue is empty."""
+        """The oldest record as (body, message_id, timestamp_ns, attempts), also of the buffer; None where there is
+        none."""
         cdef uint16_t attempts
         cdef Message *message = self.pop(&attempts)
+        if message is NULL and not self.read_error and self._is_drained():
+            message = self._pop_buffer(&attempts)
         if message is NULL:
             return None
         found = (message.body[:message.size], message.id[:16], message.timestamp_ns, attempts)
@@ -544,9 +931,33 @@ cdef class DiskQueue:
         return found
 
     def commit(self) -> int:
-        """Writes the buffer; 0 or errno."""
-        return self.flush()
+        """Writes the buffer, in a queue whose pool has no threads; 0 or errno."""
+        self.write_error = 0
+        self.begin_write(False)
+        return self.write_error
 
     def rollback(self) -> int:
         """Drops the buffer; how many records."""
-        return self.discard()
+        return self.discard(NULL)
+
+
+cdef int64_t count_records(OutBuf *out, int64_t upto) noexcept:
+    """Records between what was handed out and an offset."""
+    cdef int64_t offset = out.taken, count = 0
+    while offset < upto:
+        offset += SIZE_BYTES + <int64_t> load_i32(out.c_data + offset)
+        count += 1
+    return count
+
+
+cdef void forget_formers(OutBuf *out, Unacked *unacked) noexcept:
+    """The records of the buffer go, and with them what they had been before."""
+    while out.former_first < out.former_end:
+        unacked_done(unacked, out.formers[out.former_first].place)
+        out.former_first += 1
+
+
+cdef void free_write(WriteJob *job, Unacked *unacked) noexcept:
+    forget_formers(&job.out, unacked)
+    out_free(&job.out)
+    free(job)

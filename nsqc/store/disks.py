@@ -6,29 +6,44 @@ import asyncio
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
-from nsqc.store.filepool import FilePool
+from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
+
+THREADS = 4  # for reads and writes
 
 
 class Disks:
     """Opens disk queues in a data path and keeps their syncs going."""
 
     def __init__(self, options: Any, data_path: Path, loop: asyncio.AbstractEventLoop, workers: Executor, log: Any):
+        """workers: for syncs, and for nothing else that anybody waits for."""
         self._folder = str(data_path)
         self._options = options
         self._log = log
-        self._pool = FilePool(options.fd_pool_size)
+        self._pool = IoPool(THREADS, loop)
         self._syncer = Syncer(options.sync_every, options.sync_timeout,
                               lambda job: loop.run_in_executor(workers, job), log)
+        self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
         remove_leftovers(self._folder)
 
     def open(self, name: str) -> DiskQueue:
-        """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it."""
-        return DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
-                         self._pool, self._syncer, self._log)
+        """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it.
+
+        While files of a deleted queue of that name are still being written or removed, the new one begins behind them.
+        """
+        earlier = self._queues.get(name)
+        first = None
+        if earlier is not None:
+            earlier.delete()
+            first = earlier.write_number
+        queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
+                          self._pool, self._syncer, self._log, first=first)
+        self._queues[name] = queue
+        return queue
 
     def tick(self) -> None:
         """Looks at sync deadlines and idle queues."""
@@ -38,6 +53,18 @@ class Disks:
         """What fails to sync; None: nothing."""
         return next(iter(self._syncer.failing.values()), None)
 
+    async def removed(self) -> None:
+        """Waits until the files of all queues that were deleted so far are gone."""
+        await self._syncer.removed()
+
     async def settle(self) -> None:
-        """Waits for what is being synced."""
+        """Waits for what is being read, written or synced."""
+        while self._pool.under_way:
+            await asyncio.sleep(0.001)
         await self._syncer.settle()
+
+    async def quiet(self) -> None:
+        """For a stop: as settle(); from then on files are written where and when it is asked for."""
+        while self._pool.under_way or self._syncer.runs:
+            await self.settle()
+        self._pool.close()

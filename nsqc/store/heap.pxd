@@ -13,6 +13,7 @@ cdef struct Heap:
     uint32_t count
     uint32_t room
 
+cdef bint heap_reserve(Heap *heap) noexcept nogil       # room for one more; False: no memory
 cdef int heap_push(Heap *heap, Delivery *delivery) noexcept nogil           # 0; -1: no memory
 cdef void heap_remove(Heap *heap, Delivery *delivery) noexcept nogil
 cdef void heap_moved(Heap *heap, Delivery *delivery) noexcept nogil         # after its deadline has changed

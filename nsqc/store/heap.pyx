@@ -58,9 +58,13 @@ cdef int resize(Heap *heap, uint32_t room) noexcept nogil:
     return 0
 
 
+cdef bint heap_reserve(Heap *heap) noexcept nogil:
+    return heap.count < heap.room or resize(heap, max(FIRST_ROOM, 2 * heap.room)) == 0
+
+
 cdef int heap_push(Heap *heap, Delivery *delivery) noexcept nogil:
     cdef HeapItem item
-    if heap.count == heap.room and resize(heap, max(FIRST_ROOM, 2 * heap.room)) < 0:
+    if not heap_reserve(heap):
         return -1
     item.deadline_ns = delivery.deadline_ns
     item.delivery = delivery

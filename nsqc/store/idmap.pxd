@@ -15,6 +15,7 @@ cdef struct IdMap:
     uint32_t count
     uint32_t mask           # number of slots - 1; slots are a power of two
 
+cdef bint idmap_reserve(IdMap *map) noexcept nogil      # room for one more; False: no memory
 cdef int idmap_add(IdMap *map, Delivery *delivery) noexcept nogil       # 0; -1: no memory
 # The delivery with this id that belongs to owner, else any with this id, else NULL.
 cdef Delivery *idmap_find(IdMap *map, const char *c_id, int64_t owner) noexcept nogil

@@ -45,12 +45,15 @@ cdef int resize(IdMap *map, uint32_t slots) noexcept nogil:
     return 0
 
 
+cdef bint idmap_reserve(IdMap *map) noexcept nogil:
+    if map.slots is NULL:
+        return resize(map, FIRST_SLOTS) == 0
+    return 2 * map.count <= map.mask or resize(map, 2 * (map.mask + 1)) == 0
+
+
 cdef int idmap_add(IdMap *map, Delivery *delivery) noexcept nogil:
     cdef IdSlot item
-    if map.slots is NULL:
-        if resize(map, FIRST_SLOTS) < 0:
-            return -1
-    elif 2 * map.count > map.mask and resize(map, 2 * (map.mask + 1)) < 0:
+    if not idmap_reserve(map):
         return -1
     item.hash = hash_id(delivery.message.id)
     item.delivery = delivery

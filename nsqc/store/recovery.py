@@ -148,6 +148,8 @@ class Recovery:
 
 
 def open_queue(folder: str, name: str, meta_path: str, max_bytes: int, path_of: Callable[[int], str],
-               log: Any) -> Start:
+               log: Any, files: dict[int, int] | None = None) -> Start:
     """Where the queue of that name begins. Raises OSError."""
-    return Recovery(name, diskmeta.data_files(folder, name), diskmeta.read(meta_path), max_bytes, path_of, log).start()
+    if files is None:
+        files = diskmeta.data_files(folder, name)
+    return Recovery(name, files, diskmeta.read(meta_path), max_bytes, path_of, log).start()

@@ -42,7 +42,20 @@ cdef struct Tally:
 
 
 cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil   # 0 or errno
+cdef void window_adopt(Window *window, char *c_data, int64_t room) noexcept nogil      # takes the data
 cdef void window_free(Window *window) noexcept nogil
+
+cdef struct Block:
+    # What one read of a file has given: whole records that follow each other, each one checked.
+    Window window           # owned by whoever holds the block; its limit is the end of data in the file
+    int answer              # 1: there are some; 0: none up to the limit; below 0: -errno
+    int64_t found           # where the first begins
+    int64_t end             # behind the last
+
+# Reads records at or behind an offset, about want bytes of them and at least one. limit: the end of data; below 0: the
+# file's own.
+cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit, int64_t max_bytes,
+                     int64_t want) noexcept nogil
 
 # The next record at or behind an offset: 1 and its place, 0 where none follows before the limit, or -errno.
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
@@ -51,5 +64,5 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
 cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil
 cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil
 cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil      # NULL: no memory
-# Counts the records of a file from an offset on.
-cdef Tally tally(const char *c_path, int64_t start, int64_t max_bytes) noexcept nogil
+# Counts the records of a file from an offset on; limit: the end of data, below 0: the file's own.
+cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil

@@ -20,7 +20,15 @@ cdef enum:
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef int64_t LAST_TIMESTAMP = <int64_t> 1 << 62     # in the year 2116
-cdef int64_t windows_alive = 0
+
+cdef extern from *:
+    """
+    /* Threads read, too. */
+    static long nsqc_windows_alive = 0;
+    #define NSQC_COUNT_WINDOW(n) __atomic_fetch_add(&nsqc_windows_alive, (n), __ATOMIC_RELAXED)
+    """
+    long nsqc_windows_alive
+    void NSQC_COUNT_WINDOW(long) nogil
 
 
 # ---------------------------------------------------------------------- one record
@@ -91,7 +99,6 @@ cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept 
 
 cdef int make_room(Window *window, int64_t want, int64_t shift, int64_t kept) noexcept nogil:
     """Moves the bytes to keep to the front of an area of at least want bytes."""
-    global windows_alive
     cdef char *c_data
     cdef int64_t room
     if window.room >= want:
@@ -104,7 +111,7 @@ cdef int make_room(Window *window, int64_t want, int64_t shift, int64_t kept) no
         return ENOMEM
     if kept:
         memcpy(c_data, window.c_data + shift, <size_t> kept)
-    windows_alive += window.c_data is NULL
+    NSQC_COUNT_WINDOW(window.c_data is NULL)
     free(window.c_data)
     window.c_data = c_data
     window.room = room
@@ -150,9 +157,15 @@ cdef int read_by_pages(Window *window, int fd, int64_t want) noexcept nogil:
     return 0
 
 
+cdef void window_adopt(Window *window, char *c_data, int64_t room) noexcept nogil:
+    window_free(window)
+    NSQC_COUNT_WINDOW(1)
+    window.c_data = c_data
+    window.room = room
+
+
 cdef void window_free(Window *window) noexcept nogil:
-    global windows_alive
-    windows_alive -= window.c_data is not NULL
+    NSQC_COUNT_WINDOW(-(window.c_data is not NULL))
     free(window.c_data)
     window.c_data = NULL
     window.room = window.length = window.step = 0
@@ -246,7 +259,44 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
     return 0
 
 
-cdef Tally tally(const char *c_path, int64_t start, int64_t max_bytes) noexcept nogil:
+cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit, int64_t max_bytes,
+                     int64_t want) noexcept nogil:
+    cdef int64_t length = 0, total
+    cdef int error, fd = io_open(c_path, O_RDONLY)
+    cdef const char *c_at
+    memset(block, 0, sizeof(block[0]))
+    block.found = block.end = at
+    if fd < 0:
+        block.answer = fd
+        return
+    block.window.step = want
+    block.window.limit = limit if limit >= 0 else io_size(fd)
+    if block.window.limit < 0:
+        block.answer = <int> block.window.limit
+        block.window.limit = 0
+    else:
+        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.found, &length)
+    if block.answer == 1:
+        block.end = block.found + length
+        error = window_fill(&block.window, fd, block.found, max(length, want))
+        if error:
+            block.answer = -error
+    close(fd)
+    # Those behind it are taken along while each is whole here and the head behind it is plausible.
+    while block.answer == 1 and block.window.start + block.window.length - block.end >= HEAD_BYTES:
+        c_at = bytes_at(&block.window, block.end)
+        total = SIZE_BYTES + <int64_t> load_i32(c_at)
+        if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + 14)
+                or block.end + total > block.window.start + block.window.length):
+            break
+        if block.end + total != block.window.limit:
+            if (block.window.start + block.window.length - block.end - total < HEAD_BYTES
+                    or not head_plausible(c_at + total, max_bytes)):
+                break
+        block.end += total
+
+
+cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil:
     cdef Tally result
     cdef Window window
     cdef int64_t found, length
@@ -257,7 +307,10 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t max_bytes) noexcept 
     if fd < 0:
         result.error = -fd
         return result
-    result.size = window.limit = io_size(fd)
+    result.size = io_size(fd)
+    if limit >= 0:
+        result.size = min(limit, result.size)
+    window.limit = result.size
     result.end = start
     while answer == 1:
         answer = segment_next(&window, fd, max_bytes, result.end, &found, &length)
@@ -283,7 +336,7 @@ def count(path: str, start: int, max_bytes: int) -> tuple[int, int, int, int]:
     cdef int64_t from_ = start, largest = max_bytes
     cdef Tally result
     with nogil:
-        result = tally(c_path, from_, largest)
+        result = tally(c_path, from_, -1, largest)
     if result.error:
         raise OSError(result.error, os.strerror(result.error), path)
     return result.records, result.end, result.damaged, result.size
@@ -291,4 +344,4 @@ def count(path: str, start: int, max_bytes: int) -> tuple[int, int, int, int]:
 
 def alive() -> int:
     """Read blocks that exist now, of all queues."""
-    return windows_alive
+    return nsqc_windows_alive

@@ -1,28 +1,40 @@
 """Syncs of disk queues, off the loop: data, then positions, then what positions no longer need.
 
 A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old; a queue
-has one under way at most, and the next begins when it ends if it is due by then.
+has one under way at most, and the next begins when it ends if it is due by then. A queue that is deleted has its files
+taken away when its running sync has ended; one of the same name that is made meanwhile waits with its first sync.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from nsqc.store import diskmeta
+from nsqc.store import diskio
 
-Paths = list[str]
-Done = list[tuple[str, str]]  # files to remove, or to rename where a new name stands beside
-Work = tuple[Paths, bytes, Done]
+REWRITE_BYTES = 1 << 20  # of one read and write, where data is written again
+
 Run = Callable[[Callable[[], Any]], "asyncio.Future[Any]"]
+Done = list[tuple[str, str]]  # files to remove, or to rename where a new name stands beside
 
 numbers = itertools.count()
+
+
+class Work(NamedTuple):
+    """One sync of a queue."""
+
+    meta_path: str
+    data: list[tuple[str, int]]  # files to sync; from an offset that is not negative on, they are written again first
+    folder: bool  # there are new files
+    positions: bytes
+    done: Done
 
 
 class Syncer:
@@ -35,11 +47,13 @@ class Syncer:
         self._run = run
         self._log = log
         self._since: dict[Any, int] = {}  # queue to the monotonic time of its first unsynced operation; 0: due now
-        self._running: dict[Any, asyncio.Future[Any]] = {}
-        self._work: dict[Any, Work] = {}  # of those that are running
-        self._closed: list[tuple[str, str, Work]] = []  # name, path of positions and last sync of closed queues
+        self._running: dict[str, asyncio.Future[Any]] = {}  # queue name to its sync, or to the removal of its files
+        self._dying: dict[str, list[tuple[Any, Done]]] = {}  # deleted queues by name, and what is to be removed next
+        self.stale_writes = 0  # of deleted queues; counted by them
+        self._removals: set[asyncio.Future[Any]] = set()  # that are under way
+        self._closed: list[tuple[str, Work]] = []  # last syncs of closed queues
         self._last: set[asyncio.Future[Any]] = set()  # those that are running
-        self._used: set[Any] = set()  # queues that may hold descriptors
+        self._used: set[Any] = set()  # queues that may hold memory for reading and writing
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
     def began(self, queue: Any) -> None:
@@ -48,65 +62,50 @@ class Syncer:
         self._used.add(queue)
 
     def start(self, queue: Any) -> None:
-        """Syncs a queue now, or when its running sync ends."""
+        """Syncs a queue now, or when what runs under its name has ended."""
         if queue.closed:
             return
         self._used.add(queue)
-        if queue in self._running:
+        if queue.name in self._running:
             self._since[queue] = 0
             return
         self._since.pop(queue, None)
-        work = queue.sync_began()
-        temporary = temporary_of(queue.meta_path)
-        if self._run is None:
-            self._ended(queue, work, temporary, write(temporary, work))
-            return
-        job = self._run(lambda: write(temporary, work))
-        self._running[queue] = job
-        self._work[queue] = work
-        job.add_done_callback(lambda done: self._ended(queue, work, temporary, done.exception() or done.result()))
+        work = Work(queue.meta_path, *queue.sync_began())
+        self._start(queue.name, partial(sync, work), partial(self._ended, queue, work))
 
-    def _ended(self, queue: Any, work: Work, temporary: str, error: BaseException | None) -> None:
-        """Data and positions are written: puts the positions in place. On the loop, so that a queue that was deleted
-        meanwhile does not get its positions back."""
-        self._running.pop(queue, None)
-        self._work.pop(queue, None)
-        if queue.closed:
-            with suppress(OSError):
-                os.unlink(temporary)
-            self._since.pop(queue, None)
-            self._remove(work[2])
+    def _start(self, name: str, job: Callable[[], Any], ended: Callable[[BaseException | None], None]) -> None:
+        """Runs a job under the name of a queue; ended(error) follows."""
+        if self._run is None:
+            ended(job())
             return
-        if error is None:
-            error = place(temporary, queue.meta_path)
+        try:
+            running = self._run(job)
+        except RuntimeError as error:  # no thread can be had
+            ended(error)
+            return
+        self._running[name] = running
+        running.add_done_callback(partial(self._job_done, name, ended))
+
+    def _job_done(self, name: str, ended: Callable[[BaseException | None], None], job: asyncio.Future[Any]) -> None:
+        self._running.pop(name, None)
+        ended(job.exception() or job.result())
+
+    def _ended(self, queue: Any, work: Work, error: BaseException | None) -> None:
+        """A sync has ended."""
+        if queue.closed:
+            if queue.name in self._dying:
+                self._remove_next(queue.name)
+            return
         if error is not None:
             self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
             self.failing[queue.name] = f"failed to sync {queue.name} - {error}"
-            queue.sync_failed(work[0], work[2])
+            queue.sync_failed(work.done)
             self._since[queue] = time.monotonic_ns()
             return
+        queue.sync_succeeded()
         self.failing.pop(queue.name, None)
-        self._remove(work[2])
         if queue in self._since and (self._since[queue] == 0 or queue.unsynced >= self.every):
             self.start(queue)
-
-    def _remove(self, done: Done) -> None:
-        """Takes files away: out of the way here, off the disk on a worker thread."""
-        gone = []
-        while done:
-            path, becomes = done.pop(0)
-            if becomes:
-                error = place(path, becomes)
-                if error is not None:
-                    self._log.error("DISKQUEUE: failed to keep %s as %s - %s", path, becomes, error)
-                continue
-            retired = path if diskmeta.is_retired(path) else diskmeta.retire(path)
-            if retired is not None:
-                gone.append(retired)
-        if gone and self._run is not None:
-            self._run(lambda: remove(gone))
-        elif gone:
-            remove(gone)
 
     def tick(self) -> None:
         """Begins the syncs whose time has come, and has idle queues give back what they hold."""
@@ -114,18 +113,68 @@ class Syncer:
         for queue in [queue for queue, since in self._since.items() if since <= due]:
             self.start(queue)
         for queue in list(self._used):
-            if not queue.looked() and queue not in self._running and queue not in self._since:
+            if not queue.looked() and queue.name not in self._running and queue not in self._since:
                 self._used.discard(queue)
                 queue.release()
 
+    # ------------------------------------------------------------------ queues that go
+
+    def remove(self, done: Done) -> None:
+        """Takes files away that no positions speak of."""
+        if self._run is None:
+            take_away(done)
+            return
+        removal = self._run(partial(take_away, done))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
     def deleted(self, queue: Any) -> None:
-        """A queue is gone; its retired files are removed, and those that a running sync would have taken away."""
+        """A queue is gone: its files are removed, its positions first."""
         self._since.pop(queue, None)
         self._used.discard(queue)
         self.failing.pop(queue.name, None)
-        if queue in self._work:
-            self._remove(self._work[queue][2])
-        self._remove(queue.sync_began()[2])
+        done = queue.sync_began()[3]
+        self._dying.setdefault(queue.name, []).append((queue, done))
+        if queue.name not in self._running:
+            self._remove_next(queue.name)
+
+    def _remove_next(self, name: str) -> None:
+        """Removes the files of deleted queues of that name, then lets one that is there now go on."""
+        gone = self._dying.pop(name, [])
+        done = [(gone[0][0].meta_path, "")]
+        for _, files in gone:
+            done += files
+        self._start(name, partial(take_away, done), partial(self._removed, name, gone))
+        if name in self._running:
+            self._removals.add(self._running[name])
+            self._running[name].add_done_callback(self._removals.discard)
+
+    def _removed(self, name: str, gone: list[tuple[Any, Done]], error: BaseException | None) -> None:
+        """gone: keeps the queues; while one exists, a new one of its name uses no file number of it."""
+        if name in self._dying:
+            self._remove_next(name)
+            return
+        for queue in [queue for queue, since in self._since.items() if since == 0 and queue.name == name]:
+            self.start(queue)
+
+    @property
+    def runs(self) -> bool:
+        """Whether any sync or removal is under way."""
+        return bool(self._running)
+
+    async def removed(self) -> None:
+        """Waits until the files of all queues that were deleted so far are gone."""
+        while True:
+            waiting = {self._running[name] for name in self._dying if name in self._running} | self._removals
+            if waiting:
+                await asyncio.wait(waiting)
+                await asyncio.sleep(0)
+            elif self.stale_writes:
+                await asyncio.sleep(0.001)
+            else:
+                return
+
+    # ------------------------------------------------------------------ the stop
 
     async def settle(self) -> None:
         """Waits for the syncs under way and for those of closed queues; for a stop."""
@@ -135,96 +184,131 @@ class Syncer:
             await asyncio.sleep(0)
 
     def finish(self, queue: Any) -> None:
-        """Syncs a queue that closes, with what a running sync may not have done yet.
+        """Syncs a queue that closes, while nothing runs under its name.
 
         That is noted for settle(): a disk syncs many queues at a time, and after all are written, in a fraction of the
         time that one by one takes. Where there are no workers it is done here and now, and raises OSError.
         """
         self._since.pop(queue, None)
         self._used.discard(queue)
-        running = self._work.get(queue)
-        if not queue.needs_sync and running is None:
+        if not queue.needs_sync:
             return
-        work = queue.sync_began()
-        if running is not None:
-            work = (running[0] + work[0], work[1], running[2] + work[2])
-            running[2].clear()  # the running one must not take away what its positions, never put in place, let go
+        work = Work(queue.meta_path, *queue.sync_began())
         if self._run is not None:
-            self._closed.append((queue.name, queue.meta_path, work))
+            self._closed.append((queue.name, work))
             return
-        error = write_in_place(queue.meta_path, work)
+        error = sync(work)
         if error is not None:
             raise error
-        self._remove(work[2])
 
     def sync_closed(self) -> None:
         """Begins the syncs of closed queues."""
         closed, self._closed = self._closed, []
-        for name, meta_path, work in closed:
-            job = self._run(partial(write_in_place, meta_path, work))
+        for name, work in closed:
+            job = self._run(partial(sync, work))
             self._last.add(job)
-            job.add_done_callback(partial(self._finished, name, work))
+            job.add_done_callback(partial(self._finished, name))
 
-    def _finished(self, name: str, work: Work, job: asyncio.Future[Any]) -> None:
+    def _finished(self, name: str, job: asyncio.Future[Any]) -> None:
         self._last.discard(job)
         error = job.exception() or job.result()
-        if error is None:
-            self._remove(work[2])
-        else:
+        if error is not None:
+            self.failing[name] = f"failed to sync {name} - {error}"
             self._log.error("DISKQUEUE(%s) failed to sync - %s", name, error)
 
 
-def temporary_of(meta_path: str) -> str:
-    """Where positions are written before they are put in place; another one each time."""
-    return f"{meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+# ---------------------------------------------------------------------- on a worker thread
 
 
-def write_in_place(meta_path: str, work: Work) -> OSError | None:
-    """A whole sync, of a queue that nothing else happens to."""
-    temporary = temporary_of(meta_path)
-    return write(temporary, work) or place(temporary, meta_path)
-
-
-def write(temporary: str, work: Work) -> OSError | None:
-    """Syncs data, then writes positions into a temporary file; what that failed with."""
-    paths, positions, _ = work
+def sync(work: Work) -> OSError | None:
+    """A whole sync; what it failed with."""
     try:
-        for path in paths:
+        for path, rewrite_from in work.data:
             with suppress(FileNotFoundError):  # emptied or deleted meanwhile
-                sync_path(path)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.write(descriptor, positions)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+                sync_data(path, rewrite_from)
+        if work.folder:
+            diskio.sync_path(os.path.dirname(work.meta_path))
+        put_positions(work)
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(temporary)
         return error
+    take_away(work.done)
     return None
 
 
-def place(temporary: str, meta_path: str) -> OSError | None:
-    """Puts positions in the place of the old ones; what that failed with."""
+def sync_data(path: str, rewrite_from: int) -> None:
+    """fsync of a file that may be open elsewhere as well; from an offset on, if that is not negative, its data is
+    written again before, since an earlier sync has failed and may have left it clean in memory only."""
+    if rewrite_from < 0:
+        diskio.sync_path(path)
+        return
+    descriptor = os.open(path, os.O_RDWR)
     try:
-        os.rename(temporary, meta_path)
-    except OSError as error:
-        return error
-    return None
-
-
-def sync_path(path: str) -> None:
-    """fsync of a file that may be open elsewhere as well."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
+        end = os.fstat(descriptor).st_size
+        while rewrite_from < end:
+            data = os.pread(descriptor, min(REWRITE_BYTES, end - rewrite_from), rewrite_from)
+            if not data:
+                break
+            rewrite_from += os.pwrite(descriptor, data, rewrite_from)
+        diskio.sync_file(descriptor)
     finally:
         os.close(descriptor)
 
 
-def remove(paths: Paths) -> None:
-    """Removes files."""
-    for path in paths:
+def put_positions(work: Work) -> None:
+    """Puts positions in the place of the old ones. Raises OSError.
+
+    Where the disk has no room for a file beside, the old one is overwritten: it has its block already. A crash in the
+    midst of that leaves positions that cannot be read, and these are rebuilt from the files, all of which are there.
+    """
+    temporary = f"{work.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+    try:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                write_all(descriptor, work.positions)
+                diskio.sync_file(descriptor)
+            finally:
+                os.close(descriptor)
+            diskio.rename_file(temporary, work.meta_path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        overwrite(work)
+
+
+def overwrite(work: Work) -> None:
+    """Positions over the old ones; where there are none and no room, none are needed once the files that are read
+    through are gone: the queue begins with the first file there is."""
+    try:
+        descriptor = os.open(work.meta_path, os.O_WRONLY)
+    except FileNotFoundError:
+        if not work.done:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), work.meta_path) from None
+        return
+    try:
+        write_all(descriptor, work.positions)
+        os.ftruncate(descriptor, len(work.positions))
+        diskio.sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Writes data. Raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest):]
+
+
+def take_away(done: Done) -> None:
+    """Removes or renames files."""
+    for path, becomes in done:
         with suppress(OSError):
-            os.unlink(path)
+            if becomes:
+                diskio.rename_file(path, becomes)
+            else:
+                os.unlink(path)

@@ -12,6 +12,7 @@ cdef enum Outcome:
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
     WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
+    GOES_ON         # of a multi-publish: the slice is over; go_on_mpub() with session.batch.c_at put right
     UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
 
 
@@ -19,6 +20,7 @@ cdef enum Outcome:
 cdef int run_line(Session session, Parser parser) noexcept
 # The body is known, too.
 cdef int run_body(Session session, Parser parser) noexcept
+cdef int go_on_mpub(Session session, Parser parser) noexcept
 # The parser refuses the body: event says why.
 cdef int refuse(Session session, Parser parser, int event) noexcept
 # The connection ends, or stalls, amid a command: FATAL with what is missing, or DONE where nothing is to be said.

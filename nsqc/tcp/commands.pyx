@@ -5,9 +5,11 @@ Checks come in the original's order, and errors in its words: clients match on b
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
-from nsqc.broker.topic cimport Topic, publish_frames
-from nsqc.store.backlog cimport PUT_DISK, PUT_NO_MEMORY
+from nsqc.broker.topic cimport Topic
+from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS,
                              Guard)
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
@@ -254,8 +256,24 @@ cdef int begin_mpub(Session session, Parser parser) noexcept:
 
 
 cdef int do_mpub(Session session, Command *command) noexcept:
-    cdef Topic topic = session.publish_topic(command.args[1], command.arg_bytes[1])
-    return published(session, publish_frames(topic, command.body + 4, command.mpub.count), command.mpub.count, b"MPUB")
+    session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    session.batch.c_at = command.body + 4
+    session.batch.left = command.mpub.count
+    session.batch.result = PUT_MEMORY
+    return publish_batch(session, command)
+
+
+cdef int go_on_mpub(Session session, Parser parser) noexcept:
+    return publish_batch(session, &parser.command)
+
+
+cdef int publish_batch(Session session, Command *command) noexcept:
+    if not session.batch_topic.publish_slice(&session.batch):
+        return GOES_ON
+    if session.topic is not session.batch_topic:
+        # Permissions were looked up again meanwhile, which forgets the topic.
+        session.publish_topic(PyBytes_AS_STRING(session.batch_topic.name), PyBytes_GET_SIZE(session.batch_topic.name))
+    return published(session, session.batch.result, command.mpub.count, b"MPUB")
 
 
 cdef int begin_dpub(Session session, Parser parser) noexcept:
@@ -291,6 +309,8 @@ cdef int do_dpub(Session session, Command *command) noexcept:
 cdef int published(Session session, int result, int64_t count, bytes name) noexcept:
     if result == PUT_NO_MEMORY:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
+    if result == PUT_EXITING:
+        return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
     session.topic_count += <uint32_t> count
     return SPILLED if result == PUT_DISK else ANSWER_OK
 

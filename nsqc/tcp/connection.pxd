@@ -7,6 +7,9 @@
 
 from libc.stdint cimport int64_t
 from nsqc.broker.broker cimport Broker
+from nsqc.broker.topic cimport Publisher
+from nsqc.store.backlog cimport Commit
+from nsqc.store.slices cimport Slicer
 from nsqc.tcp.outbox cimport Outbox, Turn
 from nsqc.tcp.session cimport Limits, Session
 from nsqc.wire.codec cimport Codec
@@ -26,7 +29,15 @@ cdef class Hub:
     cdef readonly object gate           # nsqc.gate.Gate
     cdef readonly object tls            # nsqc.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # connection to None, in order of arrival; all that are open
+    cdef Slicer slicer
     cdef char *area                     # owned
+    cdef Py_ssize_t room                # bytes of it that the next read may use
+    # Errors of clients, which can be many, since the last line about them.
+    cdef int64_t error_lines_ns         # monotonic: when the count below begins anew
+    cdef int64_t error_lines
+    cdef int64_t errors_unsaid
+
+    cdef void complain(self, Connection connection, bytes text) noexcept
 
 
 cdef enum Held:             # why nothing is read for now
@@ -34,9 +45,22 @@ cdef enum Held:             # why nothing is read for now
     HELD_DECODING = 2       # what was read is not decoded yet
     HELD_UPGRADE = 4        # IDENTIFY has asked for TLS or compression, and that is not in place
     HELD_WAITING = 8        # a command waits for go_on(); it and all behind it is kept in inbuf
+    HELD_SLICE = 16         # what is in inbuf goes on in the next slice
+    HELD_BEHIND = 32        # the topic that was published to has to catch up first; publish_on() follows
+    HELD_INPUT = 56         # any of the last three: commands in inbuf are not run
 
 
-cdef class Connection:
+cdef class Mark:
+    # A place in the output that must not leave before a commit has ended.
+    cdef Commit commit
+    cdef int64_t serial
+    cdef int64_t at                     # in all output
+    cdef int kind                       # of the command that is answered there
+    cdef bint settled
+    cdef int error                      # errno of the commit
+
+
+cdef class Connection(Publisher):
     cdef Hub hub
     cdef object transport
     cdef Outbox outbox
@@ -56,11 +80,10 @@ cdef class Connection:
     cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
     cdef object heartbeat_timer
     cdef object stall_timer
-    # The first reply in the outbox that depends on the turn's commit, and the command that it answers.
-    cdef bint marked
-    cdef Py_ssize_t mark_at
-    cdef int mark_kind
-    cdef object mark_topic
+    cdef object marks                   # deque of Mark, in the order of the output
+    cdef bint ending                    # closes once all marks are settled
+    cdef bint suspect                   # silent for too long, unless the next read shows otherwise
+    cdef Py_ssize_t batch_at            # of an unfinished multi-publish: where it goes on, from its line; 0: there is none
 
     cdef int _take(self, Py_ssize_t length) except -1       # bytes that lie in the area
     cdef int _take_detour(self, Py_ssize_t length) except -1
@@ -73,7 +96,10 @@ cdef class Connection:
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1
     cdef void _after_input(self) noexcept
     cdef bint _act(self, int outcome) noexcept      # False: the connection ends
-    cdef void _mark(self) noexcept
+    cdef void _mark(self, Commit commit) noexcept
+    cdef void _settle_marks(self) noexcept
+    cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1
+    cdef void _hold_slice(self) noexcept
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept
     cdef void _say(self, int frame_type, bytes text) noexcept

@@ -10,8 +10,11 @@ from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, SPILLED, UPGRADE, WAITS, WANTS_BODY, cut_short, refuse,
-                                run_body, run_line)
+from nsqc.broker.topic cimport Topic
+from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY
+from nsqc.store.slices cimport STEPS
+from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, GOES_ON, SPILLED, UPGRADE, WAITS, WANTS_BODY,
+                                cut_short, go_on_mpub, refuse, run_body, run_line)
 from nsqc.tcp.guard cimport Guard
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
@@ -19,6 +22,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
                                PARSE_MORE)
 
 import os
+from collections import deque
 
 from nsqc.gate import host_of
 from nsqc.sockets import peer_text
@@ -28,6 +32,10 @@ from nsqc.wire.codec import CodecError
 cdef enum:
     RECEIVE_BYTES = 262144
     HEADROOM = 65536
+    # A read of a loop iteration that has read enough: it cannot be refused, and has to be kept.
+    LITTLE_BYTES = 4096
+    ERROR_LINES = 10            # about clients in a second; beyond that they are counted
+    SUSPECT_MS = 50             # to a client that seems silent, after the loop may have been busy
 
 MARK_NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB"}
 
@@ -48,7 +56,9 @@ cdef class Hub:
         self.settings = settings
         self.log = log
         self.loop = loop
-        self.turn = Turn(loop, broker.commits, settings.now.output_buffer_flush == "timeout")
+        self.slicer = broker.slicer
+        self.turn = Turn(loop, self.slicer, settings.now.output_buffer_flush == "timeout")
+        self.room = RECEIVE_BYTES
         self.limits = Limits(settings.now)
         settings.on_change(self._settings_changed)
         self.connections = {}
@@ -59,6 +69,20 @@ cdef class Hub:
     def _settings_changed(self, options):
         """For connections to come; those that are open keep their limits, which they may have been told."""
         self.limits = Limits(options)
+
+    cdef void complain(self, Connection connection, bytes text) noexcept:
+        """Logs an error of a client: the first of each second, and how many more there were."""
+        cdef int64_t now = monotonic_ns()
+        if now >= self.error_lines_ns:
+            if self.errors_unsaid:
+                self.log.error("%d more errors of clients", self.errors_unsaid)
+            self.error_lines_ns = now + 1000000000
+            self.error_lines = self.errors_unsaid = 0
+        if self.error_lines >= ERROR_LINES:
+            self.errors_unsaid += 1
+            return
+        self.error_lines += 1
+        self.log.error("[%s] - %s", connection.address, text.decode("utf-8", "backslashreplace"))
 
     def sessions(self) -> list:
         """The sessions of all clients that have greeted."""
@@ -76,11 +100,18 @@ def session_of(Connection connection not None):
 
 
 @cython.final
-cdef class Connection:
+@cython.freelist(256)
+cdef class Mark:
+    """A reply, or the first of several, that depends on a commit."""
+
+
+@cython.final
+cdef class Connection(Publisher):
     """One client connection, from accept to close."""
 
     def __init__(self, Hub hub not None):
         self.hub = hub
+        self.marks = deque()
 
     def __dealloc__(self):
         inbuf_free(&self.inbuf)
@@ -111,13 +142,14 @@ cdef class Connection:
 
     def get_buffer(self, sizehint):
         """Where the next bytes go: the shared area, through this object's buffer interface."""
+        self.hub.room = LITTLE_BYTES if self.hub.turn.read_enough() else RECEIVE_BYTES
         return self
 
     def __len__(self):
-        return RECEIVE_BYTES    # TLS asks for the size of its buffer
+        return self.hub.room    # TLS asks for the size of its buffer
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.hub.area + HEADROOM, RECEIVE_BYTES, 0, flags)
+        PyBuffer_FillInfo(view, self, self.hub.area + HEADROOM, self.hub.room, 0, flags)
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have come."""
@@ -133,7 +165,8 @@ cdef class Connection:
         cdef Py_ssize_t used
         self.hub.broker.clock.refresh()
         self.heard_ns = self.hub.broker.clock.monotonic
-        if self.held & HELD_WAITING:
+        self.hub.turn.begin_reading(self.heard_ns)
+        if self.held & HELD_INPUT:
             if inbuf_append(&self.inbuf, c_from, length) < 0:
                 self._end()
             return 0
@@ -155,7 +188,7 @@ cdef class Connection:
 
     cdef void _after_input(self) noexcept:
         """After commands were run."""
-        if self.inbuf.length and not self.held & HELD_WAITING:
+        if self.inbuf.length and not self.held & HELD_INPUT:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
@@ -190,7 +223,7 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None and not self.held & HELD_WAITING:
+        if not self.closing and self.session is not None and not self.held & HELD_INPUT:
             if self.codec is not None and self.codec.cut_short():
                 self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
             else:
@@ -208,6 +241,7 @@ cdef class Connection:
         self.hub.connections.pop(self, None)
         self.outbox.closed = True
         self.outbox.close()
+        self.marks.clear()
         for timer in (self.heartbeat_timer, self.stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -254,11 +288,16 @@ cdef class Connection:
     # ------------------------------------------------------------------ commands
 
     cdef Py_ssize_t _consume(self, const char *c_from, Py_ssize_t length) except -1:
-        """Runs the commands in these bytes; how many bytes are done with."""
+        """Runs the commands in these bytes until the slice is over; how many bytes are done with."""
         cdef Parser parser = self.parser
         cdef const char *c_at = c_from
         cdef const char *c_end = c_from + length
-        cdef int event
+        cdef int event, outcome, steps = STEPS
+        cdef Topic topic
+        if self.batch_at:
+            c_at += self._go_on_batch(c_at)
+            if self.batch_at:
+                return 0
         if self.session is None:
             c_at += self._greet(c_at, length)
             if self.session is None:
@@ -273,10 +312,26 @@ cdef class Connection:
                 if parser.state != AT_LINE:
                     continue
             elif event == PARSE_BODY:
-                if not self._act(run_body(self.session, parser)):
+                topic = self.session.topic
+                outcome = run_body(self.session, parser)
+                if outcome == GOES_ON:
+                    self.batch_at = self.session.batch.c_at - c_at
+                    self._hold_slice()
+                    break
+                if not self._act(outcome):
                     if self.upgrade is not None:
                         c_at += parser.used
                     break
+                if self.session.topic is not topic:
+                    steps = 0       # it was looked up, or even made
+                    topic = self.session.topic
+                if topic is not None and not topic.direct and topic.holds(self):
+                    c_at += parser.used
+                    self.began_ns = 0
+                    self._hold(HELD_BEHIND)
+                    break
+                if topic is not None:
+                    steps -= topic.fan_count
             elif event == PARSE_LINE_TOO_LONG:
                 self._end()
                 break
@@ -285,7 +340,68 @@ cdef class Connection:
                 break
             c_at += parser.used
             self.began_ns = 0
+            steps -= 1
+            if steps <= 0:
+                if c_at < c_end and self.hub.slicer.over():
+                    self._hold_slice()
+                    break
+                steps = STEPS
         return c_at - c_from
+
+    cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1:
+        """Goes on with a multi-publish that begins there; how many bytes are done with."""
+        cdef int outcome
+        self.session.batch.c_at = c_from + self.batch_at
+        outcome = go_on_mpub(self.session, self.parser)
+        if outcome == GOES_ON:
+            self.batch_at = self.session.batch.c_at - c_from
+            self._hold_slice()
+            return 0
+        self.batch_at = 0
+        self.began_ns = 0
+        self._act(outcome)
+        if not self.closing and not self.session.topic.direct and self.session.topic.holds(self):
+            self._hold(HELD_BEHIND)
+            self._hold_slice()      # what follows is run once both are over
+        return self.parser.used
+
+    cdef void _hold_slice(self) noexcept:
+        """The slice is over: what is left of the input goes on in the next one."""
+        if self.batch_at and self.session.batch.result == PUT_DISK:
+            self._mark(self.session.batch_topic.commit)     # an error of what was published so far comes in the place of the answer
+            self.session.batch.result = PUT_MEMORY
+        self._hold(HELD_SLICE)
+        self.hub.slicer.add(self)
+
+    cdef bint run_slice(self) noexcept:
+        if self.closing or self.held & (HELD_WAITING | HELD_BEHIND):
+            return False
+        self.held &= ~HELD_SLICE
+        try:
+            self._run_kept()
+        except Exception as error:
+            self.hub.log.error("[%s] - %r", self.address, error)
+            self._end()
+        return False
+
+    def _run_kept(self):
+        """Runs the commands that are kept in inbuf. Nothing is read before that is done."""
+        self.hub.broker.clock.refresh()
+        # The client could not be heard meanwhile.
+        self.heard_ns = self.hub.broker.clock.monotonic
+        inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
+        self._after_input()
+        if self.codec is not None and not self.held & HELD_INPUT:
+            self._decode_later()
+        if not self.held and not self.closing:
+            self.transport.resume_reading()
+
+    cdef void publish_on(self) noexcept:
+        """The topic that was published to has caught up, or some of the way."""
+        if self.held & HELD_BEHIND:
+            self.held &= ~HELD_BEHIND
+            self.held |= HELD_SLICE
+            self.hub.slicer.add(self)
 
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1:
         """The first four bytes say which protocol the client speaks."""
@@ -310,7 +426,7 @@ cdef class Connection:
         if outcome == DONE or outcome == WANTS_BODY:
             return True
         if outcome == SPILLED:
-            self._mark()
+            self._mark(self.session.topic.commit)
             outcome = ANSWER_OK
         if outcome == ANSWER_OK:
             self.outbox.reply(FRAME_RESPONSE, b"OK", 2)
@@ -325,7 +441,7 @@ cdef class Connection:
             self.began_ns = 0
             self._hold(HELD_WAITING)
             return False
-        self.hub.log.error("[%s] - %s", self.address, self.session.error.decode("utf-8", "backslashreplace"))
+        self.hub.complain(self, self.session.error)
         self._say(FRAME_ERROR, self.session.error)
         if outcome == FAILED:
             return True
@@ -336,17 +452,10 @@ cdef class Connection:
         """What a command has waited for is there: it and those behind it are run."""
         if self.closing or not self.held & HELD_WAITING:
             return
-        # Nothing is read before the commands behind it have been run.
         self.held &= ~HELD_WAITING
-        self.hub.broker.clock.refresh()
-        # The client could not be heard meanwhile.
-        self.heard_ns = self.hub.broker.clock.monotonic
-        inbuf_drop(&self.inbuf, self._consume(self.inbuf.data, self.inbuf.length))
-        self._after_input()
-        if self.codec is not None and not self.held & HELD_WAITING:
-            self._decode_later()
-        if not self.held and not self.closing:
-            self.transport.resume_reading()
+        self.hub.slicer.begin(monotonic_ns())
+        if not self.held & HELD_INPUT:
+            self._run_kept()
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -450,7 +559,7 @@ cdef class Connection:
         cdef char *c_to = self.hub.area + HEADROOM
         cdef Py_ssize_t left = RECEIVE_BYTES
         cdef Py_ssize_t length
-        while left > 0 and not self.closing and not self.held & (HELD_UNREAD | HELD_WAITING):
+        while left > 0 and not self.closing and not self.held & (HELD_UNREAD | HELD_INPUT):
             try:
                 length = self.codec.decode(c_to)
             except CodecError as error:
@@ -479,31 +588,58 @@ cdef class Connection:
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
-    cdef void _mark(self) noexcept:
-        """The next reply holds only once the turn's commit has succeeded."""
-        if self.marked:
-            if self.mark_topic is self.session.topic:
+    cdef void _mark(self, Commit commit) noexcept:
+        """The next reply holds only once what this commit is collecting is written."""
+        cdef Mark mark
+        if self.marks:
+            mark = self.marks[len(self.marks) - 1]
+            if mark.commit is commit and mark.serial == commit.serial:
                 return
-            self.hub.turn.settle()      # so that a mark is about one topic; its commit is this connection's matter
-        self.marked = True
-        self.mark_at = self.outbox.buf.length
-        self.mark_kind = self.parser.command.kind
-        self.mark_topic = self.session.topic
-        self.hub.turn.marked.append(self)
+        mark = Mark.__new__(Mark)
+        mark.commit = commit
+        mark.serial = commit.serial
+        mark.at = self.outbox.sent_bytes + self.outbox.buf.length
+        mark.kind = self.parser.command.kind
+        if not self.marks:
+            self.outbox.hold = mark.at
+        self.marks.append(mark)
+        commit.wait(self)
 
-    def settle_mark(self, int failed):
-        """The commit is through: the marked replies stand, or give way to an error."""
-        cdef int error = self.mark_topic.failed_in(self.hub.turn.commits.serial) if failed else 0
-        self.marked = False
-        self.mark_topic = None
-        if error == 0 or self.outbox.closed:
-            return
-        self.outbox.buf.length = self.mark_at
-        name = MARK_NAMES[self.mark_kind]
-        text = b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(error).encode())
-        self.hub.log.error("[%s] - %s", self.address, text.decode())
-        self._say(FRAME_ERROR, text)
-        self._end()
+    cdef void commit_ended(self, Commit commit, int error) noexcept:
+        cdef Mark mark
+        for mark in self.marks:
+            if mark.commit is commit and not mark.settled:
+                mark.settled = True
+                mark.error = error
+                break
+        self._settle_marks()
+
+    cdef void _settle_marks(self) noexcept:
+        """Replies whose commits have ended leave, or give way to an error."""
+        cdef Mark mark
+        while self.marks:
+            mark = self.marks[0]
+            if not mark.settled:
+                break
+            self.marks.popleft()
+            if mark.error and not self.outbox.closed:
+                self.marks.clear()
+                self.outbox.hold = -1
+                self.outbox.buf.length = <Py_ssize_t> (mark.at - self.outbox.sent_bytes)
+                name = MARK_NAMES[mark.kind]
+                text = b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(mark.error).encode())
+                self.hub.complain(self, text)
+                self._say(FRAME_ERROR, text)
+                self._end()
+                return
+        if self.marks:
+            mark = self.marks[0]
+            self.outbox.hold = mark.at
+        else:
+            self.outbox.hold = -1
+        self.outbox.unhold()
+        if self.ending and not self.marks:
+            self._finish()
 
     # ------------------------------------------------------------------ time
 
@@ -526,7 +662,14 @@ cdef class Connection:
             # A handshake has a deadline of its own.
             self.restart_heartbeats()
             return
-        if not self.held & HELD_WAITING and now - self.heard_ns >= 2 * interval_ns - 5000000:
+        if self.held & HELD_INPUT or now - self.heard_ns < 2 * interval_ns - 5000000:
+            self.suspect = False
+        elif not self.suspect:
+            # What it has sent may lie unread, where the loop was busy: one more read before it is given up.
+            self.suspect = True
+            self.heartbeat_timer = self.hub.loop.call_later(SUSPECT_MS / 1000.0, self.beat)
+            return
+        else:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
             self.transport.abort()
             return
@@ -548,7 +691,7 @@ cdef class Connection:
         """Closes the connection if what it had begun is still not whole."""
         cdef int64_t left_ns
         self.stall_timer = None
-        if (self.closing or self.held & HELD_WAITING
+        if (self.closing or self.held & HELD_INPUT
                 or (self.session is not None and self.inbuf.length == 0)):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
@@ -566,11 +709,18 @@ cdef class Connection:
         self.close()
 
     def close(self):
-        """Sends what was collected, then closes. Nothing more is read."""
-        if self.closing:
+        """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
+        if self.closing and not self.ending:
             return
-        self.closing = self.detour = True
-        self._leave()
+        if not self.closing:
+            self.closing = self.detour = True
+            self._leave()
+        self.ending = True
+        if not self.marks:
+            self._finish()
+
+    def _finish(self):
+        self.ending = False
         self.outbox.flush()
         self.outbox.close()
         self.transport.close()

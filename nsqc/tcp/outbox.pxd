@@ -1,31 +1,35 @@
 # What is on its way out of one connection, and when it goes. All flush rules live here:
 #
-#   size      the buffer has reached output_buffer_size and FLUSH_BYTES: it goes at once
-#   turn      whatever a turn of the loop has left goes at its end, after the disk commit it depends on
-#   timeout   with output-buffer-flush=timeout, as with the original: a message waits for output_buffer_timeout while
-#             its client has room under RDY; a reply, or the last message that RDY allows, takes everything along
+#   size       the buffer has reached output_buffer_size and FLUSH_BYTES: it goes at once
+#   iteration  whatever a loop iteration has left goes at its end
+#   timeout    with output-buffer-flush=timeout, as with nsqd: a message waits for output_buffer_timeout while its client
+#              has room under RDY; a reply, or the last message that RDY allows, takes everything along
+#   hold       what stands behind a reply that depends on a write to disk goes when that has ended
 #
 # A socket that takes no more blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies
 # its input is left unread, until the transport has got rid of everything.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
-from nsqc.store.backlog cimport CommitSet
 from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Slicer
 from nsqc.wire.codec cimport Codec
 from nsqc.wire.framer cimport SendBuf
 
 
 cdef class Turn:
-    cdef readonly CommitSet commits
+    # What a loop iteration does for all connections: it reads for so long, and at its end sends what has been collected.
+    cdef Slicer slicer
     cdef object loop
-    cdef list due               # outboxes to flush at the end of this turn
-    cdef list marked            # connections whose replies depend on the commit of this turn
+    cdef list due               # outboxes to flush at the end of this iteration
     cdef bint scheduled
+    cdef bint reading           # read_until_ns counts
+    cdef int64_t read_until_ns  # monotonic: input is left unread for this iteration from then on
     cdef readonly bint waits    # output-buffer-flush=timeout
 
     cdef void schedule(self) noexcept
-    cdef int settle(self) except -1     # the commit, if anything waits for one; before any byte leaves
+    cdef void begin_reading(self, int64_t now_ns) noexcept      # the slice in which input is handled
+    cdef bint read_enough(self) noexcept
 
 
 cdef class Outbox:
@@ -40,7 +44,8 @@ cdef class Outbox:
     cdef bint due               # in turn.due
     cdef bint blocked           # the transport holds bytes that the socket did not take
     cdef bint closed
-    cdef readonly int64_t sent_bytes    # before compression
+    cdef readonly int64_t sent_bytes    # before compression; where in all output the buffer begins
+    cdef int64_t hold           # where in all output what must not leave yet begins; -1: everything may leave
 
     @staticmethod
     cdef Outbox new(Turn turn, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
@@ -50,9 +55,10 @@ cdef class Outbox:
     cdef void message(self, Message *message, uint16_t attempts, bint room) noexcept
     cdef void flush(self) noexcept
     cdef void unblock(self) noexcept        # the transport has got rid of its bytes
+    cdef void unhold(self) noexcept         # hold has changed
     cdef void close(self) noexcept
     cdef void _due(self) noexcept
     cdef void _send(self) noexcept
-    cdef void _hold(self) noexcept
+    cdef void _wait(self) noexcept
     cdef int _put(self, const char *c_data, Py_ssize_t length) except -1
-    cdef void _send_encoded(self) noexcept
+    cdef void _send_encoded(self, Py_ssize_t length) noexcept

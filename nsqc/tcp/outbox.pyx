@@ -1,10 +1,13 @@
-"""Output: frames collected for each connection, written once a turn. See the .pxd for the flush rules."""
+"""Output: frames collected for each connection, written once a loop iteration. See the .pxd for the flush rules."""
 
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
+from libc.string cimport memmove
 
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.message cimport Message
+from nsqc.store.slices cimport ITERATION_NS
 from nsqc.wire.framer cimport frame_bytes, frame_message, sendbuf_clear, sendbuf_free
 
 cdef extern from "<sys/socket.h>" nogil:
@@ -15,49 +18,51 @@ cdef extern from "<sys/socket.h>" nogil:
 cdef enum:
     # A system call costs as much as copying tens of KiB, so a full buffer is worth sending early only from here on.
     FLUSH_BYTES = 131072
+    OUTBOXES = 16       # sent between two looks at the clock
 
 
 @cython.final
 cdef class Turn:
-    """The end of a turn of the loop: first the disk commit, then every outbox that has something."""
+    """One loop iteration after the other, as far as connections are concerned."""
 
-    def __init__(self, loop, CommitSet commits not None, bint waits):
+    def __init__(self, loop, Slicer slicer not None, bint waits):
         self.loop = loop
-        self.commits = commits
+        self.slicer = slicer
         self.due = []
-        self.marked = []
         self.waits = waits
-        commits.after = self.committed
 
     cdef void schedule(self) noexcept:
         if not self.scheduled:
             self.scheduled = True
             self.loop.call_soon(self.end)
 
-    cdef int settle(self) except -1:
-        if not self.commits.is_clean():
-            self.commits.commit()
-        return 0
+    cdef void begin_reading(self, int64_t now_ns) noexcept:
+        if not self.reading:
+            self.reading = True
+            self.read_until_ns = now_ns + ITERATION_NS
+            self.schedule()
+        self.slicer.deadline_ns = self.read_until_ns
 
-    def committed(self, failed):
-        """After a commit: replies that depended on it stand, or are replaced by an error."""
-        cdef list marked = self.marked
-        if marked:
-            self.marked = []
-            for connection in marked:
-                connection.settle_mark(failed)
+    cdef bint read_enough(self) noexcept:
+        return self.reading and monotonic_ns() >= self.read_until_ns
 
     def end(self):
-        """Called by the loop once a turn in which something was collected."""
+        """Called by the loop once in an iteration in which something was collected."""
         cdef Outbox outbox
-        cdef list due
-        self.scheduled = False
-        self.settle()
-        due = self.due
+        cdef list due = self.due
+        cdef Py_ssize_t count = len(due), at = 0
+        cdef int64_t until_ns = monotonic_ns() + ITERATION_NS
+        self.scheduled = self.reading = False
         self.due = []
-        for outbox in due:
+        while at < count:
+            outbox = due[at]
             outbox.due = False
             outbox._send()
+            at += 1
+            if at % OUTBOXES == 0 and at < count and monotonic_ns() >= until_ns:
+                self.due = due[at:] + self.due
+                self.schedule()
+                return
 
 
 @cython.final
@@ -75,6 +80,7 @@ cdef class Outbox:
         self.fd = fd
         self.size = size
         self.timeout_ms = timeout_ms
+        self.hold = -1
         return self
 
     def __dealloc__(self):
@@ -97,7 +103,7 @@ cdef class Outbox:
         if self.buf.length >= self.size and (self.buf.length >= FLUSH_BYTES or self.turn.waits):
             self.flush()
         elif self.turn.waits and room and self.timeout_ms > 0:
-            self._hold()
+            self._wait()
         else:
             self._due()
 
@@ -107,7 +113,7 @@ cdef class Outbox:
             self.turn.due.append(self)
             self.turn.schedule()
 
-    cdef void _hold(self) noexcept:
+    cdef void _wait(self) noexcept:
         if self.timer is None and not self.due:
             self.timer = self.turn.loop.call_later(self.timeout_ms / 1000.0, self.timed_out)
 
@@ -117,8 +123,6 @@ cdef class Outbox:
         self.flush()
 
     cdef void flush(self) noexcept:
-        # What is in the buffer may acknowledge what is not on disk yet.
-        self.turn.settle()
         self._send()
 
     cdef void _send(self) noexcept:
@@ -126,14 +130,20 @@ cdef class Outbox:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        if self.hold >= 0:
+            length = <Py_ssize_t> (self.hold - self.sent_bytes)
         if length == 0 or self.blocked or self.closed:
             return
         self.sent_bytes += length
         if self.codec is not None:
-            self._send_encoded()
+            self._send_encoded(length)
         else:
             self._put(self.buf.data, length)
-        sendbuf_clear(&self.buf)
+        if length == self.buf.length:
+            sendbuf_clear(&self.buf)
+        else:
+            self.buf.length -= length
+            memmove(self.buf.data, self.buf.data + length, <size_t> self.buf.length)
 
     cdef int _put(self, const char *c_data, Py_ssize_t length) except -1:
         """To the socket, or to the transport what the socket does not take."""
@@ -151,10 +161,10 @@ cdef class Outbox:
             self.transport.write(c_data[sent:length])
         return 0
 
-    cdef void _send_encoded(self) noexcept:
+    cdef void _send_encoded(self, Py_ssize_t length) noexcept:
         """One block of compressed output for a flush, so the client can read all of it."""
         try:
-            data = self.codec.encode(self.buf.data, self.buf.length)
+            data = self.codec.encode(self.buf.data, length)
             self._put(data, len(data))
         except MemoryError:
             self.closed = True
@@ -163,6 +173,10 @@ cdef class Outbox:
     cdef void unblock(self) noexcept:
         self.blocked = False
         if self.buf.length:
+            self._due()
+
+    cdef void unhold(self) noexcept:
+        if self.buf.length and not self.closed:
             self._due()
 
     cdef void close(self) noexcept:

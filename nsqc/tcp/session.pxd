@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
-from nsqc.broker.topic cimport Topic
+from nsqc.broker.topic cimport Batch, Topic
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.outbox cimport Outbox
 
@@ -47,6 +47,8 @@ cdef class Session(Consumer):
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic
     cdef uint64_t topic_count
+    cdef Batch batch                    # what is left of a multi-publish
+    cdef Topic batch_topic              # to this topic
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None where no auth server is asked; else topic has passed it
     # What went wrong, for the connection to say: set by commands together with FAILED or FATAL.

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from nsqc.store.diskqueue import DiskQueue
-from nsqc.store.filepool import FilePool
+from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
 from perf.micro import timing
 from perf.micro.timing import Row, Size
@@ -42,7 +42,7 @@ class NoLog:
 def once(folder: str, turns: int) -> dict[str, float]:
     """One queue, filled and drained: nanoseconds a record of each step."""
     log = NoLog()
-    queue = DiskQueue("bench", folder, 100 << 20, 1 << 20, FilePool(8), Syncer(10**9, 10**18, NoSync(), log), log)
+    queue = DiskQueue("bench", folder, 100 << 20, 1 << 20, IoPool(), Syncer(10**9, 10**18, NoSync(), log), log)
     spent = dict.fromkeys(("append", "flush", "pop"), 0)
     for _ in range(turns):
         begin = time.perf_counter_ns()

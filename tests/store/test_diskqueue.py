@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from nsqc.store import diskio
 from nsqc.store.diskqueue import DiskQueue
-from nsqc.store.filepool import FilePool
+from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
 
 STAMP = 1_700_000_000_000_000_000
@@ -42,7 +43,7 @@ class Harness:
         self.folder = str(folder)
         self.max_bytes = max_bytes
         self.log = Log()
-        self.pool = pool or FilePool(8)
+        self.pool = pool or IoPool()
         self.syncer = Syncer(every, 10**9, None, self.log)
 
     def open(self, name="q") -> DiskQueue:
@@ -73,6 +74,16 @@ def drain(queue) -> list[int]:
 @pytest.fixture
 def files(tmp_path):
     return Harness(tmp_path)
+
+
+def open_below(folder) -> list[str]:
+    """What this process has open there."""
+    found = []
+    for link in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            path = os.readlink(f"/proc/self/fd/{link}")
+            found += [path] if path.startswith(str(folder)) else []
+    return found
 
 
 def names(harness) -> list[str]:
@@ -161,7 +172,7 @@ class QueueModel(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "queue"):
             self.queue.release()
-            assert self.harness.pool.open_files == 0
+            assert open_below(self.folder) == []
             assert not any(name.endswith(".bad") for name in os.listdir(self.folder))
 
 
@@ -480,18 +491,10 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
     assert drain(Harness(tmp_path, 200).open()) == [0, 10, 11, 12, 13]
 
 
-def test_failed_sync_is_tried_again(tmp_path, monkeypatch):
+def test_failed_sync_is_tried_again(tmp_path):
     files = Harness(tmp_path, 10**6, every=5)
     queue = files.open()
-    real, calls = os.fsync, []
-
-    def failing(descriptor):
-        calls.append(descriptor)
-        if len(calls) == 1:
-            raise OSError(errno.EIO, "Input/output error")
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", failing)
+    diskio.fail("sync", errno.EIO)
     for number in range(5):
         put(queue, number)
     queue.commit()
@@ -506,30 +509,21 @@ def test_failed_sync_is_tried_again(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------- descriptors and syncs
 
 
-def test_many_queues_share_few_descriptors(tmp_path):
-    pool = FilePool(4)
-    files = Harness(tmp_path, 10**6, every=10**6, pool=pool)
+def test_queues_hold_no_descriptors(tmp_path):
+    files = Harness(tmp_path, 10**6, every=10**6)
     queues = [files.open(f"q{n}") for n in range(20)]
     for turn in range(5):
         for number, queue in enumerate(queues):
             put(queue, turn * 100 + number)
             assert queue.commit() == 0
-            assert pool.open_files <= 4
+            assert open_below(tmp_path) == []
     for number, queue in enumerate(queues):
         assert drain(queue) == [turn * 100 + number for turn in range(5)]
     for _ in range(2):
         for queue in queues:
             files.syncer.start(queue)
         files.syncer.tick()
-    assert pool.open_files == 0
-    assert not [link for link in os.listdir("/proc/self/fd") if str(tmp_path) in real_path(link)]
-
-
-def real_path(link: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{link}")
-    except OSError:
-        return ""
+    assert open_below(tmp_path) == []
 
 
 def test_sync_every_counts_reads_and_writes(tmp_path):
@@ -574,7 +568,7 @@ def test_sync_is_always_under_way_while_more_is_due(tmp_path):
 
     log = Log()
     syncer = Syncer(5, 10**9, Job, log)
-    queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, FilePool(4), syncer, log)
+    queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     for number in range(23):
         put(queue, number)
         queue.commit()
@@ -606,7 +600,7 @@ def test_deleted_queue_does_not_get_its_positions_back(tmp_path):
 
     log = Log()
     syncer = Syncer(1, 10**9, Job, log)
-    queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, FilePool(4), syncer, log)
+    queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     put(queue, 1)
     queue.commit()
     first = pending[0]
@@ -641,7 +635,7 @@ def test_random_order_of_everything_leaves_no_descriptor(tmp_path):
             del queues[name]
     for queue in queues.values():
         queue.close()
-    assert files.pool.open_files == 0
+    assert open_below(tmp_path) == []
 
 
 def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):

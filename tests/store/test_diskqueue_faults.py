@@ -11,8 +11,9 @@ import pytest
 from nsqc.store import diskio, segment
 from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
-from nsqc.store.filepool import FilePool
+from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
+from tests.store.test_diskqueue import open_below
 
 STAMP = 1_700_000_000_000_000_000
 MAX_MESSAGE = 10_000
@@ -65,15 +66,21 @@ class Job:
 class Place:
     """A folder and what opens queues in it."""
 
-    def __init__(self, folder, max_bytes=10**6, every=10**6, run=None, pool_size=8):
+    def __init__(self, folder, max_bytes=10**6, every=10**6, run=None):
         self.folder = folder
         self.max_bytes = max_bytes
         self.log = Log()
-        self.pool = FilePool(pool_size)
+        self.pool = IoPool()
         self.syncer = Syncer(every, 10**12, run, self.log)
+        self.queues = {}
 
     def open(self, name="q"):
-        return DiskQueue(name, str(self.folder), self.max_bytes, MAX_MESSAGE, self.pool, self.syncer, self.log)
+        """As nsqc.store.disks does: while there is a deleted queue of that name, the new one begins behind it."""
+        earlier = self.queues.get(name)
+        first = earlier.write_number if earlier is not None and earlier.deleted else None
+        self.queues[name] = DiskQueue(name, str(self.folder), self.max_bytes, MAX_MESSAGE, self.pool, self.syncer,
+                                      self.log, first=first)
+        return self.queues[name]
 
     def names(self):
         return sorted(os.listdir(self.folder))
@@ -159,26 +166,6 @@ def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
 
 
 # ---------------------------------------------------------------------- closing, with workers
-
-
-def test_a_closed_queue_is_synced_by_a_worker_and_takes_over_what_was_under_way(tmp_path):
-    """Its files go only once the positions that need them no longer are in place."""
-    later = Later()
-    place = Place(tmp_path, max_bytes=100, run=later)
-    queue = half_read(place)
-    place.syncer.start(queue)
-    put(queue, 9)
-    assert queue.commit() == 0
-    under_way, = later.jobs
-    queue.close()
-    place.syncer.sync_closed()
-    before = place.names()
-    under_way.run()
-    assert place.names() == before
-    later.jobs.remove(under_way)
-    later.run_all()
-    assert len(place.names()) < len(before)
-    assert take(Place(tmp_path, max_bytes=100).open()) == [5, 6, 7, 8, 9]
 
 
 def test_a_last_sync_that_fails_is_told_and_loses_no_file(tmp_path):
@@ -402,7 +389,8 @@ def test_unreadable_page_costs_what_lies_on_it(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     put(queue, *range(300), body=b"z" * 70)  # 100 bytes each: the first page ends within record 40
-    queue.commit()
+    queue.close()
+    queue = place.open()
     diskio.fail("read", errno.EIO, times=4)
     assert take(queue) == list(range(41, 300))
     assert queue.depth == 0
@@ -466,7 +454,7 @@ def test_open_queues_hold_nothing_until_they_are_used(tmp_path):
         queue.close()
     place = Place(tmp_path)
     queues = [place.open(f"q{number}") for number in range(5)]
-    assert place.pool.open_files == 0
+    assert open_below(tmp_path) == []
     assert [take(queue) for queue in queues] == [[1, 2]] * 5
 
 
@@ -474,7 +462,8 @@ def test_read_blocks_go_with_what_they_were_read_for(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     put(queue, *range(1000))
-    queue.commit()
+    queue.close()
+    queue = place.open()
     before = segment.alive()
     take(queue, 10)
     assert segment.alive() == before + 1
@@ -482,21 +471,22 @@ def test_read_blocks_go_with_what_they_were_read_for(tmp_path):
     assert segment.alive() == before + 1, "it has been used since the last look"
     queue.close()
     assert segment.alive() == before
-    assert place.pool.open_files == 0
+    assert open_below(tmp_path) == []
 
 
-def test_queue_that_is_collected_with_its_syncer_leaves_the_pool_sound(tmp_path):
+def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
     """They refer to each other, so the collector takes them apart in any order."""
-    pool = FilePool(8)
+    gc.collect()
+    before = segment.alive()
     for number in range(20):
         place = Place(tmp_path)
-        place.pool = pool
         queue = place.open(f"q{number}")
         put(queue, 1)
         queue.commit()
         del queue, place
         gc.collect()
-    assert pool.open_files == 0
+    assert segment.alive() == before
+    assert open_below(tmp_path) == []
 
 
 def test_leftovers_of_a_crash_are_removed(tmp_path):

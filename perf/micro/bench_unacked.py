@@ -1,12 +1,12 @@
-"""Which records of a disk queue are out (nsqc.store.taken)."""
+"""Which records of a disk queue are out (nsqc.store.unacked)."""
 
 from collections import OrderedDict
 
-from nsqc.store.taken import TakenList
+from nsqc.store.unacked import UnackedList
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 
-TITLE = "taken: nanoseconds for a record handed out and done with"
+TITLE = "unacked: nanoseconds for a record handed out and done with"
 WINDOW = 2500
 
 
@@ -15,11 +15,11 @@ def bench(size: Size) -> list[Row]:
     count = size.of(100_000) // WINDOW * WINDOW or WINDOW
 
     def in_order():
-        out = TakenList()
+        out = UnackedList()
         return lambda: timing.exhaust(out.done(out.add(0, at, 230)) for at in range(count))
 
     def backwards():
-        out = TakenList()
+        out = UnackedList()
 
         def window(begin):
             serials = [out.add(0, at, 230) for at in range(begin, begin + WINDOW)]

@@ -1,0 +1,265 @@
+"""Threads for reads and writes of queue files. See the .pxd."""
+
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+from posix.unistd cimport close, read, write
+from cpython.ref cimport Py_DECREF, Py_INCREF
+
+from nsqc.store.clock cimport monotonic_ns
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct pthread_attr_t:
+        pass
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *) noexcept nogil, void *arg)
+    int pthread_detach(pthread_t thread)
+    int pthread_attr_init(pthread_attr_t *attr)
+    int pthread_attr_destroy(pthread_attr_t *attr)
+    int pthread_attr_setstacksize(pthread_attr_t *attr, size_t size)
+    int pthread_mutex_init(pthread_mutex_t *mutex, void *attr)
+    int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_unlock(pthread_mutex_t *mutex)
+    int pthread_cond_init(pthread_cond_t *cond, void *attr)
+    int pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+    int pthread_cond_signal(pthread_cond_t *cond)
+    int pthread_cond_broadcast(pthread_cond_t *cond)
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct sigset_t:
+        pass
+    int sigfillset(sigset_t *set)
+    int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+    int SIG_SETMASK
+
+cdef extern from "<sys/eventfd.h>" nogil:
+    int eventfd(unsigned int initial, int flags)
+    int EFD_CLOEXEC
+    int EFD_NONBLOCK
+
+cdef enum:
+    COLLECT_NS = 2000000        # of one loop iteration, for what follows from jobs that are done
+    STACK_BYTES = 262144        # of a thread; jobs are shallow
+
+cdef struct State:
+    # Shared by the loop and the threads, under the mutex. The last one to leave frees it.
+    pthread_mutex_t mutex
+    pthread_cond_t filled
+    Job *first              # waiting, in order
+    Job *last
+    Job *done_first         # done, in order
+    Job *done_last
+    int running             # threads that exist
+    int idle                # threads that wait for a job
+    int wake                # an eventfd; written when the list of done jobs stops being empty
+    bint closing
+
+
+cdef void *work(void *c_state) noexcept nogil:
+    """What a thread does until the pool is closed."""
+    cdef State *state = <State *> c_state
+    cdef Job *job
+    cdef uint64_t one = 1
+    cdef bint last
+    pthread_mutex_lock(&state.mutex)
+    while True:
+        while state.first is NULL and not state.closing:
+            state.idle += 1
+            pthread_cond_wait(&state.filled, &state.mutex)
+            state.idle -= 1
+        if state.first is NULL:
+            break
+        job = state.first
+        state.first = job.next
+        pthread_mutex_unlock(&state.mutex)
+        job.run(job)
+        pthread_mutex_lock(&state.mutex)
+        job.next = NULL
+        if state.done_first is NULL:
+            state.done_first = job
+            write(state.wake, &one, sizeof(one))
+        else:
+            state.done_last.next = job
+        state.done_last = job
+    state.running -= 1
+    last = state.running == 0
+    pthread_mutex_unlock(&state.mutex)
+    if last:
+        release(state)
+    return NULL
+
+
+cdef void release(State *state) noexcept nogil:
+    close(state.wake)
+    free(state)
+
+
+cdef class JobOwner:
+    """Whoever has jobs done."""
+
+    cdef void job_done(self, Job *job) noexcept:
+        free(job)
+
+
+cdef class IoPool:
+    """At most so many threads, started as they are needed; loop: where results are collected."""
+
+    def __init__(self, int threads=0, loop=None):
+        self.threads = threads if loop is not None else 0
+        self.loop = loop
+
+    cdef void submit(self, Job *job, JobOwner owner) noexcept:
+        cdef State *state
+        cdef bint start
+        job.next = NULL
+        Py_INCREF(owner)
+        job.owner = <PyObject *> owner
+        self.under_way += 1
+        if self.threads == 0 or not self._opened():
+            with nogil:
+                job.run(job)
+            self._finish(job)
+            return
+        state = <State *> self.c_state
+        with nogil:
+            pthread_mutex_lock(&state.mutex)
+            if state.first is NULL:
+                state.first = job
+            else:
+                state.last.next = job
+            state.last = job
+            start = state.idle == 0 and state.running < self.threads
+            if start:
+                state.running += 1
+            else:
+                pthread_cond_signal(&state.filled)
+            pthread_mutex_unlock(&state.mutex)
+        if start and start_thread(state) != 0:
+            self._no_thread()
+
+    cdef void _finish(self, Job *job) noexcept:
+        """Hands a job that is done back to its owner."""
+        cdef JobOwner owner = <JobOwner> job.owner
+        self.under_way -= 1
+        owner.job_done(job)
+        Py_DECREF(owner)
+
+    cdef void _no_thread(self) noexcept:
+        """No thread could be started. Where there is none at all, the jobs are run here."""
+        cdef State *state = <State *> self.c_state
+        cdef Job *job
+        pthread_mutex_lock(&state.mutex)
+        state.running -= 1
+        job = state.first if state.running == 0 else NULL
+        if job is not NULL:
+            state.first = job.next
+        pthread_mutex_unlock(&state.mutex)
+        if job is not NULL:
+            with nogil:
+                job.run(job)
+            self._finish(job)
+
+    cdef bint _opened(self) noexcept:
+        """Whether there is something that threads can share."""
+        cdef State *state
+        if self.c_state is not NULL:
+            return True
+        state = <State *> calloc(1, sizeof(State))
+        if state is NULL:
+            return False
+        state.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+        if state.wake < 0:
+            free(state)
+            return False
+        pthread_mutex_init(&state.mutex, NULL)
+        pthread_cond_init(&state.filled, NULL)
+        self.c_state = state
+        try:
+            self.watching = state.wake
+            self.loop.add_reader(self.watching, self.collect)
+        except Exception:
+            self.c_state = NULL
+            self.watching = None
+            release(state)
+            return False
+        return True
+
+    def collect(self):
+        """Called by the loop when jobs are done; goes on in the next iteration if there are many."""
+        cdef State *state = <State *> self.c_state
+        cdef uint64_t value
+        cdef int64_t deadline
+        cdef Job *job
+        cdef Job *following
+        if state is NULL:
+            return
+        read(state.wake, &value, sizeof(value))
+        with nogil:
+            pthread_mutex_lock(&state.mutex)
+            job = state.done_first
+            state.done_first = state.done_last = NULL
+            pthread_mutex_unlock(&state.mutex)
+        deadline = monotonic_ns() + COLLECT_NS
+        while job is not NULL:
+            following = job.next
+            self._finish(job)
+            job = following
+            if job is not NULL and monotonic_ns() > deadline:
+                self._put_back(job)
+                return
+
+    cdef void _put_back(self, Job *job) noexcept:
+        """What is left of the jobs that are done waits for the next iteration, in front of those done meanwhile."""
+        cdef State *state = <State *> self.c_state
+        cdef uint64_t one = 1
+        cdef Job *last = job
+        while last.next is not NULL:
+            last = last.next
+        with nogil:
+            pthread_mutex_lock(&state.mutex)
+            last.next = state.done_first
+            if state.done_first is NULL:
+                state.done_last = last
+            state.done_first = job
+            pthread_mutex_unlock(&state.mutex)
+            write(state.wake, &one, sizeof(one))
+
+    def close(self):
+        """For a stop, when no job is under way any more: further jobs run at once, in the thread that submits them."""
+        cdef State *state = <State *> self.c_state
+        cdef bint last
+        self.threads = 0
+        if state is NULL:
+            return
+        self.loop.remove_reader(self.watching)
+        self.c_state = NULL
+        self.watching = None
+        pthread_mutex_lock(&state.mutex)
+        state.closing = True
+        last = state.running == 0
+        pthread_cond_broadcast(&state.filled)
+        pthread_mutex_unlock(&state.mutex)
+        if last:
+            release(state)
+
+
+cdef int start_thread(State *state) noexcept:
+    """0, or why there is no further thread. Signals stay with the main thread."""
+    cdef pthread_t thread
+    cdef pthread_attr_t attr
+    cdef sigset_t every, before
+    cdef int error
+    sigfillset(&every)
+    pthread_sigmask(SIG_SETMASK, &every, &before)
+    pthread_attr_init(&attr)
+    pthread_attr_setstacksize(&attr, STACK_BYTES)
+    error = pthread_create(&thread, &attr, work, state)
+    pthread_attr_destroy(&attr)
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    if error == 0:
+        pthread_detach(thread)
+    return error

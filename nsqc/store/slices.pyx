@@ -1,0 +1,156 @@
+"""Long work in slices, so that no loop iteration is long. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.string cimport memset
+
+from nsqc.store.delivery cimport Delivery, delivery_free
+from nsqc.store.fifo cimport Entry, fifo_free, fifo_pop
+from nsqc.store.heap cimport heap_free
+from nsqc.store.message cimport message_unref
+from nsqc.store.unacked cimport Unacked, unacked_done
+
+from collections import deque
+
+
+cdef class Sliced:
+    """Something that is done in slices."""
+
+    cdef bint run_slice(self) noexcept:
+        return False
+
+
+@cython.final
+cdef class Slicer:
+    """The work of one daemon that is not finished, in turns."""
+
+    def __init__(self, loop=None):
+        self.loop = loop
+        self.queue = deque()
+        self.deadline_ns = INT64_MAX
+
+    cdef void add(self, Sliced work) noexcept:
+        if work.queued:
+            return
+        work.queued = True
+        self.queue.append(work)
+        if not self.scheduled and self.loop is not None:
+            self.scheduled = True
+            self.loop.call_soon(self.run)
+
+    cdef void begin(self, int64_t now_ns) noexcept:
+        self.deadline_ns = now_ns + SLICE_NS
+
+    def run(self):
+        """Called by the loop, once in an iteration."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t end = now + ITERATION_NS
+        cdef Sliced work
+        self.scheduled = True       # nobody else need do it
+        while self.queue:
+            work = self.queue.popleft()
+            work.queued = False
+            self.deadline_ns = min(now + SLICE_NS, end)
+            if work.run_slice():
+                self.add(work)
+            now = monotonic_ns()
+            if now >= end:
+                break
+        self.scheduled = len(self.queue) > 0
+        if self.scheduled:
+            self.loop.call_soon(self.run)
+
+    def call(self, call):
+        """Has call() called in each slice, until it returns something false."""
+        self.add(SlicedCall(call))
+
+    def finish(self):
+        """Does everything that is left; for a stop and for tests."""
+        cdef Sliced work
+        while self.queue:
+            work = self.queue.popleft()
+            work.queued = False
+            self.deadline_ns = INT64_MAX
+            if work.run_slice():
+                self.add(work)
+
+
+@cython.final
+cdef class SlicedCall(Sliced):
+    """Long work in Python."""
+
+    def __init__(self, call):
+        self.call = call
+
+    cdef bint run_slice(self) noexcept:
+        return bool(self.call())
+
+
+@cython.final
+cdef class Trash(Sliced):
+    """Messages and deliveries that nobody holds any more."""
+
+    @staticmethod
+    cdef Trash new(Slicer slicer):
+        cdef Trash self = Trash.__new__(Trash)
+        self.slicer = slicer
+        return self
+
+    def __dealloc__(self):
+        cdef int index
+        fifo_free(&self.fifo)
+        for index in range(2):
+            while free_last(&self.heaps[index]):
+                pass
+
+    cdef void take_fifo(self, Fifo *fifo) noexcept:
+        self.fifo = fifo[0]
+        memset(fifo, 0, sizeof(fifo[0]))
+
+    cdef void take_heap(self, int index, Heap *heap) noexcept:
+        self.heaps[index] = heap[0]
+        memset(heap, 0, sizeof(heap[0]))
+
+    cdef void start(self) noexcept:
+        if self.slicer.loop is not None and (self.fifo.count or self.heaps[0].count or self.heaps[1].count):
+            self.slicer.add(self)
+
+    cdef bint run_slice(self) noexcept:
+        cdef Entry entry
+        cdef int index, steps = STEPS
+        while fifo_pop(&self.fifo, &entry):
+            message_unref(entry.message)
+            steps -= 1
+            if steps == 0:
+                if self.slicer.over():
+                    return True
+                steps = STEPS
+        for index in range(2):
+            while free_last(&self.heaps[index]):
+                steps -= 1
+                if steps == 0:
+                    if self.slicer.over():
+                        return True
+                    steps = STEPS
+        return False
+
+
+cdef bint free_last(Heap *heap) noexcept:
+    """Frees one delivery; False: there was none, and the heap is gone."""
+    cdef Delivery *delivery
+    if heap.count == 0:
+        heap_free(heap)
+        return False
+    heap.count -= 1
+    delivery = heap.items[heap.count].delivery
+    free_delivery(delivery)
+    return True
+
+
+cdef void free_delivery(Delivery *delivery) noexcept:
+    """With a place that is in no chain any more."""
+    cdef Unacked none
+    if delivery.place is not NULL:
+        memset(&none, 0, sizeof(none))
+        unacked_done(&none, delivery.place)
+    delivery_free(delivery)
