@@ -13,7 +13,7 @@ from nsqc.broker.consumer cimport wants_more
 from nsqc.store.backlog cimport PUT_NO_MEMORY
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
 from nsqc.store.fifo cimport Entry
-from nsqc.store.heap cimport heap_first, heap_free, heap_moved, heap_push, heap_remove, heap_reserve
+from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
 from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove, idmap_reserve
 from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport STEPS, Trash
@@ -506,4 +506,3 @@ cdef int64_t next_deadline(Channel channel) noexcept:
     if delivery is not NULL and delivery.deadline_ns < first:
         first = delivery.deadline_ns
     return first
-

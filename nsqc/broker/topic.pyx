@@ -340,7 +340,8 @@ cdef class Topic(BacklogOwner):
         self.fan = list(self.channels.values())
         self.fan_count = len(self.fan)
         if self.backlog.disk is not None:
-            self.backlog.disk.copies = [channel.backlog.disk for channel in self.fan if channel.backlog.disk is not None]
+            disks = [channel.backlog.disk for channel in self.fan]
+            self.backlog.disk.copies = [disk for disk in disks if disk is not None]
 
     def delete_channel(self, bytes name not None) -> bool:
         """Deletes a channel with what it holds; False where there is none."""

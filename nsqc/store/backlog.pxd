@@ -2,8 +2,8 @@
 #
 # A message goes to memory while nothing waits on disk and the memory queue has room, else to the disk queue's buffer.
 # Whatever becomes dirty is scheduled there and then (mark_dirty), and written in the next loop iteration: nobody else
-# schedules a write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic is
-# under way at a time, and what becomes dirty meanwhile is the next one.
+# schedules a write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic
+# is under way at a time, and what becomes dirty meanwhile is the next one.
 #
 # A message that lay on disk has a place there until its new place is written, or until it is finished: see Place.
 

@@ -67,7 +67,8 @@ cdef struct ReadJob:
 
 cdef class QueueWatcher:
     # Who hears from a disk queue; always from the loop.
-    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept    # failed: how many were taken back
+    # A write has ended; failed: how many records were taken back.
+    cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept
     cdef void on_readable(self) noexcept        # pop() has more to give than the last time
     cdef void on_unreadable(self) noexcept      # read_error
 
@@ -125,7 +126,7 @@ cdef class DiskQueue(JobOwner):
     cdef bint new_file                  # since the last sync began
     cdef bint rewrite                   # a sync has failed: what it was for must be written again before it counts
     cdef int64_t synced_number, synced_at   # up to where the data is durable
-    cdef int64_t syncing_number, syncing_at # the same, once the sync under way has succeeded
+    cdef int64_t syncing_number, syncing_at     # the same, once the sync under way has succeeded
 
     # Adds a record to the buffer; borrows the message. former: a place of this queue that is done once the record is
     # written, or NULL. -1: no memory, and nothing has changed.

@@ -11,7 +11,6 @@ from posix.unistd cimport close, unlink
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
-from contextlib import suppress
 
 from nsqc.store import diskmeta, recovery
 from nsqc.store.clock cimport monotonic_ns
@@ -725,7 +724,6 @@ cdef class DiskQueue(JobOwner):
 
     cdef int _damaged(self, int64_t upto, ReadJob *job) except -1:
         """No record stands between the read position and this offset. Said once a file, with all that follows."""
-        cdef int64_t sound
         if self.damaged_number == self.read_number:
             return 0
         self._end_write_file()

@@ -83,7 +83,7 @@ cdef class Connection(Publisher):
     cdef object marks                   # deque of Mark, in the order of the output
     cdef bint ending                    # closes once all marks are settled
     cdef bint suspect                   # silent for too long, unless the next read shows otherwise
-    cdef Py_ssize_t batch_at            # of an unfinished multi-publish: where it goes on, from its line; 0: there is none
+    cdef Py_ssize_t batch_at            # where an unfinished multi-publish goes on, from its line; 0: there is none
 
     cdef int _take(self, Py_ssize_t length) except -1       # bytes that lie in the area
     cdef int _take_detour(self, Py_ssize_t length) except -1

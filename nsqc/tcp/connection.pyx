@@ -368,7 +368,8 @@ cdef class Connection(Publisher):
     cdef void _hold_slice(self) noexcept:
         """The slice is over: what is left of the input goes on in the next one."""
         if self.batch_at and self.session.batch.result == PUT_DISK:
-            self._mark(self.session.batch_topic.commit)     # an error of what was published so far comes in the place of the answer
+            # An error of what was published so far comes in the place of the answer.
+            self._mark(self.session.batch_topic.commit)
             self.session.batch.result = PUT_MEMORY
         self._hold(HELD_SLICE)
         self.hub.slicer.add(self)

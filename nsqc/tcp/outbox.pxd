@@ -2,8 +2,8 @@
 #
 #   size       the buffer has reached output_buffer_size and FLUSH_BYTES: it goes at once
 #   iteration  whatever a loop iteration has left goes at its end
-#   timeout    with output-buffer-flush=timeout, as with nsqd: a message waits for output_buffer_timeout while its client
-#              has room under RDY; a reply, or the last message that RDY allows, takes everything along
+#   timeout    with output-buffer-flush=timeout, as with nsqd: a message waits for output_buffer_timeout while its
+#              client has room under RDY; a reply, or the last message that RDY allows, takes everything along
 #   hold       what stands behind a reply that depends on a write to disk goes when that has ended
 #
 # A socket that takes no more blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies
@@ -18,7 +18,7 @@ from nsqc.wire.framer cimport SendBuf
 
 
 cdef class Turn:
-    # What a loop iteration does for all connections: it reads for so long, and at its end sends what has been collected.
+    # What a loop iteration does for all connections: it reads for so long, and at its end sends what was collected.
     cdef Slicer slicer
     cdef object loop
     cdef list due               # outboxes to flush at the end of this iteration
