@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perf.load.work import ClientError
-from perf.stalls import programs
-from perf.stalls.stage import GENTLE, Stage, frame
+from perf.stalls.stage import Stage, frame
 
 BODY_LIMIT = 5 << 20            # --max-body-size
 IN_MEMORY = "--mem-queue-size=2500000"
@@ -51,12 +50,12 @@ def quiet(stage: Stage) -> None:
         time.sleep(stage.seconds(3))
 
 
-@case("tiny", "1 PUB flood of 8-byte bodies")
+@case("tiny", "1 PUB flood of 1-byte bodies")
 def tiny(stage: Stage) -> None:
-    stage.body = 8
+    stage.body = 1
     stage.server.channel("load", "ch")
     with stage.watched():
-        done = stage.client("pub", "-c", 1, "-b", 1, "-w", 100_000, "-j", "-s", 8, "-t", stage.seconds(3)).end()
+        done = stage.strange("pubs", 1, stage.seconds(3), stage.body).end()
     stage.note(f"{done['per_s']:,.0f}/s")
 
 
@@ -143,7 +142,7 @@ def catch_up(stage: Stage, begin: str) -> None:
     stage.publish(stage.count(1_000_000))
     start = most = stage.stats("load")["depth"]
     with stage.watched():
-        load = stage.client("pub", "-c", 2, "-b", 200, "-w", 4, "-s", 200, "-t", stage.seconds(5))
+        load = stage.strange("pubs", 4, stage.seconds(5), stage.body)
         stage.server.post(begin)
         while load.process.poll() is None:
             most = max(most, stage.stats("load")["depth"])
@@ -171,9 +170,8 @@ def catch_up_new(stage: Stage) -> None:
 
 def fins(stage: Stage, connections: int) -> None:
     with stage.watched():
-        done = stage.helper(programs.strange(), "fins", stage.server.tcp, connections, stage.seconds(3),
-                            nice=GENTLE).end()
-    stage.note(f"{done['fins']:,} sent")
+        done = stage.strange("fins", connections, stage.seconds(3)).end()
+    stage.note(f"{done['sent']:,} sent")
 
 
 @case("fins-1", "1 client sends FINs of unknown ids")
@@ -187,31 +185,35 @@ def fins_4(stage: Stage) -> None:
 
 
 def in_flight(stage: Stage) -> int:
-    """So many messages, in memory, for a client to hold."""
-    stage.body = 32
+    """So many messages for a client to hold."""
     stage.server.channel("load", "ch")
     count = stage.count(1_000_000)
     stage.publish(count)
     return count
 
 
-@case("timeouts", "1 million messages in flight time out", IN_MEMORY, MANY_READY, "--msg-timeout=6s")
 def timeouts(stage: Stage) -> None:
     count = in_flight(stage)
     stage.hold(count)
     with stage.watched():
-        until = time.monotonic() + stage.seconds(15)
+        until = time.monotonic() + stage.seconds(20)
         while stage.stats("load")["channels"][0]["timeout_count"] < count and time.monotonic() < until:
             time.sleep(0.25)
     stage.note(f"{stage.stats('load')['channels'][0]['timeout_count']:,} timed out")
 
 
-@case("close", "a connection with 1 million messages in flight closes", IN_MEMORY, MANY_READY)
 def close(stage: Stage) -> None:
     holder = stage.hold(in_flight(stage))
     with stage.watched():
         holder.end()
         time.sleep(stage.seconds(3))
+
+
+for _where, _flags in (("memory", (IN_MEMORY,)), ("disk", ())):
+    case(f"timeouts-{_where}", f"1 million messages from {_where} in flight time out", *_flags, MANY_READY,
+         "--msg-timeout=8s")(timeouts)
+    case(f"close-{_where}", f"a connection with 1 million messages from {_where} in flight closes", *_flags,
+         MANY_READY)(close)
 
 
 @case("idle", "10,000 idle connections with heartbeats of 1 s")
@@ -255,7 +257,6 @@ def delete(stage: Stage) -> None:
 
 @case("empty", "a channel of 2 million messages in memory is emptied", IN_MEMORY)
 def empty(stage: Stage) -> None:
-    stage.body = 32
     stage.server.channel("load", "ch")
     stage.publish(stage.count(2_000_000))
     with stage.watched():

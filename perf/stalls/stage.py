@@ -50,6 +50,7 @@ class Seen:
     max: float = 0.0
     grew: int = 0
     queued: int = 0
+    in_memory: int = 0
     clients: int = 0
     dropped: int = 0
     seconds: float = 0.0
@@ -127,7 +128,7 @@ class Stage:
     def watched(self) -> Iterator[None]:
         """/ping, memory and healthy clients while the body of the with statement runs."""
         beats = self.helper(programs.beats(), self.server.tcp, self.healthy).ready()
-        queued = self.queued()
+        before = self.queued()
         self._reset_peak()
         ping = self.helper(programs.ping(), self.server.http).ready()
         began = time.monotonic()
@@ -138,20 +139,23 @@ class Stage:
         if not figures["answered"]:
             self.note("no answer in a minute")
         self.seen.grew = max(0, self._peak() - self._resident)
-        self.seen.queued = max(queued, self.queued())
+        self.seen.queued, self.seen.in_memory = map(max, before, self.queued())
         time.sleep(self.seconds(1.5))       # a heartbeat and a half: who was dropped sees it
         heard = beats.end()
         self.seen.clients, self.seen.dropped = self.healthy, heard["dropped"]
 
-    def queued(self) -> int:
-        """Bytes of all messages in the topics and their channels, as on disk."""
-        count = 0
+    def queued(self) -> tuple[int, int]:
+        """Bytes of all messages in the topics and their channels, as on disk; and of those that are in memory."""
+        count = in_memory = 0
         for topic in self.topics:
             found = self.stats(topic)
-            count += found.get("depth", 0) + sum(
-                channel["depth"] + channel["in_flight_count"] + channel["deferred_count"]
-                for channel in found.get("channels") or [])
-        return count * (HEAD_BYTES + self.body)
+            channels = found.get("channels") or []
+            held = sum(channel["in_flight_count"] + channel["deferred_count"] for channel in channels)
+            depth, on_disk = (sum(queue.get(name, 0) for queue in (found, *channels))
+                              for name in ("depth", "backend_depth"))
+            count += depth + held
+            in_memory += depth - on_disk + held
+        return count * (HEAD_BYTES + self.body), in_memory * (HEAD_BYTES + self.body)
 
     def _reset_peak(self) -> None:
         for pid in self.server.processes():
@@ -177,9 +181,14 @@ class Stage:
         done = self.client("pub", "-T", topic, "-s", self.body, "-b", 200, "-w", 4, "-c", 1, "-t", 120, "-n", count)
         done.end()
 
+    def strange(self, *arguments: object) -> Helper:
+        """A client that is unkind, in the background."""
+        mode, *rest = arguments
+        return self.helper(programs.strange(), mode, self.server.tcp, *rest, nice=GENTLE)
+
     def hold(self, count: int, topic: str = "load") -> Helper:
         """A client that has so many messages in flight."""
-        return self.helper(programs.strange(), "hold", self.server.tcp, count, topic, nice=GENTLE).ready()
+        return self.strange("hold", count, topic).ready()
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """One HTTP call on a connection of its own."""

@@ -86,9 +86,9 @@ def test_stalls_give_every_case(tmp_path):
 
 
 def test_bars_of_stalls():
-    fine = Seen(p50=0.1, p99=9.9, max=24.9, grew=60 << 20, queued=30 << 20, clients=10)
+    fine = Seen(p50=0.1, p99=9.9, max=24.9, grew=120 << 20, queued=90 << 20, in_memory=30 << 20, clients=10)
     assert stalls.ok(fine)
-    for worse in ({"p99": 10.1}, {"max": 25.1}, {"grew": 100 << 20}, {"dropped": 1}, {"held": False}):
+    for worse in ({"p99": 10.1}, {"max": 25.1}, {"grew": 130 << 20}, {"dropped": 1}, {"held": False}):
         assert not stalls.ok(dataclasses.replace(fine, **worse)), worse
     both = stalls.middle([fine, dataclasses.replace(fine, max=40.0, dropped=2)])
     assert (both.max, both.dropped) == (pytest.approx(32.45), 2)
