@@ -26,5 +26,5 @@ def strange() -> Path:
 
 
 def slow_disk() -> Path:
-    """A library to preload, which makes the disk slow."""
+    """A library to preload, which makes the disk slow and notes the calls to it."""
     return program("slowdisk.so", [HERE / "slowdisk.c"], "-shared", "-fPIC", "-ldl")

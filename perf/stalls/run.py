@@ -1,6 +1,6 @@
 """What keeps others waiting: /ping on a kept connection, memory and healthy clients while something large happens.
 
-    python -m perf.stalls.run [--only tiny,drain] [--nsqd PATH] [--rounds 1] [--json FILE]
+    python -m perf.stalls.run [--only tiny,drain] [--nsqd PATH] [--rounds 1] [--tries 3] [--json FILE]
 
 Each case runs on a server of its own with an empty data path; --nsqd runs another daemon, which takes nsqd's flags, in
 turns with this tree's. A figure is the median over the rounds. /ping is due every 2 ms, and waits from then on. grew is
@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from perf.load.build import BuildError
-from perf.load.run import machine
+from perf.load.run import DISTURBED_CORES, Others, machine
 from perf.load.server import Server, ServerError, Side
 from perf.load.work import ClientError
 from perf.stalls import disk
@@ -43,6 +43,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nsqc", default=f"{shlex.quote(sys.executable)} -m nsqc serve", metavar="CMD",
                         help="the daemon under test; default: this tree's")
     parser.add_argument("--nsqd", metavar="CMD", help="a second daemon")
+    parser.add_argument("--tries", type=int, default=1, metavar="N",
+                        help="repeat a case that other processes disturb, up to N times; default 1")
     parser.add_argument("--markdown", action="store_true", help="a table for RESULTS.md")
     parser.add_argument("--json", metavar="FILE", help="also all figures, as JSON")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")
@@ -60,6 +62,21 @@ def once(case: Case, side: Side, scale: Scale) -> Seen:
         if server.process.poll() is not None:
             raise ServerError(f"{case.name}: the server has left with {server.process.returncode}")
         return stage.seen
+
+
+def least_disturbed(case: Case, side: Side, scale: Scale, tries: int) -> Seen:
+    """A case, again while other processes disturb it; the run that they disturbed least."""
+    done: list[tuple[float, Seen]] = []
+    for _ in range(tries):
+        others = Others()
+        seen = once(case, side, scale)
+        done.append((others.cores(), seen))
+        if done[-1][0] < DISTURBED_CORES:
+            break
+    cores, seen = min(done, key=lambda pair: pair[0])
+    if cores >= DISTURBED_CORES:
+        seen.notes.append(f"others used {cores:.1f} cores")
+    return seen
 
 
 def middle(rounds: list[Seen]) -> Seen:
@@ -115,7 +132,7 @@ def main() -> int:
     for name in (name for name in names if name != disk.NAME):
         for side in sides:
             try:
-                rounds = [once(CASES[name], side, scale) for _ in range(args.rounds)]
+                rounds = [least_disturbed(CASES[name], side, scale, args.tries) for _ in range(args.rounds)]
             except BuildError as error:
                 print(error, file=sys.stderr)
                 return 2
