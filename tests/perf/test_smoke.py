@@ -73,7 +73,7 @@ def test_ways_give_every_figure():
 
 
 def test_stalls_give_every_case(tmp_path):
-    """The disk is slowed, too: what takes 30 ms for each call is not done in no time."""
+    """The disk is slowed, too: a pause is open, write, fsync and rename before it is answered, 30 ms each."""
     out = run("perf.stalls.run", "--quick", "--markdown", "--json", str(tmp_path / "stalls.json"))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows[2:]] == [case.title for case in CASES.values()]
@@ -81,8 +81,7 @@ def test_stalls_give_every_case(tmp_path):
     found = json.loads((tmp_path / "stalls.json").read_text())["cases"]
     assert found.keys() == {*CASES, "slow-disk"}
     assert all(found[name]["nsqc"]["clients"] >= 10 for name in CASES)
-    slow = found["slow-disk"]["nsqc"]
-    assert slow["slow"]["pause_s"] > slow["undisturbed"]["pause_s"]
+    assert found["slow-disk"]["nsqc"]["slow"]["pause_s"] >= 0.12
 
 
 def test_bars_of_stalls():
