@@ -10,7 +10,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load ways pages dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls ways pages dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -89,6 +89,9 @@ bench: build                             ## ns for each operation of each compil
 
 load: build                              ## the whole daemon beside a floor; figures as in perf/RESULTS.md
 	$(BIN)/python -m perf.load.run $(ARGS)
+
+stalls: build                            ## who waits while something large happens; ARGS="--nsqd PATH" beside nsqd
+	$(BIN)/python -m perf.stalls.run $(ARGS)
 
 ways: build                              ## rates over TLS, deflate and snappy beside plain
 	$(BIN)/python -m perf.ways.run $(ARGS)

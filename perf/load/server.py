@@ -43,17 +43,27 @@ def free_port() -> int:
 
 
 class Server:
-    """A running side; use it in a with statement. start_s: seconds from start to the first answer to /ping."""
+    """A running side; use it in a with statement. start_s: seconds from start to the first answer to /ping.
 
-    def __init__(self, side: Side, *flags: str):
+    files: what lies in the data path before the start, by name. environment: variables beside those of this process;
+    {data} in a value is the data path.
+    """
+
+    def __init__(self, side: Side, *flags: str, files: dict[str, bytes] | None = None,
+                 environment: dict[str, str] | None = None):
         self.folder = Path(tempfile.mkdtemp(prefix="nsqc-load-"))
         (self.folder / "data").mkdir()
+        for name, content in (files or {}).items():
+            (self.folder / "data" / name).write_bytes(content)
+        variables = {name: value.replace("{data}", str(self.folder / "data"))
+                     for name, value in (environment or {}).items()}
         self.tcp, self.http = free_port(), free_port()
         command = [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}", f"--http-address=127.0.0.1:{self.http}",
                    f"--data-path={self.folder / 'data'}", *flags]
         began = time.perf_counter()
         with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, **variables})
         while not self._answers():
             if self.process.poll() is not None or time.perf_counter() - began > START_SECONDS:
                 text = (self.folder / "log").read_text(errors="replace")[-400:]

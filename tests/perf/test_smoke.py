@@ -1,5 +1,6 @@
 """The perf harness works: every bench and every piece of load gives figures. What they are is not judged here."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -12,6 +13,9 @@ from perf.load import figures
 from perf.load.build import client, floor
 from perf.load.figures import FIGURES, Figure
 from perf.micro import run as micro
+from perf.stalls import run as stalls
+from perf.stalls.cases import CASES
+from perf.stalls.stage import Seen
 from perf.ways.run import WAYS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -66,6 +70,27 @@ def test_ways_give_every_figure():
     assert [row[0] for row in rows[2:]] == list(WAYS)
     assert all(float(cell.replace(",", "")) > 0 for row in rows[2:] for cell in row[1:])
     assert out.count("goal") == 2
+
+
+def test_stalls_give_every_case(tmp_path):
+    """The disk is slowed, too: a pause is open, write, fsync and rename before it is answered, 30 ms each."""
+    out = run("perf.stalls.run", "--quick", "--markdown", "--json", str(tmp_path / "stalls.json"))
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == [case.title for case in CASES.values()]
+    assert all(float(row[4]) > 0 for row in rows[2:])
+    found = json.loads((tmp_path / "stalls.json").read_text())["cases"]
+    assert found.keys() == {*CASES, "slow-disk"}
+    assert all(found[name]["nsqc"]["clients"] >= 10 for name in CASES)
+    assert found["slow-disk"]["nsqc"]["slow"]["pause_s"] >= 0.12
+
+
+def test_bars_of_stalls():
+    fine = Seen(p50=0.1, p99=9.9, max=24.9, grew=120 << 20, queued=90 << 20, in_memory=30 << 20, clients=10)
+    assert stalls.ok(fine)
+    for worse in ({"p99": 10.1}, {"max": 25.1}, {"grew": 130 << 20}, {"dropped": 1}, {"held": False}):
+        assert not stalls.ok(dataclasses.replace(fine, **worse)), worse
+    both = stalls.middle([fine, dataclasses.replace(fine, max=40.0, dropped=2)])
+    assert (both.max, both.dropped) == (pytest.approx(32.45), 2)
 
 
 def test_a_server_that_fails_is_told_and_fails_the_run():

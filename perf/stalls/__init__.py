@@ -1,0 +1,1 @@
+"""How long the daemon leaves others waiting while it does something large."""

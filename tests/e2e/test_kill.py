@@ -1,0 +1,274 @@
+"""kill -9 after every kind of event: each message that was acknowledged, is on disk and is not finished comes again.
+
+A case lets the event happen and says which messages each channel must then deliver. Between the event and the kill
+nobody talks to the daemon: what happened has to be written without a reply that asks for it. The kill comes when the
+topic's positions on disk have passed the messages, the worst moment, or when a sync has been due for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support.counting import consume, numbered, publish
+from tests.support.daemon import Client, Daemon, wait_until
+
+MANY = 50_000
+FEW = 1000
+SYNCED_SECONDS = 3          # --sync-timeout is 2 s
+TIMEOUT_SECONDS = 1         # of messages in flight
+FLAGS = (f"--msg-timeout={TIMEOUT_SECONDS}s",)
+
+Wanted = dict[str, list[bytes]]     # bodies by channel
+
+
+@dataclass
+class Case:
+    """A daemon, and the connections that stay open until the kill."""
+
+    node: Daemon
+    clients: list[Client]
+
+    def make(self, topic: str, *channels: str) -> None:
+        self.node.post(f"/topic/create?topic={topic}")
+        for channel in channels:
+            self.node.post(f"/channel/create?topic={topic}&channel={channel}")
+
+    def in_flight(self, count: int, bodies: list[bytes]) -> list[bytes]:
+        """Messages from disk that a client holds which takes no more; their ids."""
+        self.make("t", "c")
+        publish(self.node, "t", bodies)
+        client = self.node.connect()
+        self.clients.append(client)
+        client.sub("t", "c", count)
+        ids = [message.id for message in client.messages(count)]
+        client.command("RDY 0")
+        return ids
+
+    def drained(self, topic: str = "t", seconds: float = SYNCED_SECONDS) -> None:
+        """Returns when the topic's positions on disk say that nothing is left, or after so long."""
+        path = self.node.data_path / f"{topic}.diskqueue.meta.dat"
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with contextlib.suppress(FileNotFoundError, IndexError):
+                if path.read_text().splitlines()[0] == "0":
+                    return
+            time.sleep(0.01)
+
+
+def synced() -> None:
+    """Waits for as long as a sync may take to become due, and a little."""
+    time.sleep(SYNCED_SECONDS)
+
+
+# ---------------------------------------------------------------------- a topic's backlog drains
+
+def first_channel(case: Case) -> Wanted:
+    case.make("t")
+    bodies = numbered(MANY)
+    publish(case.node, "t", bodies)
+    case.node.post("/channel/create?topic=t&channel=c")
+    case.drained()
+    return {"c": bodies}
+
+
+def paused_backlog(case: Case, *channels: str) -> list[bytes]:
+    case.make("t", *channels)
+    case.node.post("/topic/pause?topic=t")
+    bodies = numbered(MANY)
+    publish(case.node, "t", bodies)
+    return bodies
+
+
+def unpaused_topic(case: Case) -> Wanted:
+    bodies = paused_backlog(case, "c")
+    case.node.post("/topic/unpause?topic=t")
+    case.drained()
+    return {"c": bodies}
+
+
+def several_channels(case: Case) -> Wanted:
+    bodies = paused_backlog(case, "a", "b", "c")
+    case.node.post("/topic/unpause?topic=t")
+    case.drained()
+    return {"a": bodies, "b": bodies, "c": bodies}
+
+
+def channel_deleted_beside_others(case: Case) -> Wanted:
+    bodies = paused_backlog(case, "a", "b", "c")
+    case.node.post("/topic/unpause?topic=t")
+    case.node.post("/channel/delete?topic=t&channel=a")
+    case.drained()
+    return {"b": bodies, "c": bodies}
+
+
+def channel_emptied_beside_others(case: Case) -> Wanted:
+    bodies = paused_backlog(case, "a", "b")
+    case.node.post("/topic/unpause?topic=t")
+    case.node.post("/channel/empty?topic=t&channel=a")
+    case.drained()
+    return {"b": bodies}
+
+
+def topic_paused_during_the_drain(case: Case) -> Wanted:
+    bodies = paused_backlog(case, "c")
+    case.node.post("/topic/unpause?topic=t")
+    case.node.post("/topic/pause?topic=t")
+    synced()
+    return {"c": bodies}
+
+
+def topic_emptied(case: Case) -> Wanted:
+    """What had gone to the channel before stays, what came after counts."""
+    case.make("t", "c")
+    before, between, after = numbered(FEW, "a"), numbered(FEW, "b"), numbered(FEW, "c")
+    publish(case.node, "t", before)
+    wait_until(lambda: case.node.channel("t", "c")["depth"] == FEW)
+    case.node.post("/topic/pause?topic=t")
+    publish(case.node, "t", between)
+    case.node.post("/topic/empty?topic=t")
+    publish(case.node, "t", after)
+    case.node.post("/topic/unpause?topic=t")
+    case.drained()
+    return {"c": before + after}
+
+
+def killed_at_once(case: Case) -> Wanted:
+    """In the middle of the drain: what is on its way is in one place or the other."""
+    bodies = paused_backlog(case, "a", "b")
+    case.node.post("/topic/unpause?topic=t")
+    return {"a": bodies, "b": bodies}
+
+
+def terminated_during_the_drain(case: Case) -> Wanted:
+    """SIGTERM, and the kill before it has ended, as a service manager does that waits for too short a time."""
+    bodies = paused_backlog(case, "a", "b")
+    case.node.post("/topic/unpause?topic=t")
+    case.node.process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        case.node.process.wait(0.02)
+    return {"a": bodies, "b": bodies}
+
+
+def healed_after_a_full_disk(case: Case) -> Wanted:
+    """The channel's file cannot grow in the middle of the drain, and can again later."""
+    case.make("t")
+    bodies = numbered(MANY)
+    publish(case.node, "t", bodies)
+    limit_file_size(case.node.pid, 200_000)
+    case.node.post("/channel/create?topic=t&channel=c")
+    wait_until(lambda: case.node.http("GET", "/ping")[0] == 500, "the drain to fail")
+    limit_file_size(case.node.pid, resource.RLIM_INFINITY)
+    case.drained(seconds=2 * SYNCED_SECONDS)
+    return {"c": bodies}
+
+
+def limit_file_size(pid: int, limit: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+# ---------------------------------------------------------------------- messages in flight or deferred come back
+
+def timed_out(case: Case) -> Wanted:
+    bodies = numbered(FEW)
+    case.in_flight(FEW, bodies)
+    time.sleep(TIMEOUT_SECONDS)
+    synced()
+    return {"c": bodies}
+
+
+def requeued_at_once(case: Case) -> Wanted:
+    bodies = numbered(FEW)
+    ids = case.in_flight(FEW, bodies)
+    case.clients[0].send(b"".join(b"REQ " + one + b" 0\n" for one in ids))
+    synced()
+    return {"c": bodies}
+
+
+def requeued_and_due(case: Case) -> Wanted:
+    bodies = numbered(FEW)
+    ids = case.in_flight(FEW, bodies)
+    case.clients[0].send(b"".join(b"REQ " + one + b" 500\n" for one in ids))
+    time.sleep(0.5)
+    synced()
+    return {"c": bodies}
+
+
+def deferred_and_due(case: Case) -> Wanted:
+    """DPUB: a delay is kept in memory, but what has come due is a message as any other."""
+    case.make("t", "c")
+    bodies = numbered(100)
+    client = case.node.connect()
+    case.clients.append(client)
+    for body in bodies:
+        client.ok("DPUB t 500", body)
+    time.sleep(0.5)
+    synced()
+    return {"c": bodies}
+
+
+def client_gone(case: Case) -> Wanted:
+    """It leaves without finishing; its messages go back at once or when they time out."""
+    bodies = numbered(FEW)
+    case.in_flight(FEW, bodies)
+    case.clients.pop().close()
+    time.sleep(TIMEOUT_SECONDS)
+    synced()
+    return {"c": bodies}
+
+
+def partly_finished(case: Case) -> Wanted:
+    """What is finished need not come; the rest times out."""
+    bodies = numbered(FEW)
+    ids = case.in_flight(FEW, bodies)
+    case.clients[0].send(b"".join(b"FIN " + one + b"\n" for one in ids[::2]))
+    time.sleep(TIMEOUT_SECONDS)
+    synced()
+    return {"c": bodies[1::2]}
+
+
+CASES: list[Callable[[Case], Wanted]] = [
+    first_channel, several_channels, unpaused_topic, channel_deleted_beside_others, channel_emptied_beside_others,
+    topic_paused_during_the_drain, topic_emptied, killed_at_once, terminated_during_the_drain,
+    healed_after_a_full_disk, timed_out, requeued_at_once, requeued_and_due, deferred_and_due, client_gone,
+    partly_finished]
+
+
+@pytest.mark.parametrize("event", CASES, ids=lambda event: event.__name__)
+def test_nothing_on_disk_is_lost(daemon, event):
+    lost_after(daemon("--mem-queue-size=0", *FLAGS, preexec=no_signal), event, spared=0)
+
+
+@pytest.mark.parametrize("event", [first_channel, timed_out], ids=lambda event: event.__name__)
+def test_no_more_is_lost_than_memory_holds(daemon, event):
+    """A queue in memory dies with the process, and nothing beside it."""
+    room = 100
+    lost_after(daemon(f"--mem-queue-size={room}", *FLAGS), event, spared=room)
+
+
+def no_signal() -> None:
+    """A file that may not grow is an error, not a signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def lost_after(node: Daemon, event: Callable[[Case], Wanted], spared: int) -> None:
+    """Runs the case, kills, starts again and counts; each channel may lack as many as spared."""
+    case = Case(node, [])
+    wanted = event(case)
+    node.kill()
+    for client in case.clients:
+        client.close()
+    node.start()
+    node.post("/topic/unpause?topic=t")
+    for channel, bodies in wanted.items():
+        found = consume(node, "t", channel, set(bodies))
+        missing = [body for body in bodies if body not in found]
+        assert len(missing) <= spared, (
+            f"{channel} lacks {len(missing)} of {len(bodies)} messages, from {missing[0]!r} to {missing[-1]!r}")
