@@ -24,10 +24,13 @@ cdef enum:
 @cython.final
 @cython.no_gc_clear     # __dealloc__ needs the pool
 cdef class DiskQueue:
-    """One topic's or channel's queue on disk. Made by nsqc.store.disks. Raises OSError where it cannot be opened."""
+    """One topic's or channel's queue on disk. Made by nsqc.store.disks. Raises OSError where it cannot be opened.
+
+    files: what there is of it, as nsqc.store.diskmeta.queue_files() has it; None: the folder is listed for that.
+    """
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
-                 FilePool pool not None, syncer, log):
+                 FilePool pool not None, syncer, log, dict files=None):
         self.reading.fd = self.writing.fd = -1
         self.name = name
         self.folder = folder
@@ -41,7 +44,7 @@ cdef class DiskQueue:
         self.done_files = []
         self.done_numbers = []
         self.full_files = []
-        self._load()
+        self._load(files)
 
     def __dealloc__(self):
         if self.pool is not None:
@@ -51,11 +54,12 @@ cdef class DiskQueue:
         window_free(&self.window)
         taken_free(&self.taken)
 
-    def _load(self):
+    def _load(self, dict files):
         """Positions from the meta file and the files themselves; damage where reading begins is noticed here, not by
         the first consumer."""
         cdef int64_t length
-        start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log)
+        start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log,
+                                    files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at, consumed, changed = start
         self.done_files = [(path, "") for path in consumed]
         self.done_numbers = [-1] * len(consumed)

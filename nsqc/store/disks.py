@@ -7,9 +7,9 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
-from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
 from nsqc.store.filepool import FilePool
+from nsqc.store.index import Index
 from nsqc.store.syncer import Syncer
 
 
@@ -23,12 +23,12 @@ class Disks:
         self._pool = FilePool(options.fd_pool_size)
         self._syncer = Syncer(options.sync_every, options.sync_timeout,
                               lambda job: loop.run_in_executor(workers, job), log)
-        remove_leftovers(self._folder)
+        self.index = Index(self._folder)
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it."""
         return DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
-                         self._pool, self._syncer, self._log)
+                         self._pool, self._syncer, self._log, self.index.take(name))
 
     def tick(self) -> None:
         """Looks at sync deadlines and idle queues."""
