@@ -94,7 +94,11 @@ class Daemon:
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
-        self._load()
+        gc.disable()  # what is made from here on stays: looking through it again and again finds nothing
+        try:
+            self._load()
+        finally:
+            gc.enable()
 
     def _listen_tcp(self) -> Listener:
         address = self.settings.now.tcp_address

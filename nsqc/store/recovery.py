@@ -108,6 +108,8 @@ class Recovery:
 
         Where none of the files is one that the positions name, only they say that the others were read: those are kept.
         """
+        if not self.files or min(self.files) >= read_number:
+            return []
         passed = sorted(number for number in self.files if number < read_number)
         for number in passed:
             del self.files[number]
@@ -239,9 +241,9 @@ def open_queue(folder: str, name: str, meta_path: str, max_bytes: int, path_of: 
     if ODD in files.values():
         files, blocked = clear(name, files, meta_path, path_of, log)
     meta = diskmeta.read(meta_path) if META in files else None
-    data = {number: size for number, size in files.items() if number != META}
-    start = Recovery(name, data, meta, max_bytes, path_of, log).start()
-    if start.write_number <= blocked:
+    files.pop(META, None)
+    start = Recovery(name, files, meta, max_bytes, path_of, log).start()
+    if blocked >= 0 and start.write_number <= blocked:
         # That name cannot be written to.
         waits = (start.read_number, start.read_at) < (start.write_number, start.write_at)
         start = start._replace(write_number=blocked + 1, write_at=0, changed=True)
