@@ -76,10 +76,15 @@ def queue_files(folder: str, name: str) -> dict[int, int]:
     return found
 
 
-def data_files(folder: str, name: str) -> dict[int, int]:
-    """The data files of a queue, rising by number: their sizes. What has such a name and is no file is left out."""
-    found = queue_files(folder, name)
-    return {number: found[number] for number in sorted(found) if number != META and found[number] != ODD}
+def listing(folder: str) -> dict[str, dict[int, int]]:
+    """All queues that have data files: for each their numbers, rising, and sizes. What is no file is left out."""
+    found: dict[str, dict[int, int]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            parts = split_name(entry.name)
+            if parts is not None and parts[1] != META and (size := size_of(entry)) != ODD:
+                found.setdefault(parts[0], {})[parts[1]] = size
+    return {name: dict(sorted(files.items())) for name, files in found.items()}
 
 
 def retire(path: str) -> str | None:
