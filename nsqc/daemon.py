@@ -136,6 +136,7 @@ class Daemon:
             raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:
             raise StartError(f"failed to open a queue - {error}") from None
+        self.disks.index.loaded()
         sidecar.restore(self.broker, self.sidecar)
         self.sidecar = None
         try:

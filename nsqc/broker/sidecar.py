@@ -9,7 +9,6 @@ to come: the queue files are looked through for it. A message that is not found,
 from __future__ import annotations
 
 import mmap
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -103,8 +102,8 @@ def drop_gone(sidecar: Sidecar, index: Index, log: Any) -> None:
 def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
     """Which of the wanted ids stand in the unread records of a queue, and what is left of the bytes to look at."""
     files = index.queues.get(queue, {})
-    start = os.path.join(index.folder, f"{queue}.diskqueue.")
-    meta = diskmeta.read(start + "meta.dat") if files.get(diskmeta.META, diskmeta.ODD) != diskmeta.ODD else None
+    has_meta = files.get(diskmeta.META, diskmeta.ODD) != diskmeta.ODD
+    meta = diskmeta.read(diskmeta.path_of(index.folder, queue, diskmeta.META)) if has_meta else None
     read_number, read_at = meta[1:3] if meta is not None else (0, 0)
     digits = {text.encode("utf-8", "replace"): text for text in wanted}
     found: set[str] = set()
@@ -117,7 +116,7 @@ def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -
         if budget < size:
             return found, 0
         budget -= size
-        look_through(f"{start}{number:06d}.dat", files[number] - size, digits, found)
+        look_through(diskmeta.path_of(index.folder, queue, number), files[number] - size, digits, found)
     return found, budget
 
 

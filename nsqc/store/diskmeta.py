@@ -39,6 +39,11 @@ def read(path: str) -> tuple[int, int, int, int, int] | None:
     return tuple(map(int, form.groups())) if form else None
 
 
+def path_of(folder: str, queue: str, number: int) -> str:
+    """The path of a data file, or with META of the positions."""
+    return f"{folder}/{queue}.diskqueue.{'meta' if number == META else f'{number:06d}'}.dat"
+
+
 def split_name(entry: str) -> tuple[str, int] | None:
     """(queue, number, or META) of a file name; None where no queue has such a file."""
     if not entry.endswith(".dat"):

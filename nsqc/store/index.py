@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from nsqc.store.diskmeta import LEFTOVER, META, size_of, split_name
+from nsqc.store.diskmeta import LEFTOVER, META, ODD, path_of, size_of, split_name
 
 
 class Index:
@@ -37,6 +37,13 @@ class Index:
     def take(self, queue: str) -> dict[int, int]:
         """The files of a queue that is being opened; from now on it knows them itself."""
         return self.queues.pop(queue, {})
+
+    def loaded(self) -> None:
+        """All queues that there were are open. Folders that stand alone where a new queue's file would be are left to
+        whoever made them: as with nsqd, writing fails until they are gone."""
+        for name, files in list(self.queues.items()):
+            if all(size == ODD and os.path.isdir(path_of(self.folder, name, number)) for number, size in files.items()):
+                del self.queues[name]
 
     def names(self, with_messages: bool) -> list[str]:
         """The queues that have files, sorted, or those of them that have something in their data files."""

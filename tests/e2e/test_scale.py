@@ -141,13 +141,28 @@ def test_what_stands_in_place_of_queue_files_does_not_keep_it_from_starting(daem
     node.connect().pub("t", b"lost", b"lost, too")
     node.connect().pub("u", b"kept")
     assert node.stop() == 0
-    for name in ("t.diskqueue.000000.dat", "u.diskqueue.meta.dat", "v.diskqueue.000000.dat"):
+    for name in ("t.diskqueue.000000.dat", "u.diskqueue.meta.dat"):
         (node.data_path / name).unlink(missing_ok=True)
         make(str(node.data_path / name))
     node.start()
     assert {topic["topic_name"]: topic["depth"] for topic in node.stats()["topics"]} == {"t": 0, "u": 1}
-    for name in "tuv":
+    for name in "tu":
         node.connect().pub(name, b"new")
-    assert {topic["topic_name"]: topic["depth"] for topic in node.stats()["topics"]} == {"t": 1, "u": 2, "v": 1}
-    assert len(list(node.data_path.glob("*.bad"))) == 3
+    assert {topic["topic_name"]: topic["depth"] for topic in node.stats()["topics"]} == {"t": 1, "u": 2}
+    assert len(list(node.data_path.glob("*.bad"))) == 2
     assert node.stop() == 0
+
+
+@pytest.mark.parametrize(("make", "works"), [(os.mkdir, False), (lambda path: os.symlink("/dev/zero", path), True)],
+                         ids=["folder", "device"])
+def test_what_stands_where_a_new_topic_writes_takes_no_message(daemon, tmp_path, make, works):
+    """A folder refuses it, as with nsqd; a device would swallow it."""
+    (tmp_path / "data").mkdir(exist_ok=True)
+    make(str(tmp_path / "data" / "v.diskqueue.000000.dat"))
+    node = daemon("--mem-queue-size=0", data_path=tmp_path / "data")
+    assert node.http("POST", "/pub?topic=v", b"x")[0] == (200 if works else 503)
+    if not works:
+        (node.data_path / "v.diskqueue.000000.dat").rmdir()
+        node.post("/pub?topic=v", b"x")
+    assert node.stop() == 0
+    assert (node.data_path / "v.diskqueue.000000.dat").read_bytes().endswith(b"x")
