@@ -95,7 +95,11 @@ class Daemon:
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
-        self._load()
+        gc.disable()  # what is made from here on stays: looking through it again and again finds nothing
+        try:
+            self._load()
+        finally:
+            gc.enable()
 
     def _listen_tcp(self) -> Listener:
         address = self.settings.now.tcp_address
@@ -109,7 +113,7 @@ class Daemon:
         self.scanner = Scanner(self.loop)
         self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
-        self.sidecar = sidecar.load(self.data_path, self.log)
+        self.sidecar = sidecar.load(self.data_path, self.disks.index, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
         self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids,
                              self.loop)
@@ -129,12 +133,18 @@ class Daemon:
 
     def _load(self) -> None:
         try:
-            metadata.restore(self.broker, metadata.load(self.data_path, self.log), self.log)
+            metadata.restore(self.broker, metadata.load(self.data_path, self.disks.index, self.log), self.log)
         except metadata.MetadataError as error:
             raise StartError(f"failed to load metadata - {error}") from None
+        except OSError as error:
+            raise StartError(f"failed to open a queue - {error}") from None
+        self.disks.index.loaded()
         sidecar.restore(self.broker, self.sidecar)
+        self.sidecar = None
         try:
-            metadata.write(self.data_path, metadata.snapshot(self.broker))
+            self.metadata.write_all()
+            # Before any message moves: what nsqc.dat says is true of this moment only.
+            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=True)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -202,21 +212,22 @@ class Daemon:
         self.disks.tick()
         self._timers["tick"] = self.loop.call_later(TICK_S, self._tick)
 
+    def _ids_ahead(self) -> int:
+        """How far ids may come until the next note, so that they rise even after a kill and a clock step."""
+        return self.guids.reached + (int(2 * IDS_EVERY_S * 1e9) >> sidecar.UNIT_BITS)
+
     def _note_ids(self) -> None:
-        """Notes how far ids may come until the next note, so that they rise even after a kill and a clock step."""
-        ahead = int(2 * IDS_EVERY_S * 1e9) >> sidecar.UNIT_BITS
         reached = self.guids.reached
         if reached != self._noted_unit:
             self._noted_unit = reached
-            self.sidecar.reached_unit = reached + ahead
-            self.loop.run_in_executor(self.workers, self._save_sidecar)
+            self.loop.run_in_executor(self.workers, self._save_ids, sidecar.Ids(self._ids_ahead()))
         self._timers["ids"] = self.loop.call_later(IDS_EVERY_S, self._note_ids)
 
-    def _save_sidecar(self) -> None:
+    def _save_ids(self, ids: sidecar.Ids) -> None:
         try:
-            sidecar.save(self.data_path, self.sidecar, durable=False)
+            sidecar.save_ids(self.data_path, ids, durable=False)
         except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
+            self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
 
     # ------------------------------------------------------------------ stop
 
@@ -251,6 +262,8 @@ class Daemon:
             lost += 1
         self.workers.shutdown()
         self.sync_workers.shutdown()
+        if not lost:
+            self._note_stop()
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")
@@ -266,7 +279,7 @@ class Daemon:
         """Writes out what is in memory; how many files and queues could not be written."""
         failed = 0
         try:
-            metadata.write(self.data_path, metadata.snapshot(self.broker))
+            self.metadata.write_all()
         except OSError as error:
             self.log.error("failed to persist metadata - %s", error)
             failed += 1
@@ -278,6 +291,13 @@ class Daemon:
             self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
             failed += 1
         return failed + lost
+
+    def _note_stop(self) -> None:
+        """The last word: everything is on disk, and what nsqc.dat says of it holds."""
+        try:
+            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached, stopped=True), durable=True)
+        except OSError as error:
+            self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
 
 
 def lock(data_path: Path) -> int:

@@ -24,7 +24,7 @@ cdef class Broker:
     cdef readonly list listeners        # callable(event, topic, channel or None); events are the names below
     cdef public bint closing            # a stop has begun: nothing new is made
     cdef public object starter          # callable(topic), where somebody must be asked for channels before it starts
-    cdef public object saver            # callable() -> future: nsqd.dat is on disk
+    cdef public object saver            # callable(topic) -> future: nsqd.dat has it
     cdef object disks                   # nsqc.store: opens disk queues; None keeps all in memory
     cdef object trouble                 # nsqc.broker.health.Trouble
     cdef NameSlot *slots                # owned; topics by name without a Python object for the name
@@ -33,5 +33,6 @@ cdef class Broker:
     cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None where there is none
     cdef int _index(self) except -1
     cdef void _enter(self, Topic topic) noexcept
+    cdef void _leave(self, Topic topic) noexcept
     cdef int _tell(self, event, topic, channel) except -1
     cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit)

@@ -75,7 +75,7 @@ cdef class Broker:
         return None
 
     cdef int _index(self) except -1:
-        """Lays the name table anew, with room for as many names again; topics go rarely."""
+        """Lays the name table out again, with room for as many names again."""
         cdef uint32_t slots = 64
         cdef NameSlot *c_slots
         while slots < 4 * <uint32_t> len(self.topics):
@@ -97,6 +97,23 @@ cdef class Broker:
             at = (at + 1) & self.mask
         self.slots[at].hash = value
         self.slots[at].topic = <PyObject *> topic
+
+    cdef void _leave(self, Topic topic) noexcept:
+        """Takes one name out of the table: those behind it that would no longer be found move up."""
+        cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
+        cdef uint32_t at
+        while self.slots[hole].topic != <PyObject *> topic:
+            hole = (hole + 1) & self.mask
+        at = hole
+        while True:
+            at = (at + 1) & self.mask
+            if self.slots[at].topic is NULL:
+                break
+            # It may fill the hole if that lies between where it would stand at best and where it stands.
+            if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
+                self.slots[hole] = self.slots[at]
+                hole = at
+        self.slots[hole].topic = NULL
 
     def topic(self, bytes name not None):
         """The topic of that name, or None."""
@@ -133,7 +150,7 @@ cdef class Broker:
         cdef Topic topic = self.topics.pop(name, None)
         if topic is None:
             return False
-        self._index()
+        self._leave(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
         topic.delete()
         return True
@@ -195,9 +212,9 @@ cdef class Broker:
         """A future that is done once the files of everything that was deleted so far are gone."""
         return self.disks.removed()
 
-    def save_metadata(self):
-        """A future that is done once the topics, channels and pauses of now are on disk."""
-        return self.saver()
+    def save_metadata(self, Topic topic not None):
+        """A future that is done once the channels and pauses that a topic has now are on disk."""
+        return self.saver(topic)
 
     def health(self) -> str:
         """OK, or NOK and why."""

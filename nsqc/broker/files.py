@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
+
+
+def read_file(path: Path) -> bytes:
+    """All of a file. Raises OSError, also for what is no file, which is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a file", str(path))
+        return file.read()
 
 
 def replace_file(path: Path, data: bytes, durable: bool = True, mode: int = 0o600) -> None:

@@ -3,13 +3,19 @@
 Beside it lies a second copy of the last good state, nsqd.dat.last, which nsqd ignores: from that and from the names of
 queue files an empty or half-written nsqd.dat is rebuilt. What has messages on disk and is not in nsqd.dat was new when
 the daemon was killed, and is added.
+
+The text is kept in pieces, one for each topic, so that a change costs what it touches: on the loop the topic's piece is
+made again, and a worker joins them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 import re
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
@@ -17,14 +23,17 @@ from typing import Any
 import msgspec
 
 from nsqc import NSQD_VERSION
-from nsqc.broker.files import replace_file
+from nsqc.broker.files import read_file, replace_file
+from nsqc.store.diskmeta import set_aside
+from nsqc.store.index import Index
 from nsqc.wire.names import is_valid_name
 
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
-BAD_NAME = "nsqd.dat.bad"
-QUEUE_FILE = re.compile(r"^(?P<topic>[^:]+?)(?::(?P<channel>.+?))?\.diskqueue\.(?:meta|(?P<number>\d{6,}))\.dat$")
-LEFTOVER = re.compile(r"^nsqd\.dat(?:\.last)?\.\d+\.tmp$")
+LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat)\.\d+\.tmp$")
+SLICE_S = 0.002  # of making pieces, before the loop goes on with other things
+
+TRUTH = {False: b"false", True: b"true"}
 
 
 class MetadataError(Exception):
@@ -56,46 +65,90 @@ class Metadata(msgspec.Struct, gc=False):
 # ---------------------------------------------------------------------- reading
 
 
-def load(data_path: Path, log: Any) -> Metadata:
+def load(data_path: Path, index: Index, log: Any) -> Metadata:
     """What nsqd.dat says, and what else there are messages of; rebuilt where it is damaged. Raises MetadataError."""
-    for name in filter(LEFTOVER.match, os.listdir(data_path)):
+    for name in filter(LEFTOVER.match, index.temporaries):
         (data_path / name).unlink(missing_ok=True)
-    found = read(data_path, log)
-    added = add_queues(found, [queue for queue in queue_files(data_path)
-                               if queue["number"] and (data_path / queue[0]).stat().st_size])
+    found = read(data_path, index, log)
+    added = add_queues(found, index.names(with_messages=True))
     if added:
         log.warn("NSQ: was killed before %s said that there are: %s", FILE_NAME, ", ".join(added))
     return found
 
 
-def read(data_path: Path, log: Any) -> Metadata:
+def read(data_path: Path, index: Index, log: Any) -> Metadata:
     """nsqd.dat, rebuilt where it is damaged. Raises MetadataError."""
     path = data_path / FILE_NAME
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return Metadata()
     except OSError as error:
         raise MetadataError(f"failed to read metadata from {path} - {error.strerror}") from None
     try:
         return msgspec.json.decode(data, type=Metadata)
-    except msgspec.DecodeError as error:
-        rebuilt = rebuild(data_path)
-        if rebuilt is None:
-            raise MetadataError(f"failed to parse metadata in {path} - {error}") from None
-        log.error("NSQ: %s is damaged (%s): kept as %s, %d topics rebuilt from %s and the queue files",
-                  path, error, BAD_NAME, len(rebuilt.topics or ()), COPY_NAME)
-        path.replace(data_path / BAD_NAME)
-        return rebuilt
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = error
+    found = salvage(data, log)
+    if found is not None:
+        kept = set_aside(str(path))
+        log.error("NSQ: %s is damaged (%s): kept as %s, what can be understood is restored", path, reason, kept)
+        return found
+    found = rebuild(data_path, index)
+    if found is None:
+        raise MetadataError(f"failed to parse metadata in {path} - {reason}")
+    kept = set_aside(str(path))
+    log.error("NSQ: %s is damaged (%s): kept as %s, %d topics rebuilt from %s and the queue files",
+              path, reason, kept, len(found.topics or ()), COPY_NAME)
+    return found
 
 
-def rebuild(data_path: Path) -> Metadata | None:
+def salvage(data: bytes, log: Any) -> Metadata | None:
+    """What can be understood of JSON that has something wrong in it; the rest is reported. None: it is no such JSON.
+
+    Bytes and escapes that are no text become characters that no name may have.
+    """
+    try:
+        whole = json.loads(data.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    topics = whole.get("topics") if isinstance(whole, dict) else None
+    if not isinstance(topics, list):
+        return None
+    found = Metadata([])
+    for entry in topics:
+        name, paused = understood(entry, "topic", log)
+        if name:
+            topic = TopicMetadata(name, paused)
+            channels = entry.get("channels")
+            pairs = [understood(one, f"channel of topic {name}", log)
+                     for one in (channels if isinstance(channels, list) else ())]
+            topic.channels = [ChannelMetadata(*pair) for pair in pairs if pair[0]] or None
+            found.topics.append(topic)
+    return found
+
+
+def understood(entry: Any, what: str, log: Any) -> tuple[str, bool]:
+    """Name and pause of an entry; an empty name where it has none that is valid, which is reported."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not is_name(name):
+        log.error("NSQ: %s: an entry is ignored, it names no %s: %.200r", FILE_NAME, what, entry)
+        return "", False
+    return name, entry.get("paused") is True
+
+
+def is_name(text: str) -> bool:
+    """Whether that can be the name of a topic or channel."""
+    return text.isascii() and is_valid_name(text.encode())
+
+
+def rebuild(data_path: Path, index: Index) -> Metadata | None:
     """The last good copy, and whatever has queue files; None where there is neither."""
     try:
-        found = msgspec.json.decode((data_path / COPY_NAME).read_bytes(), type=Metadata)
-    except (OSError, msgspec.DecodeError):
+        found = msgspec.json.decode(read_file(data_path / COPY_NAME), type=Metadata)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         found = None
-    queues = queue_files(data_path)
+    queues = index.names(with_messages=False)
     if found is None and not queues:
         return None
     found = found or Metadata()
@@ -103,23 +156,22 @@ def rebuild(data_path: Path) -> Metadata | None:
     return found
 
 
-def queue_files(data_path: Path) -> list[re.Match[str]]:
-    """The files of disk queues, as QUEUE_FILE takes their names apart."""
-    return sorted(filter(None, map(QUEUE_FILE.match, os.listdir(data_path))), key=lambda match: match[0])
-
-
-def add_queues(metadata: Metadata, queues: list[re.Match[str]]) -> list[str]:
-    """Adds the topics and channels that these files belong to; the names of those that were not there."""
+def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
+    """Adds the topics and channels that have these queues; the names of those that were not there."""
     topics = {topic.name: topic for topic in metadata.topics or ()}
+    known = {f"{name}:{channel.name}" for name, topic in topics.items() for channel in topic.channels or ()}
     added = []
     for queue in queues:
-        name, channel = queue["topic"], queue["channel"]
+        name, mark, channel = queue.partition(":")
+        if not is_name(name) or (mark and not is_name(channel)):
+            continue
         if name not in topics:
             topics[name] = TopicMetadata(name)
             added.append(name)
-        if channel and all(channel != known.name for known in topics[name].channels or ()):
-            topics[name].channels = [*(topics[name].channels or ()), ChannelMetadata(channel)]
-            added.append(f"{name}:{channel}")
+        if mark and queue not in known:
+            topics[name].channels = topics[name].channels or []
+            topics[name].channels.append(ChannelMetadata(channel))
+            added.append(queue)
     metadata.topics = list(topics.values()) or None
     return added
 
@@ -146,21 +198,23 @@ def restore(broker: Any, metadata: Metadata, log: Any) -> None:
 # ---------------------------------------------------------------------- writing
 
 
-def snapshot(broker: Any) -> Metadata:
-    """What is to be written now; ephemeral topics and channels are left out."""
-    topics = [
-        TopicMetadata(topic.name.decode(), topic.paused, [
-            ChannelMetadata(channel.name.decode(), channel.paused)
-            for channel in topic.channels.values() if not channel.ephemeral
-        ] or None)
-        for topic in broker.topics.values() if not topic.ephemeral
-    ]
-    return Metadata(topics or None)
+def piece(topic: Any) -> bytes:
+    """A topic in nsqd.dat, without its ephemeral channels; names have no characters that JSON escapes."""
+    channels = [b'{"name":"%b","paused":%b}' % (channel.name, TRUTH[channel.paused])
+                for channel in topic.channels.values() if not channel.ephemeral]
+    listed = b"[%b]" % b",".join(channels) if channels else b"null"
+    return b'{"name":"%b","paused":%b,"channels":%b}' % (topic.name, TRUTH[topic.paused], listed)
 
 
-def write(data_path: Path, metadata: Metadata) -> None:
+def text(pieces: list[bytes]) -> bytes:
+    """The file."""
+    topics = b"[%b]" % b",".join(pieces) if pieces else b"null"
+    return b'{"topics":%b,"version":%b}' % (topics, msgspec.json.encode(NSQD_VERSION))
+
+
+def write(data_path: Path, pieces: list[bytes]) -> None:
     """Replaces nsqd.dat and its copy, both durably. Raises OSError."""
-    data = msgspec.json.encode(metadata)
+    data = text(pieces)
     replace_file(data_path / FILE_NAME, data)
     replace_file(data_path / COPY_NAME, data)
 
@@ -174,16 +228,19 @@ class MetadataWriter:
         self._data_path = data_path
         self._broker = broker
         self._log = log
+        self._pieces: dict[bytes, bytes] = {}  # by topic, in the order of the broker; ephemeral ones are left out
+        self._changed: OrderedDict[bytes, None] = OrderedDict()  # topics whose pieces are old
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
     def on_event(self, event: str, topic: Any, channel: Any) -> None:
         """A listener of the broker: every lasting topic or channel that comes or goes is written."""
         if not (channel or topic).ephemeral:
-            self.save()
+            self.save(topic)
 
-    def save(self) -> asyncio.Future[None]:
-        """Done once the state of now is on disk; carries the OSError where it cannot be written."""
+    def save(self, topic: Any) -> asyncio.Future[None]:
+        """Done once what this topic is now is on disk; carries the OSError where it cannot be written."""
+        self._changed[topic.name] = None
         if self._running is None:
             self._running = self._start(self._loop.create_future())
             return self._running
@@ -191,16 +248,43 @@ class MetadataWriter:
             self._next = self._loop.create_future()
         return self._next
 
+    def write_all(self) -> None:
+        """Writes here and now, for start and stop. Raises OSError."""
+        self._changed.update(dict.fromkeys(self._broker.topics))
+        self._renew()
+        write(self._data_path, list(self._pieces.values()))
+
     async def finish(self) -> None:
         """Waits for what is being written."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
     def _start(self, promise: asyncio.Future[None]) -> asyncio.Future[None]:
-        self._log.info("NSQ: persisting topic/channel metadata to %s", self._data_path / FILE_NAME)
-        job = self._loop.run_in_executor(self._workers, write, self._data_path, snapshot(self._broker))
-        job.add_done_callback(lambda done: self._written(done, promise))
+        """Changes of the same loop iteration still come along."""
+        self._loop.call_soon(self._collect, promise)
         return promise
+
+    def _collect(self, promise: asyncio.Future[None]) -> None:
+        if self._renew(time.monotonic() + SLICE_S):
+            self._loop.call_soon(self._collect, promise)
+            return
+        self._log.info("NSQ: persisting topic/channel metadata to %s", self._data_path / FILE_NAME)
+        job = self._loop.run_in_executor(self._workers, write, self._data_path, list(self._pieces.values()))
+        job.add_done_callback(lambda done: self._written(done, promise))
+
+    def _renew(self, deadline: float | None = None) -> bool:
+        """Makes pieces again, until a time; whether there are more to make."""
+        topics, pieces = self._broker.topics, self._pieces
+        while self._changed:
+            name, _ = self._changed.popitem(last=False)
+            topic = topics.get(name)
+            if topic is None:
+                pieces.pop(name, None)
+            elif not topic.ephemeral:
+                pieces[name] = piece(topic)
+            if deadline is not None and time.monotonic() > deadline:
+                return bool(self._changed)
+        return False
 
     def _written(self, done: asyncio.Future[None], promise: asyncio.Future[None]) -> None:
         error = done.exception()

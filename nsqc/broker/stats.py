@@ -1,14 +1,16 @@
 """Read-only snapshots of topics, channels and clients, in nsqd's shape: JSON keys, their order, and its nulls.
 
-Reads the broker and the sessions, changes neither. Who presents a snapshot (HTTP, statsd) is another file.
+Reads the broker and the sessions, changes neither; a little at a time, so that others have the loop in between. Who
+presents a snapshot (HTTP, statsd) is another file.
 """
 
 import ctypes
 import gc
+import heapq
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -16,6 +18,8 @@ from msgspec import UNSET, Struct, UnsetType
 from nsqc.broker.latency import LatencyWindow
 from nsqc.store.slab import held_bytes
 
+SLICE_S = 0.002
+SORTED_AT_ONCE = 1024
 _KEPT_PAUSES = 256
 
 
@@ -95,13 +99,6 @@ class TopicStats(Struct, frozen=True):
     e2e_processing_latency: Latency
 
 
-class Stats(Struct, frozen=True):
-    """A snapshot. topics is None where an unknown one was asked for, producers where there is none."""
-
-    topics: list[TopicStats] | None
-    producers: list[ClientStats] | None
-
-
 class MemoryStats(Struct, frozen=True, gc=False):
     """nsqd's memory keys, with what this runtime knows; pauses in microseconds, see MemoryWatch.read."""
 
@@ -116,22 +113,57 @@ class MemoryStats(Struct, frozen=True, gc=False):
     gc_total_runs: int
 
 
-def collect(broker: Any, sessions: Iterable[Any], topic: str = "", channel: str = "",
-            include_clients: bool = True) -> Stats:
-    """A snapshot of all topics or of one, with all channels or those of one name; sorted by name."""
-    if topic:
-        found = broker.topic(topic.encode())
-        if found is None:
-            return Stats(None, None)
-        topics = [found]
-    else:
-        topics = [broker.topics[name] for name in sorted(broker.topics)]
-    listed = []
-    for one in topics:
-        channels = _channels_of(one, channel)
-        if channels is not None:
-            listed.append(_topic_stats(one, [_channel_stats(c, topic, include_clients) for c in channels]))
-    return Stats(listed, _producers(sessions, topic) if include_clients else None)
+class Slice:
+    """The time that long work may take of one loop iteration.
+
+    Generators here yield None where it is over; whoever drives them renews it then, in the next iteration.
+    """
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begins again."""
+        self.until = time.monotonic() + SLICE_S
+
+    def over(self) -> bool:
+        """Whether the rest must wait."""
+        return time.monotonic() > self.until
+
+
+def topics_of(broker: Any, part: Slice, topic: str = "", channel: str = "", include_clients: bool = True,
+              pack: Callable[[ClientStats], Any] | None = None) -> Iterator[TopicStats | None]:
+    """All topics or one, with all channels or those of one name; sorted by name. None: see Slice.
+
+    What is deleted meanwhile is left out. pack makes what is listed of a client.
+    """
+    for name in [topic.encode()] if topic else in_order(broker.topics, part):
+        found = broker.topics.get(name)
+        if found is not None:
+            channels = _channels_of(found, channel)
+            if channels is not None:
+                listed = []
+                for one in channels:
+                    if one.exiting:
+                        continue
+                    listed.append((yield from _channel_stats(one, topic, include_clients, pack, part)))
+                if broker.topics.get(name) is found:
+                    yield _topic_stats(found, listed)
+        if part.over():
+            yield None
+
+
+def in_order(names: Iterable[bytes], part: Slice) -> Iterator[bytes | None]:
+    """The names of now, sorted; None: see Slice."""
+    left = list(names)
+    runs = []
+    for at in range(0, len(left), SORTED_AT_ONCE):
+        runs.append(sorted(left[at:at + SORTED_AT_ONCE]))
+        if part.over():
+            yield None
+    yield from runs[0] if len(runs) == 1 else heapq.merge(*runs)
 
 
 def _channels_of(topic: Any, channel: str) -> list[Any] | None:
@@ -147,9 +179,17 @@ def _topic_stats(topic: Any, channels: list[ChannelStats]) -> TopicStats:
                       topic.message_bytes, topic.paused, _latency(list(topic.channels.values())))
 
 
-def _channel_stats(channel: Any, topic: str, include_clients: bool) -> ChannelStats:
+def _channel_stats(channel: Any, topic: str, include_clients: bool, pack: Callable[[ClientStats], Any] | None,
+                   part: Slice) -> Generator[None, None, ChannelStats]:
     consumers = channel.consumers
-    clients = [consumer.stats(topic or None) for consumer in consumers] if include_clients else None
+    clients = None
+    if include_clients:
+        clients = []
+        for consumer in consumers:
+            client = consumer.stats(topic or None)
+            clients.append(client if pack is None else pack(client))
+            if part.over():
+                yield None
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
                         channel.deferred_count, channel.message_count, channel.requeue_count, channel.timeout_count,
                         len(consumers), clients, channel.paused, _latency([channel]))
@@ -169,14 +209,14 @@ def whole(number: float) -> float | int:
     return int(number) if number.is_integer() else number
 
 
-def _producers(sessions: Iterable[Any], topic: str) -> list[ClientStats] | None:
-    """Whoever has published anything, as seen for the topic; None rather than an empty list, as nsqd answers."""
-    found = []
-    for session in sessions:
+def producers_of(sessions: Iterable[Any], topic: str, part: Slice) -> Iterator[ClientStats | None]:
+    """Whoever has published anything, as seen for the topic. None: see Slice."""
+    for session in list(sessions):
         every = session.stats(None)
         if every.pub_counts:
-            found.append(session.stats(topic) if topic else every)
-    return found or None
+            yield session.stats(topic) if topic else every
+        if part.over():
+            yield None
 
 
 class _MallocInfo(ctypes.Structure):

@@ -24,17 +24,17 @@ def delete_topic(app: Any, request: Request) -> Awaitable[None]:
     app.broker.delete_topic(topic.name)
     gone = asyncio.get_running_loop().create_future()
     topic.when_gone(lambda: gone.done() or gone.set_result(None))
-    return _deleted(app, topic.ephemeral, gone)
+    return _deleted(app, topic, topic.ephemeral, gone)
 
 
-async def _deleted(app: Any, ephemeral: bool, gone: "asyncio.Future[None] | None" = None) -> None:
+async def _deleted(app: Any, topic: Any, ephemeral: bool, gone: "asyncio.Future[None] | None" = None) -> None:
     """Waits until no kill brings back what was deleted. Where that cannot be written, the log says so."""
     if gone is not None:
         await gone
     if not ephemeral:
         await app.broker.removed()
         with contextlib.suppress(OSError):
-            await app.broker.save_metadata()
+            await app.broker.save_metadata(topic)
 
 
 def empty_topic(app: Any, request: Request) -> None:
@@ -47,14 +47,16 @@ def empty_topic(app: Any, request: Request) -> None:
 
 async def pause_topic(app: Any, request: Request) -> None:
     """Holds the topic's messages back from its channels; on disk before it is answered."""
-    _existing(app, _topic_name(app, request)).pause()
-    await app.broker.save_metadata()
+    topic = _existing(app, _topic_name(app, request))
+    topic.pause()
+    await app.broker.save_metadata(topic)
 
 
 async def unpause_topic(app: Any, request: Request) -> None:
     """Ends pause_topic; on disk before it is answered."""
-    _existing(app, _topic_name(app, request)).unpause()
-    await app.broker.save_metadata()
+    topic = _existing(app, _topic_name(app, request))
+    topic.unpause()
+    await app.broker.save_metadata(topic)
 
 
 def create_channel(app: Any, request: Request) -> None:
@@ -70,24 +72,26 @@ def delete_channel(app: Any, request: Request) -> Awaitable[None]:
     if channel is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
     topic.delete_channel(name)
-    return _deleted(app, channel.ephemeral)
+    return _deleted(app, topic, channel.ephemeral)
 
 
 def empty_channel(app: Any, request: Request) -> None:
     """Drops the channel's messages."""
-    _existing_channel(app, request).empty()
+    _existing_channel(app, request)[1].empty()
 
 
 async def pause_channel(app: Any, request: Request) -> None:
     """Stops deliveries from the channel; on disk before it is answered."""
-    _existing_channel(app, request).pause()
-    await app.broker.save_metadata()
+    topic, channel = _existing_channel(app, request)
+    channel.pause()
+    await app.broker.save_metadata(topic)
 
 
 async def unpause_channel(app: Any, request: Request) -> None:
     """Ends pause_channel; on disk before it is answered."""
-    _existing_channel(app, request).unpause()
-    await app.broker.save_metadata()
+    topic, channel = _existing_channel(app, request)
+    channel.unpause()
+    await app.broker.save_metadata(topic)
 
 
 def _topic_name(app: Any, request: Request) -> bytes:
@@ -116,9 +120,10 @@ def _topic_and_channel(app: Any, request: Request) -> tuple[Any, bytes]:
     return _existing(app, arguments[b"topic"]), arguments[b"channel"]
 
 
-def _existing_channel(app: Any, request: Request) -> Any:
+def _existing_channel(app: Any, request: Request) -> tuple[Any, Any]:
+    """The channel, behind its topic."""
     topic, name = _topic_and_channel(app, request)
     channel = topic.channel(name)
     if channel is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
-    return channel
+    return topic, channel

@@ -14,6 +14,8 @@ from nsqc.httpd.request import Request
 
 # Answers collected in one turn are sent on when they exceed this.
 _FLUSH_BYTES = 64 * 1024
+# More than this is not copied to be sent in one piece.
+_JOINED_BYTES = 1024 * 1024
 # How long a connection that ends with unread input stays half open, so that its client can read the answer: seconds.
 _LINGER_SECONDS = 0.5
 
@@ -96,6 +98,7 @@ class Answers(asyncio.Protocol):
 
     def send(self, reply: Reply, request: Request | None = None) -> None:
         """Puts an answer in line; request tells its form, None: HTTP/1.1 on a connection that stays."""
+        parts = reply.parts
         stays = request is None or (request.keep_alive and not self.server.closing)
         if request is None:
             data = reply.render(self.app.date())
@@ -104,6 +107,9 @@ class Answers(asyncio.Protocol):
                                 keep=stays and request.http10, head=request.method == b"HEAD")
         self.out.append(data)
         self.out_bytes += len(data)
+        if parts and (request is None or request.method != b"HEAD"):
+            self.out += parts
+            self.out_bytes += sum(map(len, parts))
         if not stays:
             self.end()
         elif self.out_bytes > _FLUSH_BYTES:
@@ -113,7 +119,10 @@ class Answers(asyncio.Protocol):
         """Hands to the transport what has been collected."""
         out = self.out
         if out and not self.transport.is_closing():
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            if self.out_bytes > _JOINED_BYTES:
+                self.transport.writelines(out)
+            else:
+                self.transport.write(out[0] if len(out) == 1 else b"".join(out))
         out.clear()
         self.out_bytes = 0
 

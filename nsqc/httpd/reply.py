@@ -28,23 +28,24 @@ class ApiError(Exception):
 class Reply:
     """A status, a body, and the headers that go with it."""
 
-    __slots__ = ("body", "content_type", "extra", "nsq", "status")
+    __slots__ = ("body", "content_type", "extra", "nsq", "parts", "status")
 
     def __init__(self, status: int, body: bytes = b"", content_type: str = "", nsq: bool = False,
-                 extra: str = "") -> None:
+                 extra: str = "", parts: list[bytes] | None = None) -> None:
         self.status = status
         self.body = body
+        self.parts = parts or []            # what follows body: a large one is never joined
         self.content_type = content_type    # empty: the header is left out
         self.nsq = nsq                      # with X-NSQ-Content-Type
         self.extra = extra                  # further header lines, each with its line end
 
     def render(self, date: str, *, http10: bool = False, close: bool = False, keep: bool = False,
                head: bool = False) -> bytes:
-        """The bytes to send. close and keep ask for the Connection header; head leaves the body out."""
+        """The bytes to send, but for parts. close and keep ask for the Connection header; head leaves the body out."""
         lines = (
             f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
             f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
-            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {len(self.body)}\r\n"
+            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {len(self.body) + sum(map(len, self.parts))}\r\n"
         )
         if close:
             lines += "Connection: close\r\n"

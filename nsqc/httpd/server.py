@@ -40,6 +40,7 @@ class App:
         self.memory = MemoryWatch()
         self.memory.start()
         self.profiling = False
+        self.surveys = asyncio.Lock()       # held for statistics that take more than one loop iteration
         self.servers: list[Server] = []
         self.dates = Dates()
         self.targets: dict[bytes, bytes] = {}   # request targets of plain publishes, and their topics

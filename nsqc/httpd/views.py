@@ -1,24 +1,26 @@
 """What the daemon shows of itself: /ping, /info, /stats as text and JSON, /config."""
 
+import asyncio
 import time
+from collections.abc import Awaitable, Generator, Iterable
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Raw, Struct
 
 from nsqc import NSQD_VERSION
 from nsqc.broker.stats import (
     ChannelStats,
     ClientStats,
     Latency,
-    MemoryStats,
-    Stats,
+    Slice,
     TopicStats,
-    collect,
+    producers_of,
+    topics_of,
 )
 from nsqc.durations import format_duration
-from nsqc.httpd.reply import ApiError
+from nsqc.httpd.reply import JSON, TEXT, ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options import OptionError
 from nsqc.version import version_line
@@ -26,6 +28,8 @@ from nsqc.version import version_line
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _LOG_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 _SECOND_NS = 1_000_000_000
+_JOINED_BYTES = 256 * 1024      # an answer that is larger goes out in its parts
+_encode = msgspec.json.Encoder().encode
 
 
 class Info(Struct, frozen=True, gc=False):
@@ -41,17 +45,6 @@ class Info(Struct, frozen=True, gc=False):
     max_output_buffer_size: int
     max_output_buffer_timeout: int
     max_deflate_level: int
-
-
-class StatsAnswer(Struct, frozen=True):
-    """The answer of /stats?format=json; memory is left out where it was not asked for."""
-
-    version: str
-    health: str
-    start_time: int
-    topics: list[TopicStats] | None
-    memory: MemoryStats | UnsetType
-    producers: list[ClientStats] | None
 
 
 def ping(app: Any, request: Request) -> str:
@@ -79,37 +72,156 @@ def info(app: Any, request: Request) -> Info:
     )
 
 
-def stats(app: Any, request: Request) -> StatsAnswer | str:
-    """Figures of topics, channels and clients."""
+def stats(app: Any, request: Request) -> Reply | Awaitable[Reply]:
+    """Figures of topics, channels and clients: at once, or, where that would take long, a little at a time."""
     arguments = read_whole(app, request)
-    topic = arguments.get(b"topic", b"").decode("utf-8", "replace")
-    channel = arguments.get(b"channel", b"").decode("utf-8", "replace")
-    found = collect(app.broker, app.sessions(), topic, channel,
-                    _BOOLEANS.get(arguments.get(b"include_clients", b""), True))
-    memory = app.memory.read() if _BOOLEANS.get(arguments.get(b"include_mem", b""), True) else UNSET
-    health = app.broker.health()
-    if arguments.get(b"format") == b"json":
-        return StatsAnswer(NSQD_VERSION, health, int(app.start_time), found.topics, memory, found.producers)
-    return "".join(_text(found, memory, health, app.start_time))
+    asked = _Asked(
+        topic=arguments.get(b"topic", b"").decode("utf-8", "replace"),
+        channel=arguments.get(b"channel", b"").decode("utf-8", "replace"),
+        clients=_BOOLEANS.get(arguments.get(b"include_clients", b""), True),
+        memory=_BOOLEANS.get(arguments.get(b"include_mem", b""), True),
+    )
+    part = Slice()
+    work = (_json if arguments.get(b"format") == b"json" else _text)(app, asked, part)
+    if asked.topic or not app.surveys.locked():
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+    return _go_on(app, work, part)
 
 
-def _text(found: Stats, memory: MemoryStats | UnsetType, health: str, start_time: float) -> list[str]:
-    started = datetime.fromtimestamp(int(start_time)).astimezone().isoformat()
-    uptime = format_duration(max(0, int((time.time() - start_time) * _SECOND_NS)))
-    out = [f"{version_line('nsqd')}\nstart_time {started.replace('+00:00', 'Z')}\nuptime {uptime}\n"
-           f"\nHealth: {health}\n"]
-    if memory is not UNSET:
-        out.append("\nMemory:\n")
-        out += [f"   {name:<25}\t{getattr(memory, name)}\n" for name in memory.__struct_fields__]
-    out.append("\nTopics:" if found.topics else "\nTopics: None\n")
-    for topic in found.topics or ():
-        out.append(_topic_line(topic))
-        for channel in topic.channels:
-            out.append(_channel_line(channel))
-            out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
-    out.append("\nProducers:\n" if found.producers else "\nProducers: None\n")
-    out += [f"   {_client_line(client)}\n" for client in found.producers or ()]
-    return out
+async def _go_on(app: Any, work: Generator[None, None, Reply], part: Slice) -> Reply:
+    """One at a time: each takes its slice of every loop iteration."""
+    async with app.surveys:
+        while True:
+            await asyncio.sleep(0)
+            part.renew()
+            try:
+                next(work)
+            except StopIteration as done:
+                return done.value
+
+
+class _Asked(Struct, frozen=True, gc=False):
+    """Which statistics."""
+
+    topic: str
+    channel: str
+    clients: bool
+    memory: bool
+
+
+def _json(app: Any, asked: _Asked, part: Slice) -> Generator[None, None, Reply]:
+    head = b'{"version":%b,"health":%b,"start_time":%d,"topics":' % (
+        _encode(NSQD_VERSION), _encode(app.broker.health()), int(app.start_time))
+    parts = [head]
+    known = _is_known(app, asked)
+    if not known:
+        parts.append(b"null")
+    else:
+        topics = topics_of(app.broker, part, asked.topic, asked.channel, asked.clients, _packed)
+        yield from _listed(topics, parts)
+    if asked.memory:
+        parts.append(b',"memory":' + _encode(app.memory.read()))
+    parts.append(b',"producers":')
+    begins = len(parts)
+    if asked.clients and known:
+        yield from _listed(producers_of(app.sessions(), asked.topic, part), parts)
+    if parts[begins:] in ([], [b"[", b"]"]):
+        # An empty list is null here, as nsqd answers.
+        parts[begins:] = [b"null"]
+    parts.append(b"}")
+    return _reply(parts, JSON)
+
+
+def _is_known(app: Any, asked: _Asked) -> bool:
+    """Of a topic that there is not, nothing is told."""
+    return not asked.topic or app.broker.topic(asked.topic.encode()) is not None
+
+
+def _packed(client: ClientStats) -> Raw:
+    return Raw(_encode(client))
+
+
+def _listed(found: Iterable[Struct | None], parts: list[bytes]) -> Generator[None, None, None]:
+    """Adds a list of what is found; what one slice of time gives is one part."""
+    parts.append(b"[")
+    pieces: list[bytes] = []
+    joint = b""
+    for one in found:
+        if one is not None:
+            pieces.append(_encode(one))
+            continue
+        if pieces:
+            parts.append(joint + b",".join(pieces))
+            joint = b","
+            pieces.clear()
+        yield None
+    if pieces:
+        parts.append(joint + b",".join(pieces))
+    parts.append(b"]")
+
+
+def _text(app: Any, asked: _Asked, part: Slice) -> Generator[None, None, Reply]:
+    parts: list[bytes] = []
+    out = [_text_head(app, asked)]
+    known = _is_known(app, asked)
+    empty = True
+    for topic in topics_of(app.broker, part, asked.topic, asked.channel, asked.clients):
+        if topic is not None:
+            if empty:
+                out.append("\nTopics:")
+                empty = False
+            out.append(_topic_lines(topic))
+            continue
+        parts.append("".join(out).encode())
+        out.clear()
+        yield None
+    if empty:
+        out.append("\nTopics: None\n")
+    empty = True
+    for client in producers_of(app.sessions(), asked.topic, part) if asked.clients and known else ():
+        if client is not None:
+            if empty:
+                out.append("\nProducers:\n")
+                empty = False
+            out.append(f"   {_client_line(client)}\n")
+            continue
+        parts.append("".join(out).encode())
+        out.clear()
+        yield None
+    if empty:
+        out.append("\nProducers: None\n")
+    parts.append("".join(out).encode())
+    return _reply(parts, TEXT)
+
+
+def _reply(parts: list[bytes], content_type: str) -> Reply:
+    if sum(map(len, parts)) < _JOINED_BYTES:
+        return Reply(200, b"".join(parts), content_type, nsq=True)
+    return Reply(200, content_type=content_type, nsq=True, parts=parts)
+
+
+def _text_head(app: Any, asked: _Asked) -> str:
+    started = datetime.fromtimestamp(int(app.start_time)).astimezone().isoformat()
+    uptime = format_duration(max(0, int((time.time() - app.start_time) * _SECOND_NS)))
+    text = (f"{version_line('nsqd')}\nstart_time {started.replace('+00:00', 'Z')}\nuptime {uptime}\n"
+            f"\nHealth: {app.broker.health()}\n")
+    if asked.memory:
+        memory = app.memory.read()
+        text += "\nMemory:\n"
+        text += "".join(f"   {name:<25}\t{getattr(memory, name)}\n" for name in memory.__struct_fields__)
+    return text
+
+
+def _topic_lines(topic: TopicStats) -> str:
+    """A topic with its channels and their clients."""
+    out = [_topic_line(topic)]
+    for channel in topic.channels:
+        out.append(_channel_line(channel))
+        out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
+    return "".join(out)
 
 
 def _topic_line(topic: TopicStats) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -128,11 +129,12 @@ class Conversation(asyncio.Protocol):
 class LookupPeer:
     """The lasting relation to one address. run() is its one task.
 
-    identify() makes the body of IDENTIFY, everything() the commands that register all there is.
+    identify() makes the body of IDENTIFY; everything() gives the commands that register all there is, each as of the
+    moment it is taken: so they stand in order with the changes that are told meanwhile.
     """
 
     def __init__(self, address: str, loop: asyncio.AbstractEventLoop, dialer: Dialer, settings: Any, log: Any,
-                 identify: Callable[[], bytes], everything: Callable[[], list[bytes]]):
+                 identify: Callable[[], bytes], everything: Callable[[], Iterator[bytes]]):
         self.address = address
         self.info: PeerInfo | None = None   # as told last, also while there is no connection
         self.tried = asyncio.Event()        # the first attempt has come to an end, whichever
@@ -144,6 +146,7 @@ class LookupPeer:
         self._everything = everything
         self._news = asyncio.Event()
         self._waiting: deque[bytes] = deque()
+        self._rest: Iterator[bytes] = iter(())  # of everything
         self._attentive = False             # it knows all there was, and is told what changes
 
     @property
@@ -187,13 +190,14 @@ class LookupPeer:
         talk = await self._dialer.connect(lambda: Conversation(self._loop, self._news.set), self.address, limit_s)
         try:
             await self._introduce(talk)
-            self._waiting.extend(self._everything())
+            self._rest = self._everything()
             self._attentive = True
             self.tried.set()
             await self._attend(talk)
         finally:
             self._attentive = False
             self._waiting.clear()
+            self._rest = iter(())
             talk.close()
 
     async def _introduce(self, talk: Conversation) -> None:
@@ -210,6 +214,7 @@ class LookupPeer:
     async def _attend(self, talk: Conversation) -> None:
         ping_due = self._loop.time() + PING_S
         while self._attentive:
+            self._waiting.extend(islice(self._rest, max(0, AT_ONCE - len(self._waiting))))
             if not self._waiting:
                 await self._wait_for_news(ping_due)
             self._news.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -80,11 +80,14 @@ class Lookupds:
             "version": NSQD_VERSION,
         })
 
-    def _everything(self) -> list[bytes]:
-        """A channel stands for its topic, too."""
-        return [_command(b"REGISTER", topic, channel)
-                for topic in self._broker.topics.values()
-                for channel in (list(topic.channels.values()) or [None])]
+    def _everything(self) -> Iterator[bytes]:
+        """A channel stands for its topic, too. What is gone when its turn comes is left out."""
+        for topic in list(self._broker.topics.values()):
+            if not topic.exiting and not topic.channels:
+                yield _command(b"REGISTER", topic, None)
+            for channel in list(topic.channels.values()):
+                if not topic.exiting and not channel.exiting:
+                    yield _command(b"REGISTER", topic, channel)
 
 
 def _command(verb: bytes, topic: Any, channel: Any) -> bytes:

@@ -10,15 +10,14 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats, collect
+from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, Slice, TopicStats, topics_of
 from nsqc.peers.dial import Dialer, Place, join_address
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # of the end of an interval, without datagrams
-TOPICS_AT_ONCE = 64  # read before the loop gets its turn
 EPHEMERAL = "#ephemeral"
 
 
@@ -38,17 +37,30 @@ def preferred(places: list[Place]) -> Place:
     return next((place for place in places if place[0] == socket.AF_INET), places[0])
 
 
-def packets(lines: Iterable[str], size: int) -> Iterator[bytes]:
+class Packets:
     """Whole lines in datagrams of at most size bytes; a longer line has one for itself."""
-    packet = b""
-    for line in lines:
-        data = line.encode()
-        if packet and len(packet) + len(data) > size:
-            yield packet
-            packet = b""
-        packet += data
-    if packet:
-        yield packet
+
+    def __init__(self, size: int):
+        self.full: deque[bytes] = deque()
+        self._size = size
+        self._last = b""
+
+    def add(self, lines: list[str]) -> None:
+        """Takes lines over; the list is empty then."""
+        for line in lines:
+            data = line.encode()
+            if self._last and len(self._last) + len(data) > self._size:
+                self.full.append(self._last)
+                self._last = b""
+            self._last += data
+        lines.clear()
+
+    def end(self) -> deque[bytes]:
+        """All datagrams."""
+        if self._last:
+            self.full.append(self._last)
+            self._last = b""
+        return self.full
 
 
 class Report:
@@ -140,26 +152,30 @@ class Statsd:
             return
         with contextlib.closing(sock):
             self._log.info("STATSD: pushing stats to %s", address)
-            report = await self._read()
-            waiting = deque(packets(report.lines, self._settings.now.statsd_udp_packet_size))
+            waiting = await self._read()
             await self._send(sock, where, waiting, max(0.0, interval_s - QUIET_S) / max(1, len(waiting)))
 
-    async def _read(self) -> Report:
+    async def _read(self) -> deque[bytes]:
+        """The datagrams of a report, made a little at a time."""
         options = self._settings.now
         report = Report(prefix_of(options, self._info), self._last)
-        for number, name in enumerate(sorted(self._broker.topics), 1):
-            if not (options.statsd_exclude_ephemeral and name.endswith(EPHEMERAL.encode())):
-                for topic in collect(self._broker, (), name.decode(), "", False).topics or ():
-                    report.topic(topic)
-                    for channel in topic.channels:
-                        if not (options.statsd_exclude_ephemeral and channel.channel_name.endswith(EPHEMERAL)):
-                            report.channel(topic, channel)
-            if number % TOPICS_AT_ONCE == 0:
+        datagrams = Packets(options.statsd_udp_packet_size)
+        part = Slice()
+        for topic in topics_of(self._broker, part, include_clients=False):
+            if topic is None:
                 await asyncio.sleep(0)
+                part.renew()
+            elif not (options.statsd_exclude_ephemeral and topic.topic_name.endswith(EPHEMERAL)):
+                report.topic(topic)
+                for channel in topic.channels:
+                    if not (options.statsd_exclude_ephemeral and channel.channel_name.endswith(EPHEMERAL)):
+                        report.channel(topic, channel)
+                datagrams.add(report.lines)
         if options.statsd_mem_stats:
             report.memory(self._memory.read())
+        datagrams.add(report.lines)
         self._last = report
-        return report
+        return datagrams.end()
 
     async def _send(self, sock: socket.socket, where: tuple[Any, ...], waiting: deque[bytes], pause_s: float) -> None:
         total, failed, reason = len(waiting), 0, ""

@@ -69,13 +69,14 @@ def wanted(queue: Queue, options: DiskQueue) -> bool:
 
 def spans(options: DiskQueue) -> list[Span]:
     """All that is to be read. Raises OSError where the folder cannot be read."""
-    return [span for queue in queues(options.path, options) for span in spans_of(queue, options)]
+    listed = diskmeta.listing(options.path)
+    return [span for queue in queues(options.path, options)
+            for span in spans_of(queue, listed.get(queue.name, {}), options)]
 
 
-def spans_of(queue: Queue, options: DiskQueue) -> list[Span]:
+def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Span]:
     """The files of one queue in order. Unread is what lies behind the read position, which is what a daemon would
     deliver: also what was written after the positions were, and everything where there are no positions."""
-    files = diskmeta.data_files(options.path, queue.name)
     start = (0, 0)
     if options.range == "unread":
         meta = diskmeta.read(os.path.join(options.path, f"{queue.name}.diskqueue.meta.dat"))

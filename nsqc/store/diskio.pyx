@@ -8,7 +8,7 @@ import os
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport rename
-from posix.fcntl cimport O_CLOEXEC, O_RDONLY, open
+from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open
 from posix.stat cimport fstat, struct_stat
 from posix.time cimport nanosleep, timespec
 from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
@@ -87,7 +87,8 @@ cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogi
 cdef int io_open(const char *c_path, int flags) noexcept nogil:
     cdef int fd
     while True:
-        fd = open(c_path, flags | O_CLOEXEC, <int> 0o600)
+        # Not blocking: something else than a file may have got that name.
+        fd = open(c_path, flags | O_CLOEXEC | O_NONBLOCK, <int> 0o600)
         if fd >= 0:
             return fd
         if errno != EINTR:

@@ -7,15 +7,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
-from contextlib import suppress
+import stat
 
-FORM = re.compile(rb"(-?\d{1,18})\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n?")
+FORM = re.compile(rb"(-?\d{1,17})\n(\d{1,17}),(\d{1,17})\n(\d{1,17}),(\d{1,17})\n?")
 # Files that an earlier run was about to remove, and positions that it had not put in place.
 LEFTOVER = re.compile(r"\.diskqueue\.(?:(?:meta|\d{6,})\.dat\.retired-\d+-\d+|meta\.dat\.[\d-]+\.tmp)$")
-numbers = itertools.count()
+META = -1  # among the numbers of a queue's files: the positions file
+ODD = -1  # among their sizes: it is no file (a folder, a device, a link that leads nowhere)
 
 
 def encode(depth: int, read_number: int, read_at: int, write_number: int, write_at: int) -> bytes:
@@ -26,43 +26,78 @@ def encode(depth: int, read_number: int, read_at: int, write_number: int, write_
 def read(path: str) -> tuple[int, int, int, int, int] | None:
     """(depth, read file, offset, write file, offset); None where the file is missing or says something else."""
     try:
-        with open(path, "rb") as file:
-            form = FORM.fullmatch(file.read(200))
+        # A pipe that somebody has put there must not hold up the start.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            form = FORM.fullmatch(os.read(descriptor, 200))
+        finally:
+            os.close(descriptor)
     except OSError:
         return None
     return tuple(map(int, form.groups())) if form else None
 
 
-def data_files(folder: str, name: str) -> dict[int, int]:
-    """The data files of a queue, rising by number: their sizes. What has such a name and is no file is left out."""
+def path_of(folder: str, queue: str, number: int) -> str:
+    """The path of a data file, or with META of the positions."""
+    return f"{folder}/{queue}.diskqueue.{'meta' if number == META else f'{number:06d}'}.dat"
+
+
+def split_name(entry: str) -> tuple[str, int] | None:
+    """(queue, number, or META) of a file name; None where no queue has such a file."""
+    if not entry.endswith(".dat"):
+        return None
+    queue, _, middle = entry[:-4].rpartition(".diskqueue.")
+    if not queue:
+        return None
+    if middle == "meta":
+        return queue, META
+    is_number = middle.isascii() and middle.isdecimal() and 6 <= len(middle) < 18
+    if not is_number or (len(middle) > 6 and middle[0] == "0"):
+        return None
+    return queue, int(middle)
+
+
+def size_of(entry: os.DirEntry[str]) -> int:
+    """Of the file that stands there, or that a link there leads to; ODD where there is none."""
+    try:
+        found = entry.stat()
+    except OSError:
+        return ODD
+    return found.st_size if stat.S_ISREG(found.st_mode) else ODD
+
+
+def queue_files(folder: str, name: str) -> dict[int, int]:
+    """What has the name of a file of that queue: number, or META, to size, or ODD."""
     prefix = f"{name}.diskqueue."
     found = {}
-    for entry in os.listdir(folder):
-        if entry.startswith(prefix) and entry.endswith(".dat"):
-            middle = entry[len(prefix):-4]
-            if len(middle) >= 6 and middle.isdecimal() and middle.isascii() and f"{int(middle):06d}" == middle:
-                path = os.path.join(folder, entry)
-                if os.path.isfile(path):
-                    found[int(middle)] = os.path.getsize(path)
-    return dict(sorted(found.items()))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(prefix):
+                parts = split_name(entry.name)
+                if parts is not None and parts[0] == name:
+                    found[parts[1]] = size_of(entry)
+    return found
 
 
-def retire(path: str) -> str | None:
-    """Renames a file that is to be removed to a name that is no queue's, and returns that; None: there is no such file.
+def listing(folder: str) -> dict[str, dict[int, int]]:
+    """All queues that have data files: for each their numbers, rising, and sizes. What is no file is left out."""
+    found: dict[str, dict[int, int]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            parts = split_name(entry.name)
+            if parts is not None and parts[1] != META and (size := size_of(entry)) != ODD:
+                found.setdefault(parts[0], {})[parts[1]] = size
+    return {name: dict(sorted(files.items())) for name, files in found.items()}
 
-    Only such names are unlinked on worker threads, which may lag behind: by then, a new queue may use the old name.
-    """
-    retired = f"{path}.retired-{os.getpid()}-{next(numbers)}"
+
+def set_aside(path: str) -> str | None:
+    """Renames what stands in the way to PATH.bad, and returns that; None where it cannot be renamed."""
+    name = bad_name(path)
     try:
-        os.rename(path, retired)
+        os.rename(path, name)
     except OSError:
         return None
-    return retired
-
-
-def is_retired(path: str) -> bool:
-    """Whether retire() made that name."""
-    return LEFTOVER.search(path) is not None
+    return name
 
 
 def keep_bad(path: str) -> bool:
@@ -95,11 +130,3 @@ def same_file(path: str, other: str) -> bool:
         return os.path.samefile(path, other)
     except OSError:
         return False
-
-
-def remove_leftovers(folder: str) -> None:
-    """Removes what an earlier run was about to remove."""
-    for entry in os.listdir(folder):
-        if LEFTOVER.search(entry):
-            with suppress(OSError):
-                os.unlink(os.path.join(folder, entry))

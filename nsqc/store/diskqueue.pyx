@@ -213,8 +213,8 @@ cdef class DiskQueue(JobOwner):
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
                  IoPool io not None, syncer, log, files=None, first=None):
-        """files: sizes of the data files by number; None: the folder is listed. first: the queue is new, and begins
-        with the file of that number; nothing is looked at."""
+        """files: what there is of it, as diskmeta.queue_files() has it; None: the folder is listed. first: the queue is new,
+        and begins with the file of that number; nothing is looked at."""
         self.name = name
         self.folder = folder
         self.prefix = os.fsencode(f"{folder}/{name}.diskqueue.")
@@ -715,7 +715,7 @@ cdef class DiskQueue(JobOwner):
         self._end_write_file()
         following = missing + 1
         if self.write_number - missing > FEW_FILES:
-            there = diskmeta.data_files(self.folder, self.name)
+            there = diskmeta.queue_files(self.folder, self.name)
             following = min([number for number in there if missing < number < self.write_number] + [self.write_number])
         self._leave_file()
         self.read_number = following
@@ -791,7 +791,7 @@ cdef class DiskQueue(JobOwner):
         if self.write_number - self.read_number < FEW_FILES:
             numbers = range(self.read_number, self.write_number + 1)
         else:
-            numbers = [number for number in diskmeta.data_files(self.folder, self.name)
+            numbers = [number for number in diskmeta.queue_files(self.folder, self.name)
                        if self.read_number <= number <= self.write_number]
         self.done_files += [(self.path_of(number), "") for number in numbers]
         self.done_numbers = [-1] * len(self.done_files)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
+from nsqc.store.index import Index
 from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
 
@@ -28,7 +28,7 @@ class Disks:
         self._syncer = Syncer(options.sync_every, options.sync_timeout,
                               lambda job: loop.run_in_executor(workers, job), log)
         self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
-        remove_leftovers(self._folder)
+        self.index = Index(self._folder)
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it.
@@ -41,7 +41,7 @@ class Disks:
             earlier.delete()
             first = earlier.write_number
         queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
-                          self._pool, self._syncer, self._log, first=first)
+                          self._pool, self._syncer, self._log, self.index.take(name), first)
         self._queues[name] = queue
         return queue
 

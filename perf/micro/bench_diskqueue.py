@@ -1,4 +1,4 @@
-"""Records of a disk queue: append, flush, pop (nsqc.store.diskqueue, segment, diskio and filepool)."""
+"""Records of a disk queue: append, flush, pop (nsqc.store.diskqueue, segment, diskio and iopool)."""
 
 import tempfile
 import time

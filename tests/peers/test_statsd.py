@@ -7,7 +7,7 @@ import pytest
 
 from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats
 from nsqc.options import OptionError, Options, check
-from nsqc.peers.statsd import Report, packets, preferred, prefix_of
+from nsqc.peers.statsd import Packets, Report, preferred, prefix_of
 from tests.support.daemon import wait_until
 
 OFTEN = "--statsd-interval=200ms"
@@ -144,8 +144,13 @@ def test_a_stop_sends_the_rest_at_once(daemon, statsd):
 
 def test_packets_hold_whole_lines_within_the_size():
     lines = ["a" * 9 + "\n", "b" * 9 + "\n", "c\n", "d" * 30 + "\n", "e\n"]
-    assert list(packets(lines, 20)) == [(lines[0] + lines[1]).encode(), b"c\n", lines[3].encode(), b"e\n"]
-    assert list(packets([], 20)) == []
+    expected = [(lines[0] + lines[1]).encode(), b"c\n", lines[3].encode(), b"e\n"]
+    for cut in range(6):
+        packets = Packets(20)
+        packets.add(lines[:cut])
+        packets.add(lines[cut:])
+        assert list(packets.end()) == expected
+    assert list(Packets(20).end()) == []
 
 
 def test_ipv4_is_preferred():

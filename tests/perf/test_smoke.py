@@ -123,3 +123,10 @@ def test_bars_and_ratios():
 def test_spark_gives_every_figure():
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1"), re.M)
     assert len(rows) == 16 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows
+
+
+def test_scale():
+    out = run("perf.scale.run", "--topics", "200")
+    for name in ("start", "start after a kill", "create topic", "pause topic", "delete topic", "stats",
+                 "publish, new topics"):
+        assert re.search(rf"^{name} +[\d.]+ s", out, re.M), name

@@ -325,9 +325,6 @@ def test_positions_are_rebuilt(tmp_path, meta):
     if meta is not None:
         path.write_bytes(meta)
     queue = Harness(tmp_path, 100).open()
-    if meta == b"99999\n9,9\n7,7\n":
-        assert queue.depth == 0, "what lies before the read file has been read"
-        return
     assert queue.depth == 10
     assert drain(queue) == list(range(10))
 
@@ -434,8 +431,8 @@ def test_damaged_file_is_kept_and_reported(tmp_path):
 
 
 def test_a_directory_in_place_of_the_file(tmp_path):
-    (tmp_path / "q.diskqueue.000000.dat").mkdir()
     queue = Harness(tmp_path).open()
+    (tmp_path / "q.diskqueue.000000.dat").mkdir()
     put(queue, 1)
     assert queue.commit() == errno.EISDIR
     assert queue.depth == 1

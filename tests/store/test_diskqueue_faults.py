@@ -9,8 +9,8 @@ import struct
 import pytest
 
 from nsqc.store import diskio, segment
-from nsqc.store.diskmeta import remove_leftovers
 from nsqc.store.diskqueue import DiskQueue
+from nsqc.store.index import Index
 from nsqc.store.iopool import IoPool
 from nsqc.store.syncer import Syncer
 from tests.store.test_diskqueue import open_below
@@ -494,5 +494,5 @@ def test_leftovers_of_a_crash_are_removed(tmp_path):
                  "q.diskqueue.meta.dat.99-1.tmp", "q.diskqueue.meta.dat.8674665223082153551.tmp",
                  "q.diskqueue.000003.dat", "q.diskqueue.000001.dat.bad", "nsqd.dat"):
         (tmp_path / name).write_bytes(b"")
-    remove_leftovers(str(tmp_path))
+    Index(str(tmp_path))
     assert sorted(os.listdir(tmp_path)) == ["nsqd.dat", "q.diskqueue.000001.dat.bad", "q.diskqueue.000003.dat"]

@@ -1,0 +1,1 @@
+"""What many topics cost: start, new topics, changes of one, statistics of all."""
