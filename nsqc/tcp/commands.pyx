@@ -12,6 +12,7 @@ from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FI
                              Guard)
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
                                CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
@@ -383,8 +384,8 @@ cdef int refuse(Session session, Parser parser, int event) noexcept:
                             % (command.mpub.index, command.mpub.value))
     if event == PARSE_MESSAGE_TOO_BIG:
         return session.fail(b"E_BAD_MESSAGE MPUB message too big %d > %d" % (command.mpub.value, parser.max_message))
-    return session.fail(b"E_BAD_BODY MPUB message(%d) reaches beyond the body size %d"
-                        % (command.mpub.index, command.size))
+    return session.fail(b"E_BAD_BODY MPUB body too big %d > %d"
+                        % (mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
 
 
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
