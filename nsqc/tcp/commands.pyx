@@ -19,13 +19,31 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
                                PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_TOO_BIG,
                                parse_decimal)
 
+import os
+import traceback
+
 from nsqc.errors import ClientError
 from nsqc.tcp import identify
 
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH"}
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH", CMD_SUB: b"SUB",
+         CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
 
 
 cdef int run_line(Session session, Parser parser) noexcept:
+    try:
+        return line(session, parser)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int run_body(Session session, Parser parser) noexcept:
+    try:
+        return body(session, parser)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int line(Session session, Parser parser) except -1:
     """The index of commands. Those most used come first."""
     cdef int kind = parser.command.kind
     if session.locked and kind != CMD_IDENTIFY:
@@ -57,7 +75,7 @@ cdef int run_line(Session session, Parser parser) noexcept:
     return session.fail(b"E_INVALID invalid command " + arg(&parser.command, 0))
 
 
-cdef int run_body(Session session, Parser parser) noexcept:
+cdef int body(Session session, Parser parser) except -1:
     cdef int kind = parser.command.kind
     if kind == CMD_PUB:
         return do_pub(session, &parser.command)
@@ -68,6 +86,32 @@ cdef int run_body(Session session, Parser parser) noexcept:
     if kind == CMD_IDENTIFY:
         return do_identify(session, &parser.command)
     return do_auth(session, &parser.command)
+
+
+# ---------------------------------------------------------------------- what no rule has foreseen
+
+cdef int broken(Session session, Command *command, error) noexcept:
+    """A command has raised an exception: its error, so that its answer is never missing and no other is taken for it."""
+    cdef int kind = command.kind
+    try:
+        session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
+        if not isinstance(error, (OSError, MemoryError)):
+            session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
+    except BaseException:
+        return session.fail(b"E_INVALID command failed")
+    # These touch one message, and their errors leave the connection open.
+    return FAILED if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
+
+
+cdef bytes failure(bytes name, bint without_code, error):
+    """The error of a command that has raised."""
+    if isinstance(error, OSError) and error.errno:
+        reason = os.strerror(error.errno)
+    else:
+        reason = "out of memory" if isinstance(error, MemoryError) else "internal error"
+    if name is None:
+        return b"E_INVALID command failed " + reason.encode()
+    return (b"E_INVALID " if without_code else b"E_" + name + b"_FAILED ") + name + b" failed " + reason.encode()
 
 
 # ---------------------------------------------------------------------- helpers
@@ -85,11 +129,11 @@ cdef bint is_topic(Command *command) noexcept:
     return name_is_valid(command.args[1], command.arg_bytes[1])
 
 
-cdef int too_few(Session session, bytes command, bytes word) noexcept:
+cdef int too_few(Session session, bytes command, bytes word) except -1:
     return session.fail(b"E_INVALID " + command + b" insufficient number of " + word)
 
 
-cdef int wrong_state(Session session, bytes command) noexcept:
+cdef int wrong_state(Session session, bytes command) except -1:
     return session.fail(b"E_INVALID cannot " + command + b" in current state")
 
 
@@ -99,7 +143,7 @@ cdef bint consumes(Session session) noexcept:
 
 # ---------------------------------------------------------------------- consuming
 
-cdef int do_fin(Session session, Command *command) noexcept:
+cdef int do_fin(Session session, Command *command) except -1:
     cdef int result
     if not consumes(session):
         return wrong_state(session, b"FIN")
@@ -114,7 +158,7 @@ cdef int do_fin(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_req(Session session, Command *command) noexcept:
+cdef int do_req(Session session, Command *command) except -1:
     cdef int64_t delay_ns = 0
     cdef int result
     if not consumes(session):
@@ -133,7 +177,7 @@ cdef int do_req(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_touch(Session session, Command *command) noexcept:
+cdef int do_touch(Session session, Command *command) except -1:
     cdef int result
     if not consumes(session):
         return wrong_state(session, b"TOUCH")
@@ -145,7 +189,7 @@ cdef int do_touch(Session session, Command *command) noexcept:
     return DONE if result == CLAIMED else not_claimed(session, b"TOUCH", command, result)
 
 
-cdef int not_claimed(Session session, bytes name, Command *command, int result) noexcept:
+cdef int not_claimed(Session session, bytes name, Command *command, int result) except -1:
     session.error = (b"E_" + name + b"_FAILED " + name + b" " + arg(command, 1) + b" failed "
                      + (b"client does not own message" if result == NOT_OWNER else b"ID not in flight"))
     return FAILED
@@ -156,7 +200,7 @@ cdef int64_t as_ns(int64_t milliseconds) noexcept:
     return <int64_t> (<uint64_t> milliseconds * 1000000)
 
 
-cdef int do_rdy(Session session, Command *command) noexcept:
+cdef int do_rdy(Session session, Command *command) except -1:
     cdef int64_t count = 1
     if session.state == STATE_CLOSING:
         session.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", session.address)
@@ -173,7 +217,7 @@ cdef int do_rdy(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_sub(Session session, Command *command) noexcept:
+cdef int do_sub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef Channel channel
     cdef int permitted
@@ -201,7 +245,7 @@ cdef int do_sub(Session session, Command *command) noexcept:
     return ANSWER_OK
 
 
-cdef int do_cls(Session session) noexcept:
+cdef int do_cls(Session session) except -1:
     if session.state != STATE_SUBSCRIBED:
         return wrong_state(session, b"CLS")
     session.ready_count = 0
@@ -213,11 +257,11 @@ cdef int do_cls(Session session) noexcept:
 
 # ---------------------------------------------------------------------- publishing
 
-cdef int bad_topic(Session session, bytes name, Command *command) noexcept:
+cdef int bad_topic(Session session, bytes name, Command *command) except -1:
     return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, 1)) + b" is not valid")
 
 
-cdef int begin_pub(Session session, Parser parser) noexcept:
+cdef int begin_pub(Session session, Parser parser) except -1:
     if parser.command.argc < 2:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
@@ -226,7 +270,7 @@ cdef int begin_pub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_pub(Session session, Command *command) noexcept:
+cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int permitted
     if session.guard is not None:
@@ -237,7 +281,7 @@ cdef int do_pub(Session session, Command *command) noexcept:
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
-cdef int begin_mpub(Session session, Parser parser) noexcept:
+cdef int begin_mpub(Session session, Parser parser) except -1:
     cdef int permitted
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
@@ -254,12 +298,12 @@ cdef int begin_mpub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_mpub(Session session, Command *command) noexcept:
+cdef int do_mpub(Session session, Command *command) except -1:
     cdef Topic topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     return published(session, publish_frames(topic, command.body + 4, command.mpub.count), command.mpub.count, b"MPUB")
 
 
-cdef int begin_dpub(Session session, Parser parser) noexcept:
+cdef int begin_dpub(Session session, Parser parser) except -1:
     cdef Command *command = &parser.command
     cdef int64_t delay_ms = 0
     if command.argc < 3:
@@ -275,7 +319,7 @@ cdef int begin_dpub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_dpub(Session session, Command *command) noexcept:
+cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int64_t delay_ms = 0
     cdef int permitted
@@ -289,7 +333,7 @@ cdef int do_dpub(Session session, Command *command) noexcept:
                                                   <uint32_t> (as_ns(delay_ms) // 1000000)), 1, b"DPUB")
 
 
-cdef int published(Session session, int result, int64_t count, bytes name) noexcept:
+cdef int published(Session session, int result, int64_t count, bytes name) except -1:
     if result == PUT_NO_MEMORY:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
     session.topic_count += <uint32_t> count
@@ -298,22 +342,22 @@ cdef int published(Session session, int result, int64_t count, bytes name) noexc
 
 # ---------------------------------------------------------------------- identity
 
-cdef int begin_identify(Session session, Parser parser) noexcept:
+cdef int begin_identify(Session session, Parser parser) except -1:
     if session.state != STATE_INIT:
         return wrong_state(session, b"IDENTIFY")
     parser.expect_body(session.limits.max_body_size)
     return WANTS_BODY
 
 
-cdef int do_identify(Session session, Command *command) noexcept:
+cdef int do_identify(Session session, Command *command) except -1:
     try:
         session.error = identify.negotiate(session, command.body[:command.size])
-    except ClientError as refused:
-        return session.fail(str(refused).encode())
+    except ClientError as error:
+        return session.fail(str(error).encode())
     return ANSWER if session.upgrade is None else UPGRADE
 
 
-cdef int begin_auth(Session session, Parser parser) noexcept:
+cdef int begin_auth(Session session, Parser parser) except -1:
     if session.state != STATE_INIT:
         return wrong_state(session, b"AUTH")
     if parser.command.argc != 1:
@@ -322,7 +366,7 @@ cdef int begin_auth(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_auth(Session session, Command *command) noexcept:
+cdef int do_auth(Session session, Command *command) except -1:
     cdef Guard guard = session.guard
     cdef int verdict
     if guard is None:
@@ -342,7 +386,7 @@ cdef int do_auth(Session session, Command *command) noexcept:
 
 # ---------------------------------------------------------------------- permissions
 
-cdef int permit_publish(Session session, bytes name, Command *command) noexcept:
+cdef int permit_publish(Session session, bytes name, Command *command) except -1:
     """DONE: the client may. Otherwise what the command returns."""
     if (session.guard.until_ns > session.broker.clock.monotonic
             and session.is_topic(command.args[1], command.arg_bytes[1])):
@@ -350,7 +394,7 @@ cdef int permit_publish(Session session, bytes name, Command *command) noexcept:
     return permit(session, name, arg(command, 1), b"")
 
 
-cdef int permit(Session session, bytes name, bytes topic, bytes channel) noexcept:
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
     """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
     if verdict == GUARD_ALLOWED:
@@ -367,6 +411,13 @@ cdef int permit(Session session, bytes name, bytes topic, bytes channel) noexcep
 # ---------------------------------------------------------------------- bodies that are not accepted
 
 cdef int refuse(Session session, Parser parser, int event) noexcept:
+    try:
+        return refused(session, parser, event)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int refused(Session session, Parser parser, int event) except -1:
     cdef Command *command = &parser.command
     cdef bytes name = NAMES[command.kind]
     cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
@@ -389,6 +440,13 @@ cdef int refuse(Session session, Parser parser, int event) noexcept:
 
 
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
+    try:
+        return unfinished(session, parser, have)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
     cdef Command *command = &parser.command
     cdef bytes name, code
     if parser.state == AT_LINE:
@@ -406,7 +464,7 @@ cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
     return session.fail(code + name)
 
 
-cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) noexcept:
+cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) except -1:
     if command.mpub.count == 0:
         return session.fail(b"E_BAD_BODY MPUB failed to read message count")
     if have < command.mpub.at + 4:

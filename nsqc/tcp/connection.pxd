@@ -72,7 +72,8 @@ cdef class Connection:
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1
     cdef void _after_input(self) noexcept
-    cdef bint _act(self, int outcome) noexcept      # False: the connection ends
+    cdef bint _act(self, int outcome) except -1     # False: the connection ends
+    cdef int _go_on(self) except -1
     cdef void _mark(self) noexcept
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept

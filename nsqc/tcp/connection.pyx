@@ -19,6 +19,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
                                PARSE_MORE)
 
 import os
+import traceback
 
 from nsqc.gate import host_of
 from nsqc.sockets import peer_text
@@ -121,10 +122,13 @@ cdef class Connection:
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have come."""
-        if self.detour:
-            self._take_detour(length)
-        else:
-            self._take(length)
+        try:
+            if self.detour:
+                self._take_detour(length)
+            else:
+                self._take(length)
+        except BaseException as error:
+            self.broke(error)
 
     cdef int _take(self, Py_ssize_t length) except -1:
         """Runs what lies in the area, behind what is kept."""
@@ -190,12 +194,14 @@ cdef class Connection:
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None and not self.held & HELD_WAITING:
-            if self.codec is not None and self.codec.cut_short():
-                self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
-            else:
-                self._act(cut_short(self.session, self.parser, self.inbuf.length))
-        self.close()
+        try:
+            if not self.closing and self.session is not None and not self.held & HELD_WAITING:
+                if self.codec is not None and self.codec.cut_short():
+                    self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
+                else:
+                    self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        finally:
+            self.close()
         return True
 
     def connection_lost(self, error):
@@ -213,12 +219,14 @@ cdef class Connection:
                 timer.cancel()
         self.heartbeat_timer = self.stall_timer = None
         inbuf_free(&self.inbuf)
-        self._leave()
-        self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
-        # These refer to each other; without a cut they would wait for the garbage collector.
-        self.transport = self.outbox.transport = None
-        if self.session is not None:
-            self.session.forget()
+        try:
+            self._leave()
+        finally:
+            self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+            # These refer to each other; without a cut they would wait for the garbage collector.
+            self.transport = self.outbox.transport = None
+            if self.session is not None:
+                self.session.forget()
 
     def pause_writing(self):
         """The socket takes no more."""
@@ -306,7 +314,7 @@ cdef class Connection:
         self.began_ns = 0
         return MAGIC_BYTES
 
-    cdef bint _act(self, int outcome) noexcept:
+    cdef bint _act(self, int outcome) except -1:
         if outcome == DONE or outcome == WANTS_BODY:
             return True
         if outcome == SPILLED:
@@ -336,6 +344,12 @@ cdef class Connection:
         """What a command has waited for is there: it and those behind it are run."""
         if self.closing or not self.held & HELD_WAITING:
             return
+        try:
+            self._go_on()
+        except BaseException as error:
+            self.broke(error)
+
+    cdef int _go_on(self) except -1:
         # Nothing is read before the commands behind it have been run.
         self.held &= ~HELD_WAITING
         self.hub.broker.clock.refresh()
@@ -347,6 +361,7 @@ cdef class Connection:
             self._decode_later()
         if not self.held and not self.closing:
             self.transport.resume_reading()
+        return 0
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -365,6 +380,12 @@ cdef class Connection:
         """The reply to IDENTIFY leaves as it is; then comes TLS, then, inside, compression."""
         if self.closing or self.shaking_hands or self.upgrade is None:
             return
+        try:
+            self._upgrade()
+        except BaseException as error:
+            self.broke(error)
+
+    def _upgrade(self):
         self.outbox.flush()
         if self.outbox.blocked:
             return      # resume_writing comes back to this
@@ -475,7 +496,10 @@ cdef class Connection:
     def decode_on(self):
         """Goes on with what was read in an earlier turn."""
         if not self.closing:
-            self._decode()
+            try:
+                self._decode()
+            except BaseException as error:
+                self.broke(error)
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
@@ -556,9 +580,11 @@ cdef class Connection:
             self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
             return
         self.hub.log.error("client(%s) - stalled within a command", self.address)
-        if self.session is not None:
-            self._act(cut_short(self.session, self.parser, self.inbuf.length))
-        self._end()
+        try:
+            if self.session is not None:
+                self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        finally:
+            self._end()
 
     # ------------------------------------------------------------------ the end
 
@@ -570,10 +596,18 @@ cdef class Connection:
         if self.closing:
             return
         self.closing = self.detour = True
-        self._leave()
-        self.outbox.flush()
-        self.outbox.close()
-        self.transport.close()
+        try:
+            self._leave()
+        finally:
+            self.outbox.flush()
+            self.outbox.close()
+            self.transport.close()
+
+    def broke(self, error):
+        """What was raised here has left the connection in an unknown state, so it ends."""
+        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
+        if self.transport is not None:
+            self.transport.abort()
 
     def _leave(self):
         """The channel forgets this client; what is in flight to it waits for its time-out."""
