@@ -4,7 +4,6 @@ import time
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from nsqc import NSQD_VERSION
@@ -22,6 +21,7 @@ from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options import OptionError
 from nsqc.version import version_line
+from nsqc.wire.gojson import GoJSONError, decode_strings
 
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _LOG_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
@@ -186,6 +186,6 @@ def _log_level(body: bytes) -> int:
 
 def _addresses(body: bytes) -> tuple[str, ...]:
     try:
-        return msgspec.json.decode(body, type=tuple[str, ...] | None) or ()
-    except msgspec.MsgspecError:
+        return tuple(decode_strings(body))
+    except GoJSONError:
         raise ApiError(400, "INVALID_VALUE") from None

@@ -25,8 +25,8 @@ import traceback
 from nsqc.errors import ClientError
 from nsqc.tcp import identify
 
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH", CMD_SUB: b"SUB",
-         CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
+         CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
 
 
 cdef int run_line(Session session, Parser parser) noexcept:
@@ -91,7 +91,7 @@ cdef int body(Session session, Parser parser) except -1:
 # ---------------------------------------------------------------------- what no rule has foreseen
 
 cdef int broken(Session session, Command *command, error) noexcept:
-    """A command has raised an exception: its error, so that its answer is never missing and no other is taken for it."""
+    """A command has raised an exception: its error, so that its answer is not missing and no other taken for it."""
     cdef int kind = command.kind
     try:
         session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))

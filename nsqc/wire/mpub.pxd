@@ -25,8 +25,9 @@ cdef struct MpubCheck:
     int32_t value       # the number an error is about
     int64_t at          # offset of the next size field
 
-# Goes on checking where the last call stopped; have bytes of the body lie at c_body. No message may be above max_message
-# bytes, nor the count above what max_body bytes could hold, nor the messages together, without their sizes, above max_body.
+# Goes on checking where the last call stopped; have bytes of the body lie at c_body. No message may be above
+# max_message bytes, nor the count above what max_body bytes could hold, nor the messages together, sizes left out,
+# above max_body.
 cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
                     int64_t max_body) noexcept nogil
-cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil      # of the messages checked so far, without their sizes
+cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil      # of the messages checked, sizes left out
