@@ -178,6 +178,7 @@ cdef int do_req(Session session, Command *command) except -1:
 
 
 cdef int do_touch(Session session, Command *command) except -1:
+    cdef int64_t delivered_with = session.msg_timeout_ns
     cdef int result
     if not consumes(session):
         return wrong_state(session, b"TOUCH")
@@ -185,7 +186,9 @@ cdef int do_touch(Session session, Command *command) except -1:
         return too_few(session, b"TOUCH", b"params")
     if command.arg_bytes[1] != MESSAGE_ID_BYTES:
         return session.fail(b"E_INVALID invalid message ID")
+    session.msg_timeout_ns = session.touch_timeout_ns
     result = session.channel.touch(session, command.args[1])
+    session.msg_timeout_ns = delivered_with
     return DONE if result == CLAIMED else not_claimed(session, b"TOUCH", command, result)
 
 

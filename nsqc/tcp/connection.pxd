@@ -55,6 +55,7 @@ cdef class Connection:
     cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
     cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
     cdef object heartbeat_timer
+    cdef int64_t beat_ns                # monotonic: when the next heartbeat is due; 0: never
     cdef object stall_timer
     # The first reply in the outbox that depends on the turn's commit, and the command that it answers.
     cdef bint marked
@@ -75,6 +76,7 @@ cdef class Connection:
     cdef bint _act(self, int outcome) except -1     # False: the connection ends
     cdef int _go_on(self) except -1
     cdef void _mark(self) noexcept
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept
     cdef void _say(self, int frame_type, bytes text) noexcept

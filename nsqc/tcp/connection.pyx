@@ -310,7 +310,7 @@ cdef class Connection:
                                self.outbox, self.address)
         if self.hub.authority is not None:
             self.session.guard = Guard(self.hub.authority, self.hub.settings.now.auth_grace, self.session)
-        self.restart_heartbeats()
+        self.begin_heartbeats()
         self.began_ns = 0
         return MAGIC_BYTES
 
@@ -531,13 +531,25 @@ cdef class Connection:
 
     # ------------------------------------------------------------------ time
 
-    def restart_heartbeats(self):
-        """The heartbeat interval is new."""
+    def begin_heartbeats(self):
+        """Their pace is known: before IDENTIFY the default, then that of the first one."""
+        cdef int64_t pace_ms = self.session.pace_ms
+        self.beat_ns = monotonic_ns() + pace_ms * 1000000 if pace_ms > 0 else 0
+        self.watch_heart()
+
+    def watch_heart(self):
+        """Calls beat() when a heartbeat is due, or the client may have been silent for too long."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t watch_ns = now + self.session.heartbeat_ms * 1000000
         if self.heartbeat_timer is not None:
             self.heartbeat_timer.cancel()
             self.heartbeat_timer = None
-        if self.session.heartbeat_ms > 0:
-            self.heartbeat_timer = self.hub.loop.call_later(self.session.heartbeat_ms / 1000.0, self.beat)
+        if self.session.heartbeat_ms <= 0:
+            watch_ns = self.beat_ns
+        elif self.beat_ns:
+            watch_ns = min(watch_ns, self.beat_ns)
+        if watch_ns:
+            self.heartbeat_timer = self.hub.loop.call_later(max(0, watch_ns - now) / 1e9, self.beat)
 
     def beat(self):
         """A heartbeat is due, or the client has been silent, or deaf, for too long."""
@@ -546,20 +558,27 @@ cdef class Connection:
         self.heartbeat_timer = None
         if self.closing:
             return
-        if self.upgrade is not None:
-            # A handshake has a deadline of its own.
-            self.restart_heartbeats()
+        # A handshake has a deadline of its own.
+        if self.upgrade is None and not self._is_alive(now, interval_ns):
             return
+        if self.beat_ns and now >= self.beat_ns - 1000000:
+            self.beat_ns = now + self.session.pace_ms * 1000000
+            if self.upgrade is None:
+                self._say(FRAME_RESPONSE, b"_heartbeat_")
+        self.watch_heart()
+
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1:
+        """Whether the client is heard and listens; if not, the connection is cut."""
+        if interval_ns <= 0:
+            return True
         if not self.held & HELD_WAITING and now - self.heard_ns >= 2 * interval_ns - 5000000:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
-            self.transport.abort()
-            return
-        if self.blocked_ns and now - self.blocked_ns >= interval_ns:
+        elif self.blocked_ns and now - self.blocked_ns >= interval_ns:
             self.hub.log.error("client(%s) - takes nothing from its socket", self.address)
-            self.transport.abort()
-            return
-        self._say(FRAME_RESPONSE, b"_heartbeat_")
-        self.restart_heartbeats()
+        else:
+            return True
+        self.transport.abort()
+        return False
 
     cdef void _watch_stall(self) noexcept:
         """A begun command, or the magic, must come whole before its deadline. At most one timer runs."""
