@@ -27,7 +27,7 @@ class Disks:
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it."""
-        return DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
+        return DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.message_limit,
                          self._pool, self._syncer, self._log)
 
     def tick(self) -> None:

@@ -104,7 +104,7 @@ cdef class Connection:
         transport.set_write_buffer_limits(high=0)
         self.outbox = Outbox.new(self.hub.turn, transport, sock.fileno(), 16384,
                                  options.output_buffer_timeout // 1000000)
-        self.parser = Parser.new(options.max_msg_size)
+        self.parser = Parser.new(options.message_limit)
         self.hub.connections[self] = None
         self.heard_ns = self.began_ns = monotonic_ns()
         self._watch_stall()

@@ -24,7 +24,7 @@ cdef class Limits:
     """What clients may ask for."""
 
     def __init__(self, options):
-        self.max_msg_size = options.max_msg_size
+        self.max_msg_size = options.message_limit
         self.max_body_size = options.max_body_size
         self.max_rdy_count = options.max_rdy_count
         self.max_req_timeout_ns = options.max_req_timeout
