@@ -61,6 +61,28 @@ def test_publishes_that_need_more_files_than_there_are(daemon, name):
         assert all(topics[f"{name}{number}"]["message_count"] for number in range(100))
 
 
+def test_subscribing_where_there_are_no_more_files(daemon):
+    node = daemon("--mem-queue-size=0", preexec=few_files)
+    clients = [node.connect() for _ in range(20)]
+    for client in clients:
+        client.ok("PUB t", b"x")
+    publisher = clients.pop()
+    publisher.send(b"".join(command("PUB", f"t{number}") for number in range(100)))
+    for _ in range(100):
+        if publisher.frame() != (0, b"OK"):
+            break
+    for number, client in enumerate(clients):
+        client.command(f"SUB new{number} c")
+        answer = client.frame()
+        assert answer in [(0, b"OK"), (1, b"E_SUB_FAILED SUB failed Too many open files")]
+        # A failure is the end of the connection, OK the begin of a subscription.
+        client.command("RDY 1")
+        if answer[0] == 1:
+            assert client.frame() is None
+        else:
+            assert client.quiet(0.1)
+
+
 @pytest.mark.parametrize("name", LINES)
 def test_the_data_path_is_gone(daemon, name):
     node = daemon("--mem-queue-size=0")
