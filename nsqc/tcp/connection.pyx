@@ -219,14 +219,12 @@ cdef class Connection:
                 timer.cancel()
         self.heartbeat_timer = self.stall_timer = None
         inbuf_free(&self.inbuf)
-        try:
-            self._leave()
-        finally:
-            self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
-            # These refer to each other; without a cut they would wait for the garbage collector.
-            self.transport = self.outbox.transport = None
-            if self.session is not None:
-                self.session.forget()
+        self._leave()
+        self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+        # These refer to each other; without a cut they would wait for the garbage collector.
+        self.transport = self.outbox.transport = None
+        if self.session is not None:
+            self.session.forget()
 
     def pause_writing(self):
         """The socket takes no more."""
@@ -615,24 +613,30 @@ cdef class Connection:
         if self.closing:
             return
         self.closing = self.detour = True
-        try:
-            self._leave()
-        finally:
-            self.outbox.flush()
-            self.outbox.close()
-            self.transport.close()
+        self._leave()
+        self.outbox.flush()
+        self.outbox.close()
+        self.transport.close()
 
     def broke(self, error):
         """What was raised here has left the connection in an unknown state, so it ends."""
-        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
+        self._log_raised(error)
         if self.transport is not None:
             self.transport.abort()
 
+    def _log_raised(self, error):
+        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
+
     def _leave(self):
         """The channel forgets this client; what is in flight to it waits for its time-out."""
-        if self.session is not None:
-            self.session.closed = True
+        if self.session is None:
+            return
+        self.session.closed = True
+        try:
             if self.session.guard is not None:
                 self.session.guard.close()
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
+        except BaseException as error:
+            # The connection ends all the same.
+            self._log_raised(error)

@@ -18,6 +18,7 @@ from nsqc.gate import Gate
 from nsqc.options import Options, Settings
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
+from nsqc.tcp import upgrade
 from nsqc.tcp.connection import Connection, Hub
 from tests.support.daemon import Client, batch, wait_until
 
@@ -255,5 +256,38 @@ def test_an_exception_outside_of_commands_ends_the_connection(tmp_path):
         hub.log.trap = None
         assert any("connection failed" in line and "trapped" in line for line in hub.log.lines)
         connect().ok("PUB t", b"x")
+
+    served(tmp_path, scenario)
+
+
+def test_an_upgrade_that_fails_ends_the_connection(tmp_path, monkeypatch):
+    def fail(wanted):
+        raise MemoryError
+
+    monkeypatch.setattr(upgrade, "new_codec", fail)
+
+    def scenario(connect, hub):
+        client = connect()
+        client.command("IDENTIFY", b'{"feature_negotiation": true, "deflate": true}')
+        assert client.frame()[1].startswith(b"{")
+        assert client.frame() is None
+        assert any("connection failed" in line for line in hub.log.lines)
+
+    served(tmp_path, scenario)
+
+
+def test_a_connection_ends_even_if_its_channel_cannot_let_it_go(tmp_path):
+    def scenario(connect, hub):
+        def listener(event, topic, channel):
+            if event == "channel deleted":
+                raise RuntimeError("not now")
+
+        hub.broker.listeners.append(listener)
+        client = connect().sub("t", "c#ephemeral")
+        client.command("BOGUS")
+        assert said(client) == [(1, b"E_INVALID invalid command BOGUS")]
+        wait_until(lambda: not hub.connections)
+        assert any("not now" in line for line in hub.log.lines)
+        hub.broker.listeners.remove(listener)
 
     served(tmp_path, scenario)
