@@ -21,6 +21,10 @@ MINUTE, HOUR = 60 * S, 3600 * S
 MIB = 1024 * 1024
 # A hundred years: added to the time of day, this still fits 64 bits of nanoseconds.
 LONGEST = 100 * 365 * 24 * HOUR
+# nsqd's flags for sizes have 64 bits. What frames and records have is 31, for the body and the 30 bytes before it that
+# their size counts: type 4, timestamp 8, attempts 2, id 16.
+LARGEST = 2**63 - 1
+LARGEST_BODY = 2**31 - 1 - 30
 # Delays travel in 32 bits of milliseconds.
 LONGEST_DELAY = (2**32 - 1) * MS
 
@@ -161,11 +165,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_msg_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "the longest such time, TOUCH included", least=1)] = 15 * MINUTE
     max_msg_size: Annotated[int, flag(
-        Kind.INT, MESSAGES, "largest message, bytes", least=1, most=2**31 - 64)] = MIB
+        Kind.INT, MESSAGES, "largest message, bytes; never more than 2147483617", least=1, most=LARGEST)] = MIB
     max_req_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "longest delay of REQ and DPUB", least=0, most=LONGEST_DELAY, live=True)] = HOUR
     max_body_size: Annotated[int, flag(
-        Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=2**31 - 64, live=True)] = 5 * MIB
+        Kind.INT, MESSAGES, "largest body of a command, bytes", least=1, most=LARGEST, live=True)] = 5 * MIB
     # Twice the heartbeat interval of clients that ask for none. It is no flag in nsqd, so it is none here.
     client_timeout: int = MINUTE
 
@@ -214,6 +218,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_deflate_level: Annotated[int, flag(
         Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9, live=True)] = 6
     snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy", live=True)] = True
+
+    @property
+    def message_limit(self) -> int:
+        """max_msg_size, as far as the size of a frame can tell."""
+        return min(self.max_msg_size, LARGEST_BODY)
 
     def replace(self, **changes: Any) -> Options:
         """A copy with changes."""

@@ -48,7 +48,7 @@ def test_the_node_id_is_the_hash_of_the_host_name():
     ({"node_id": -1}, "--node-id must be at least 0, not -1"),
     ({"max_deflate_level": 0}, "--max-deflate-level must be at least 1"),
     ({"max_deflate_level": 10}, "--max-deflate-level must be at most 9"),
-    ({"max_msg_size": 0}, "--max-msg-size"), ({"max_body_size": 2**31}, "--max-body-size"),
+    ({"max_msg_size": 0}, "--max-msg-size"), ({"max_body_size": 2**63}, "--max-body-size"),
     ({"mem_queue_size": -1}, "--mem-queue-size"), ({"sync_every": 0}, "--sync-every"),
     ({"sync_timeout": 0}, "--sync-timeout must be at least 1ns, not 0s"),
     ({"msg_timeout": -S}, "--msg-timeout must be at least 1ns, not -1s"),

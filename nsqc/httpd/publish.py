@@ -58,7 +58,7 @@ async def _answer(topic: Any, written: "asyncio.Future[int]") -> Any:
 def pub(app: Any, request: Request) -> str:
     """One message: the body."""
     options = app.settings.now
-    if request.length > options.max_msg_size or len(request.body) > options.max_msg_size:
+    if request.length > options.message_limit or len(request.body) > options.message_limit:
         raise ApiError(413, "MSG_TOO_BIG")
     if request.broken:
         raise ApiError(500, "INTERNAL_ERROR")
@@ -105,7 +105,7 @@ def _is_binary(app: Any, arguments: dict[bytes, bytes]) -> bool:
 
 
 def _publish_binary(app: Any, topic: Any, request: Request, options: Any) -> Any:
-    count = check(request.body, options.max_msg_size, options.max_body_size)
+    count = check(request.body, options.message_limit, options.max_body_size)
     if count < 0:
         raise ApiError(413, "BAD_BODY" if count == -1 else "BAD_MESSAGE")
     if len(request.body) > options.max_body_size:
@@ -177,6 +177,6 @@ def _lines(request: Request, options: Any) -> list[bytes]:
 
 
 def _refuse_long(lines: list[bytes], options: Any) -> None:
-    limit = options.max_msg_size
+    limit = options.message_limit
     if any(len(line) > limit for line in lines):
         raise ApiError(413, "MSG_TOO_BIG")

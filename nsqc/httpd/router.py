@@ -40,7 +40,7 @@ def _plain_error(status: int, text: str) -> Reply:
 
 
 def _max_msg_size(options: Any) -> int:
-    return options.max_msg_size
+    return options.message_limit
 
 
 def _max_body_size(options: Any) -> int:

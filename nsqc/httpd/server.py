@@ -45,11 +45,11 @@ class App:
         self.dates = Dates()
         self.targets: dict[bytes, bytes] = {}   # request targets of plain publishes, and their topics
         self.heads: dict[bytes, tuple[bytes, int]] = {}     # heads of plain publishes: topic, length of the body
-        self.max_msg_size = settings.now.max_msg_size
+        self.max_msg_size = settings.now.message_limit
         settings.on_change(self._changed)
 
     def _changed(self, *_: Any) -> None:
-        self.max_msg_size = self.settings.now.max_msg_size
+        self.max_msg_size = self.settings.now.message_limit
         self.heads.clear()
 
     def find_target(self, url: bytes) -> bytes | None:

@@ -24,6 +24,7 @@ from nsqc.httpd.reply import JSON, TEXT, ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options import OptionError
 from nsqc.version import version_line
+from nsqc.wire.gojson import GoJSONError, decode_strings
 
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _LOG_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
@@ -298,6 +299,6 @@ def _log_level(body: bytes) -> int:
 
 def _addresses(body: bytes) -> tuple[str, ...]:
     try:
-        return msgspec.json.decode(body, type=tuple[str, ...] | None) or ()
-    except msgspec.MsgspecError:
+        return tuple(decode_strings(body))
+    except GoJSONError:
         raise ApiError(400, "INVALID_VALUE") from None

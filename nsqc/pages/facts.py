@@ -6,7 +6,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import fields
 
 from nsqc.flags import show
-from nsqc.options import FLAGS, LONGEST, NO_KEY, Kind, Options, figure
+from nsqc.options import FLAGS, LARGEST, LONGEST, NO_KEY, Kind, Options, figure
 
 FIELDS = {field.name: field for field in fields(Options)}
 
@@ -37,8 +37,8 @@ def takes(name: str) -> str:
 def value_range(name: str) -> str:
     """Least and most; empty: any value."""
     known = FLAGS[name]
-    # A hundred years is no limit that anybody meets.
-    most = None if known.kind is Kind.DURATION and known.most == LONGEST else known.most
+    # A hundred years, or what 64 bits hold, is no limit that anybody meets.
+    most = None if known.most == (LONGEST if known.kind is Kind.DURATION else LARGEST) else known.most
     if known.least is not None and most is not None:
         return f"{figure(known, known.least)} to {figure(known, most)}"
     if known.least is not None:

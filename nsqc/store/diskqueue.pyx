@@ -213,8 +213,8 @@ cdef class DiskQueue(JobOwner):
 
     def __init__(self, str name not None, str folder not None, int64_t max_bytes_per_file, int64_t max_msg_size,
                  IoPool io not None, syncer, log, files=None, first=None):
-        """files: what there is of it, as diskmeta.queue_files() has it; None: the folder is listed. first: the queue is new,
-        and begins with the file of that number; nothing is looked at."""
+        """files: what there is of it, as diskmeta.queue_files() has it; None: the folder is listed. first: the queue is
+        new, and begins with the file of that number; nothing is looked at."""
         self.name = name
         self.folder = folder
         self.prefix = os.fsencode(f"{folder}/{name}.diskqueue.")

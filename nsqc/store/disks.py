@@ -40,7 +40,7 @@ class Disks:
         if earlier is not None:
             earlier.delete()
             first = earlier.write_number
-        queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.max_msg_size,
+        queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.message_limit,
                           self._pool, self._syncer, self._log, self.index.take(name), first)
         self._queues[name] = queue
         return queue

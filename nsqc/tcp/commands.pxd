@@ -16,6 +16,8 @@ cdef enum Outcome:
     UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
 
 
+# None of these lets an exception through: it becomes the error of the command.
+
 # The line of a command is known. Commands without body are done here.
 cdef int run_line(Session session, Parser parser) noexcept
 # The body is known, too.

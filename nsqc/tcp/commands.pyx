@@ -14,19 +14,45 @@ from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FI
                              Guard)
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
                                CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
                                PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_TOO_BIG,
                                parse_decimal)
 
+import os
+import traceback
+
 from nsqc.errors import ClientError
 from nsqc.tcp import identify
 
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH"}
+NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
+         CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
 
 
 cdef int run_line(Session session, Parser parser) noexcept:
+    try:
+        return line(session, parser)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int run_body(Session session, Parser parser) noexcept:
+    try:
+        return body(session, parser)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int go_on_mpub(Session session, Parser parser) noexcept:
+    try:
+        return publish_batch(session, &parser.command)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int line(Session session, Parser parser) except -1:
     """The index of commands. Those most used come first."""
     cdef int kind = parser.command.kind
     if session.locked and kind != CMD_IDENTIFY:
@@ -58,7 +84,7 @@ cdef int run_line(Session session, Parser parser) noexcept:
     return session.fail(b"E_INVALID invalid command " + arg(&parser.command, 0))
 
 
-cdef int run_body(Session session, Parser parser) noexcept:
+cdef int body(Session session, Parser parser) except -1:
     cdef int kind = parser.command.kind
     if kind == CMD_PUB:
         return do_pub(session, &parser.command)
@@ -69,6 +95,32 @@ cdef int run_body(Session session, Parser parser) noexcept:
     if kind == CMD_IDENTIFY:
         return do_identify(session, &parser.command)
     return do_auth(session, &parser.command)
+
+
+# ---------------------------------------------------------------------- what no rule has foreseen
+
+cdef int broken(Session session, Command *command, error) noexcept:
+    """A command has raised an exception: its error, so that its answer is not missing and no other taken for it."""
+    cdef int kind = command.kind
+    try:
+        session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
+        if not isinstance(error, (OSError, MemoryError)):
+            session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
+    except BaseException:
+        return session.fail(b"E_INVALID command failed")
+    # These touch one message, and their errors leave the connection open.
+    return FAILED if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
+
+
+cdef bytes failure(bytes name, bint without_code, error):
+    """The error of a command that has raised."""
+    if isinstance(error, OSError) and error.errno:
+        reason = os.strerror(error.errno)
+    else:
+        reason = "out of memory" if isinstance(error, MemoryError) else "internal error"
+    if name is None:
+        return b"E_INVALID command failed " + reason.encode()
+    return (b"E_INVALID " if without_code else b"E_" + name + b"_FAILED ") + name + b" failed " + reason.encode()
 
 
 # ---------------------------------------------------------------------- helpers
@@ -86,11 +138,11 @@ cdef bint is_topic(Command *command) noexcept:
     return name_is_valid(command.args[1], command.arg_bytes[1])
 
 
-cdef int too_few(Session session, bytes command, bytes word) noexcept:
+cdef int too_few(Session session, bytes command, bytes word) except -1:
     return session.fail(b"E_INVALID " + command + b" insufficient number of " + word)
 
 
-cdef int wrong_state(Session session, bytes command) noexcept:
+cdef int wrong_state(Session session, bytes command) except -1:
     return session.fail(b"E_INVALID cannot " + command + b" in current state")
 
 
@@ -100,7 +152,7 @@ cdef bint consumes(Session session) noexcept:
 
 # ---------------------------------------------------------------------- consuming
 
-cdef int do_fin(Session session, Command *command) noexcept:
+cdef int do_fin(Session session, Command *command) except -1:
     cdef int result
     if not consumes(session):
         return wrong_state(session, b"FIN")
@@ -115,7 +167,7 @@ cdef int do_fin(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_req(Session session, Command *command) noexcept:
+cdef int do_req(Session session, Command *command) except -1:
     cdef int64_t delay_ns = 0
     cdef int result
     if not consumes(session):
@@ -134,7 +186,8 @@ cdef int do_req(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_touch(Session session, Command *command) noexcept:
+cdef int do_touch(Session session, Command *command) except -1:
+    cdef int64_t delivered_with = session.msg_timeout_ns
     cdef int result
     if not consumes(session):
         return wrong_state(session, b"TOUCH")
@@ -142,11 +195,13 @@ cdef int do_touch(Session session, Command *command) noexcept:
         return too_few(session, b"TOUCH", b"params")
     if command.arg_bytes[1] != MESSAGE_ID_BYTES:
         return session.fail(b"E_INVALID invalid message ID")
+    session.msg_timeout_ns = session.touch_timeout_ns
     result = session.channel.touch(session, command.args[1])
+    session.msg_timeout_ns = delivered_with
     return DONE if result == CLAIMED else not_claimed(session, b"TOUCH", command, result)
 
 
-cdef int not_claimed(Session session, bytes name, Command *command, int result) noexcept:
+cdef int not_claimed(Session session, bytes name, Command *command, int result) except -1:
     session.error = (b"E_" + name + b"_FAILED " + name + b" " + arg(command, 1) + b" failed "
                      + (b"client does not own message" if result == NOT_OWNER else b"ID not in flight"))
     return FAILED
@@ -157,7 +212,7 @@ cdef int64_t as_ns(int64_t milliseconds) noexcept:
     return <int64_t> (<uint64_t> milliseconds * 1000000)
 
 
-cdef int do_rdy(Session session, Command *command) noexcept:
+cdef int do_rdy(Session session, Command *command) except -1:
     cdef int64_t count = 1
     if session.state == STATE_CLOSING:
         session.log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS", session.address)
@@ -174,7 +229,7 @@ cdef int do_rdy(Session session, Command *command) noexcept:
     return DONE
 
 
-cdef int do_sub(Session session, Command *command) noexcept:
+cdef int do_sub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef Channel channel
     cdef int permitted
@@ -202,7 +257,7 @@ cdef int do_sub(Session session, Command *command) noexcept:
     return ANSWER_OK
 
 
-cdef int do_cls(Session session) noexcept:
+cdef int do_cls(Session session) except -1:
     if session.state != STATE_SUBSCRIBED:
         return wrong_state(session, b"CLS")
     session.ready_count = 0
@@ -214,11 +269,11 @@ cdef int do_cls(Session session) noexcept:
 
 # ---------------------------------------------------------------------- publishing
 
-cdef int bad_topic(Session session, bytes name, Command *command) noexcept:
+cdef int bad_topic(Session session, bytes name, Command *command) except -1:
     return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, 1)) + b" is not valid")
 
 
-cdef int begin_pub(Session session, Parser parser) noexcept:
+cdef int begin_pub(Session session, Parser parser) except -1:
     if parser.command.argc < 2:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
@@ -227,7 +282,7 @@ cdef int begin_pub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_pub(Session session, Command *command) noexcept:
+cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int permitted
     if session.guard is not None:
@@ -238,7 +293,7 @@ cdef int do_pub(Session session, Command *command) noexcept:
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
-cdef int begin_mpub(Session session, Parser parser) noexcept:
+cdef int begin_mpub(Session session, Parser parser) except -1:
     cdef int permitted
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
@@ -255,7 +310,7 @@ cdef int begin_mpub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_mpub(Session session, Command *command) noexcept:
+cdef int do_mpub(Session session, Command *command) except -1:
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     session.batch.c_at = command.body + 4
     session.batch.left = command.mpub.count
@@ -263,11 +318,7 @@ cdef int do_mpub(Session session, Command *command) noexcept:
     return publish_batch(session, command)
 
 
-cdef int go_on_mpub(Session session, Parser parser) noexcept:
-    return publish_batch(session, &parser.command)
-
-
-cdef int publish_batch(Session session, Command *command) noexcept:
+cdef int publish_batch(Session session, Command *command) except -1:
     if not session.batch_topic.publish_slice(&session.batch):
         return GOES_ON
     if session.topic is not session.batch_topic:
@@ -276,7 +327,7 @@ cdef int publish_batch(Session session, Command *command) noexcept:
     return published(session, session.batch.result, command.mpub.count, b"MPUB")
 
 
-cdef int begin_dpub(Session session, Parser parser) noexcept:
+cdef int begin_dpub(Session session, Parser parser) except -1:
     cdef Command *command = &parser.command
     cdef int64_t delay_ms = 0
     if command.argc < 3:
@@ -292,7 +343,7 @@ cdef int begin_dpub(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_dpub(Session session, Command *command) noexcept:
+cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int64_t delay_ms = 0
     cdef int permitted
@@ -306,7 +357,7 @@ cdef int do_dpub(Session session, Command *command) noexcept:
                                                   <uint32_t> (as_ns(delay_ms) // 1000000)), 1, b"DPUB")
 
 
-cdef int published(Session session, int result, int64_t count, bytes name) noexcept:
+cdef int published(Session session, int result, int64_t count, bytes name) except -1:
     if result == PUT_NO_MEMORY:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
     if result == PUT_EXITING:
@@ -317,22 +368,22 @@ cdef int published(Session session, int result, int64_t count, bytes name) noexc
 
 # ---------------------------------------------------------------------- identity
 
-cdef int begin_identify(Session session, Parser parser) noexcept:
+cdef int begin_identify(Session session, Parser parser) except -1:
     if session.state != STATE_INIT:
         return wrong_state(session, b"IDENTIFY")
     parser.expect_body(session.limits.max_body_size)
     return WANTS_BODY
 
 
-cdef int do_identify(Session session, Command *command) noexcept:
+cdef int do_identify(Session session, Command *command) except -1:
     try:
         session.error = identify.negotiate(session, command.body[:command.size])
-    except ClientError as refused:
-        return session.fail(str(refused).encode())
+    except ClientError as error:
+        return session.fail(str(error).encode())
     return ANSWER if session.upgrade is None else UPGRADE
 
 
-cdef int begin_auth(Session session, Parser parser) noexcept:
+cdef int begin_auth(Session session, Parser parser) except -1:
     if session.state != STATE_INIT:
         return wrong_state(session, b"AUTH")
     if parser.command.argc != 1:
@@ -341,7 +392,7 @@ cdef int begin_auth(Session session, Parser parser) noexcept:
     return WANTS_BODY
 
 
-cdef int do_auth(Session session, Command *command) noexcept:
+cdef int do_auth(Session session, Command *command) except -1:
     cdef Guard guard = session.guard
     cdef int verdict
     if guard is None:
@@ -361,7 +412,7 @@ cdef int do_auth(Session session, Command *command) noexcept:
 
 # ---------------------------------------------------------------------- permissions
 
-cdef int permit_publish(Session session, bytes name, Command *command) noexcept:
+cdef int permit_publish(Session session, bytes name, Command *command) except -1:
     """DONE: the client may. Otherwise what the command returns."""
     if (session.guard.until_ns > session.broker.clock.monotonic
             and session.is_topic(command.args[1], command.arg_bytes[1])):
@@ -369,7 +420,7 @@ cdef int permit_publish(Session session, bytes name, Command *command) noexcept:
     return permit(session, name, arg(command, 1), b"")
 
 
-cdef int permit(Session session, bytes name, bytes topic, bytes channel) noexcept:
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
     """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
     if verdict == GUARD_ALLOWED:
@@ -386,6 +437,13 @@ cdef int permit(Session session, bytes name, bytes topic, bytes channel) noexcep
 # ---------------------------------------------------------------------- bodies that are not accepted
 
 cdef int refuse(Session session, Parser parser, int event) noexcept:
+    try:
+        return refused(session, parser, event)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int refused(Session session, Parser parser, int event) except -1:
     cdef Command *command = &parser.command
     cdef bytes name = NAMES[command.kind]
     cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
@@ -403,11 +461,18 @@ cdef int refuse(Session session, Parser parser, int event) noexcept:
                             % (command.mpub.index, command.mpub.value))
     if event == PARSE_MESSAGE_TOO_BIG:
         return session.fail(b"E_BAD_MESSAGE MPUB message too big %d > %d" % (command.mpub.value, parser.max_message))
-    return session.fail(b"E_BAD_BODY MPUB message(%d) reaches beyond the body size %d"
-                        % (command.mpub.index, command.size))
+    return session.fail(b"E_BAD_BODY MPUB body too big %d > %d"
+                        % (mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
 
 
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
+    try:
+        return unfinished(session, parser, have)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
     cdef Command *command = &parser.command
     cdef bytes name, code
     if parser.state == AT_LINE:
@@ -425,7 +490,7 @@ cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
     return session.fail(code + name)
 
 
-cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) noexcept:
+cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) except -1:
     if command.mpub.count == 0:
         return session.fail(b"E_BAD_BODY MPUB failed to read message count")
     if have < command.mpub.at + 4:

@@ -79,6 +79,7 @@ cdef class Connection(Publisher):
     cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
     cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
     cdef object heartbeat_timer
+    cdef int64_t beat_ns                # monotonic: when the next heartbeat is due; 0: never
     cdef object stall_timer
     cdef object marks                   # deque of Mark, in the order of the output
     cdef bint ending                    # closes once all marks are settled
@@ -95,11 +96,13 @@ cdef class Connection(Publisher):
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1
     cdef int _keep(self, const char *c_from, Py_ssize_t used, Py_ssize_t kept, Py_ssize_t length) except -1
     cdef void _after_input(self) noexcept
-    cdef bint _act(self, int outcome) noexcept      # False: the connection ends
-    cdef void _mark(self, Commit commit) noexcept
+    cdef bint _act(self, int outcome) except -1     # False: the connection ends
+    cdef int _run_kept(self) except -1
+    cdef int _mark(self, Commit commit) except -1
     cdef void _settle_marks(self) noexcept
     cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1
-    cdef void _hold_slice(self) noexcept
+    cdef int _hold_slice(self) except -1
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1
     cdef void _watch_stall(self) noexcept
     cdef void _end(self) noexcept
     cdef void _say(self, int frame_type, bytes text) noexcept

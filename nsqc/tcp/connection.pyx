@@ -22,6 +22,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
                                PARSE_MORE)
 
 import os
+import traceback
 from collections import deque
 
 from nsqc.gate import host_of
@@ -134,7 +135,7 @@ cdef class Connection(Publisher):
         transport.set_write_buffer_limits(high=0)
         self.outbox = Outbox.new(self.hub.turn, transport, sock.fileno(), 16384,
                                  options.output_buffer_timeout // 1000000)
-        self.parser = Parser.new(options.max_msg_size)
+        self.parser = Parser.new(options.message_limit)
         self.hub.connections[self] = None
         self.heard_ns = self.began_ns = monotonic_ns()
         self._watch_stall()
@@ -153,10 +154,13 @@ cdef class Connection(Publisher):
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have come."""
-        if self.detour:
-            self._take_detour(length)
-        else:
-            self._take(length)
+        try:
+            if self.detour:
+                self._take_detour(length)
+            else:
+                self._take(length)
+        except BaseException as error:
+            self.broke(error)
 
     cdef int _take(self, Py_ssize_t length) except -1:
         """Runs what lies in the area, behind what is kept."""
@@ -223,12 +227,14 @@ cdef class Connection(Publisher):
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""
-        if not self.closing and self.session is not None and not self.held & HELD_INPUT:
-            if self.codec is not None and self.codec.cut_short():
-                self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
-            else:
-                self._act(cut_short(self.session, self.parser, self.inbuf.length))
-        self.close()
+        try:
+            if not self.closing and self.session is not None and not self.held & HELD_INPUT:
+                if self.codec is not None and self.codec.cut_short():
+                    self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
+                else:
+                    self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        finally:
+            self.close()
         return True
 
     def connection_lost(self, error):
@@ -365,7 +371,7 @@ cdef class Connection(Publisher):
             self._hold_slice()      # what follows is run once both are over
         return self.parser.used
 
-    cdef void _hold_slice(self) noexcept:
+    cdef int _hold_slice(self) except -1:
         """The slice is over: what is left of the input goes on in the next one."""
         if self.batch_at and self.session.batch.result == PUT_DISK:
             # An error of what was published so far comes in the place of the answer.
@@ -373,6 +379,7 @@ cdef class Connection(Publisher):
             self.session.batch.result = PUT_MEMORY
         self._hold(HELD_SLICE)
         self.hub.slicer.add(self)
+        return 0
 
     cdef bint run_slice(self) noexcept:
         if self.closing or self.held & (HELD_WAITING | HELD_BEHIND):
@@ -380,12 +387,11 @@ cdef class Connection(Publisher):
         self.held &= ~HELD_SLICE
         try:
             self._run_kept()
-        except Exception as error:
-            self.hub.log.error("[%s] - %r", self.address, error)
-            self._end()
+        except BaseException as error:
+            self.broke(error)
         return False
 
-    def _run_kept(self):
+    cdef int _run_kept(self) except -1:
         """Runs the commands that are kept in inbuf. Nothing is read before that is done."""
         self.hub.broker.clock.refresh()
         # The client could not be heard meanwhile.
@@ -396,6 +402,7 @@ cdef class Connection(Publisher):
             self._decode_later()
         if not self.held and not self.closing:
             self.transport.resume_reading()
+        return 0
 
     cdef void publish_on(self) noexcept:
         """The topic that was published to has caught up, or some of the way."""
@@ -419,11 +426,11 @@ cdef class Connection(Publisher):
                                self.outbox, self.address)
         if self.hub.authority is not None:
             self.session.guard = Guard(self.hub.authority, self.hub.settings.now.auth_grace, self.session)
-        self.restart_heartbeats()
+        self.begin_heartbeats()
         self.began_ns = 0
         return MAGIC_BYTES
 
-    cdef bint _act(self, int outcome) noexcept:
+    cdef bint _act(self, int outcome) except -1:
         if outcome == DONE or outcome == WANTS_BODY:
             return True
         if outcome == SPILLED:
@@ -455,8 +462,11 @@ cdef class Connection(Publisher):
             return
         self.held &= ~HELD_WAITING
         self.hub.slicer.begin(monotonic_ns())
-        if not self.held & HELD_INPUT:
-            self._run_kept()
+        try:
+            if not self.held & HELD_INPUT:
+                self._run_kept()
+        except BaseException as error:
+            self.broke(error)
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -475,6 +485,12 @@ cdef class Connection(Publisher):
         """The reply to IDENTIFY leaves as it is; then comes TLS, then, inside, compression."""
         if self.closing or self.shaking_hands or self.upgrade is None:
             return
+        try:
+            self._upgrade()
+        except BaseException as error:
+            self.broke(error)
+
+    def _upgrade(self):
         self.outbox.flush()
         if self.outbox.blocked:
             return      # resume_writing comes back to this
@@ -585,17 +601,20 @@ cdef class Connection(Publisher):
     def decode_on(self):
         """Goes on with what was read in an earlier turn."""
         if not self.closing:
-            self._decode()
+            try:
+                self._decode()
+            except BaseException as error:
+                self.broke(error)
 
     # ------------------------------------------------------------------ replies that depend on the disk
 
-    cdef void _mark(self, Commit commit) noexcept:
+    cdef int _mark(self, Commit commit) except -1:
         """The next reply holds only once what this commit is collecting is written."""
         cdef Mark mark
         if self.marks:
             mark = self.marks[len(self.marks) - 1]
             if mark.commit is commit and mark.serial == commit.serial:
-                return
+                return 0
         mark = Mark.__new__(Mark)
         mark.commit = commit
         mark.serial = commit.serial
@@ -605,6 +624,7 @@ cdef class Connection(Publisher):
             self.outbox.hold = mark.at
         self.marks.append(mark)
         commit.wait(self)
+        return 0
 
     cdef void commit_ended(self, Commit commit, int error) noexcept:
         cdef Mark mark
@@ -644,13 +664,25 @@ cdef class Connection(Publisher):
 
     # ------------------------------------------------------------------ time
 
-    def restart_heartbeats(self):
-        """The heartbeat interval is new."""
+    def begin_heartbeats(self):
+        """Their pace is known: before IDENTIFY the default, then that of the first one."""
+        cdef int64_t pace_ms = self.session.pace_ms
+        self.beat_ns = monotonic_ns() + pace_ms * 1000000 if pace_ms > 0 else 0
+        self.watch_heart()
+
+    def watch_heart(self):
+        """Calls beat() when a heartbeat is due, or the client may have been silent for too long."""
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t watch_ns = now + self.session.heartbeat_ms * 1000000
         if self.heartbeat_timer is not None:
             self.heartbeat_timer.cancel()
             self.heartbeat_timer = None
-        if self.session.heartbeat_ms > 0:
-            self.heartbeat_timer = self.hub.loop.call_later(self.session.heartbeat_ms / 1000.0, self.beat)
+        if self.session.heartbeat_ms <= 0:
+            watch_ns = self.beat_ns
+        elif self.beat_ns:
+            watch_ns = min(watch_ns, self.beat_ns)
+        if watch_ns:
+            self.heartbeat_timer = self.hub.loop.call_later(max(0, watch_ns - now) / 1e9, self.beat)
 
     def beat(self):
         """A heartbeat is due, or the client has been silent, or deaf, for too long."""
@@ -659,27 +691,34 @@ cdef class Connection(Publisher):
         self.heartbeat_timer = None
         if self.closing:
             return
-        if self.upgrade is not None:
-            # A handshake has a deadline of its own.
-            self.restart_heartbeats()
+        # A handshake has a deadline of its own.
+        if self.upgrade is None and not self._is_alive(now, interval_ns):
             return
-        if self.held & HELD_INPUT or now - self.heard_ns < 2 * interval_ns - 5000000:
-            self.suspect = False
-        elif not self.suspect:
+        if self.beat_ns and now >= self.beat_ns - 1000000:
+            self.beat_ns = now + self.session.pace_ms * 1000000
+            if self.upgrade is None:
+                self._say(FRAME_RESPONSE, b"_heartbeat_")
+        self.watch_heart()
+
+    cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1:
+        """Whether the client is heard and listens; if not, the connection is cut, or looked at once more."""
+        cdef bint silent = not self.held & HELD_INPUT and now - self.heard_ns >= 2 * interval_ns - 5000000
+        if interval_ns <= 0:
+            return True
+        if silent and not self.suspect:
             # What it has sent may lie unread, where the loop was busy: one more read before it is given up.
             self.suspect = True
             self.heartbeat_timer = self.hub.loop.call_later(SUSPECT_MS / 1000.0, self.beat)
-            return
-        else:
+            return False
+        self.suspect = False
+        if silent:
             self.hub.log.error("client(%s) - silent for two heartbeats", self.address)
-            self.transport.abort()
-            return
-        if self.blocked_ns and now - self.blocked_ns >= interval_ns:
+        elif self.blocked_ns and now - self.blocked_ns >= interval_ns:
             self.hub.log.error("client(%s) - takes nothing from its socket", self.address)
-            self.transport.abort()
-            return
-        self._say(FRAME_RESPONSE, b"_heartbeat_")
-        self.restart_heartbeats()
+        else:
+            return True
+        self.transport.abort()
+        return False
 
     cdef void _watch_stall(self) noexcept:
         """A begun command, or the magic, must come whole before its deadline. At most one timer runs."""
@@ -700,9 +739,11 @@ cdef class Connection(Publisher):
             self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
             return
         self.hub.log.error("client(%s) - stalled within a command", self.address)
-        if self.session is not None:
-            self._act(cut_short(self.session, self.parser, self.inbuf.length))
-        self._end()
+        try:
+            if self.session is not None:
+                self._act(cut_short(self.session, self.parser, self.inbuf.length))
+        finally:
+            self._end()
 
     # ------------------------------------------------------------------ the end
 
@@ -726,11 +767,25 @@ cdef class Connection(Publisher):
         self.outbox.close()
         self.transport.close()
 
+    def broke(self, error):
+        """What was raised here has left the connection in an unknown state, so it ends."""
+        self._log_raised(error)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _log_raised(self, error):
+        self.hub.log.error("[%s] - connection failed: %s", self.address, "".join(traceback.format_exception(error)))
+
     def _leave(self):
         """The channel forgets this client; what is in flight to it waits for its time-out."""
-        if self.session is not None:
-            self.session.closed = True
+        if self.session is None:
+            return
+        self.session.closed = True
+        try:
             if self.session.guard is not None:
                 self.session.guard.close()
             if self.session.channel is not None:
                 self.session.channel.remove_client(self.session)
+        except BaseException as error:
+            # The connection ends all the same.
+            self._log_raised(error)

@@ -30,8 +30,8 @@ cdef class Guard:
     cdef dict decisions             # (topic, channel) to whether the answer covers it; channel b"" for publishing
 
     cdef bint authed(self) noexcept
-    cdef int authenticate(self, bytes secret) noexcept
-    cdef int check(self, int64_t now_ns, bytes topic, bytes channel) noexcept
-    cdef int _wait(self) noexcept
-    cdef void _ask(self) noexcept
-    cdef int _decide(self, bytes topic, bytes channel) noexcept
+    cdef int authenticate(self, bytes secret) except -1
+    cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1
+    cdef int _wait(self) except -1
+    cdef int _ask(self) except -1
+    cdef int _decide(self, bytes topic, bytes channel) except -1

@@ -25,7 +25,7 @@ cdef class Guard:
     cdef bint authed(self) noexcept:
         return self.grant is not None and len(self.grant.rules) > 0
 
-    cdef int authenticate(self, bytes secret) noexcept:
+    cdef int authenticate(self, bytes secret) except -1:
         """AUTH: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _TWICE."""
         if self.settled:
             self.settled = False
@@ -37,7 +37,7 @@ cdef class Guard:
         self.secret = secret
         return self._wait()
 
-    cdef int check(self, int64_t now_ns, bytes topic, bytes channel) noexcept:
+    cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1:
         """Subscribing, or publishing where channel is empty: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _FIRST."""
         if self.grant is None:
             return GUARD_FIRST
@@ -53,16 +53,17 @@ cdef class Guard:
                 self._ask()
         return self._decide(topic, channel)
 
-    cdef int _wait(self) noexcept:
+    cdef int _wait(self) except -1:
         if self.asking is None:
             self._ask()
         self.waiting = True
         return GUARD_WAITS
 
-    cdef void _ask(self) noexcept:
+    cdef int _ask(self) except -1:
         self.asking = self.authority.ask(self.session.who(), self.secret, self.answered)
+        return 0
 
-    cdef int _decide(self, bytes topic, bytes channel) noexcept:
+    cdef int _decide(self, bytes topic, bytes channel) except -1:
         key = (topic, channel)
         allowed = self.decisions.get(key)
         if allowed is None:

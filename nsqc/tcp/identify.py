@@ -8,6 +8,7 @@ import msgspec
 
 from nsqc import NSQD_VERSION
 from nsqc.errors import ClientError
+from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 OK = b"OK"
 DEFAULT_DEFLATE_LEVEL = 6
@@ -15,11 +16,14 @@ MIN_MS = 1000
 MIN_BUFFER_BYTES = 64
 NS_PER_MS = 1_000_000
 
-Int32 = msgspec.Meta(ge=-(2**31), le=2**31 - 1)
+# Of nsqd's struct, by its names in JSON.
+KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "output_buffer_size": INT64,
+         "output_buffer_timeout": INT64, "feature_negotiation": BOOL, "tls_v1": BOOL, "deflate": BOOL,
+         "deflate_level": INT64, "snappy": BOOL, "sample_rate": INT32, "user_agent": STRING, "msg_timeout": INT64}
 
 
 class Wanted(msgspec.Struct, gc=False):
-    """The body. Unknown fields are ignored, null counts as left out, both as with the original."""
+    """The body; None stands for what is left out."""
 
     client_id: str | None = None
     hostname: str | None = None
@@ -75,15 +79,14 @@ class Answer(msgspec.Struct, gc=False):
     output_buffer_timeout: int
 
 
-decoder = msgspec.json.Decoder(Wanted)
 encoder = msgspec.json.Encoder()
 
 
 def negotiate(session: Any, body: bytes) -> bytes:
     """Applies an IDENTIFY body to a session; the reply. Raises ClientError."""
     try:
-        wanted = decoder.decode(body)
-    except msgspec.DecodeError as error:
+        wanted = Wanted(**decode_struct(body, KINDS))
+    except GoJSONError as error:
         session.log.error("[%s] - IDENTIFY failed to decode JSON body - %s", session.address, error)
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
     session.log.info("[%s] IDENTIFY: %s", session.address, wanted)

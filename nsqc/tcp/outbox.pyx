@@ -166,7 +166,8 @@ cdef class Outbox:
         try:
             data = self.codec.encode(self.buf.data, length)
             self._put(data, len(data))
-        except MemoryError:
+        except BaseException:
+            # What the client misses cannot be sent again, so it must not wait for it.
             self.closed = True
             self.transport.abort()
 

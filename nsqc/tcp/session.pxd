@@ -41,9 +41,16 @@ cdef class Session(Consumer):
     cdef public object upgrade          # from IDENTIFY to the connection: nsqc.tcp.identify.Upgrade; None: nothing
     cdef public object tls              # nsqc.tcp.upgrade.Secured; None: not encrypted
     cdef public object compression      # deflate, snappy; empty: none
-    cdef readonly int64_t heartbeat_ms  # 0: none
+    # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
+    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last counts
+    # for all the rest: what is answered and shown, deadlines, TOUCH.
+    cdef bint identified
+    cdef readonly int64_t pace_ms       # between heartbeats; 0: none are sent
+    cdef readonly int64_t heartbeat_ms  # the client must be heard within twice this; 0: never
     cdef readonly int64_t output_buffer_size
     cdef readonly int64_t output_buffer_timeout_ms
+    cdef int64_t touch_timeout_ns
+    cdef int asked_sample_rate
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic
     cdef uint64_t topic_count

@@ -24,7 +24,7 @@ cdef class Limits:
     """What clients may ask for."""
 
     def __init__(self, options):
-        self.max_msg_size = options.max_msg_size
+        self.max_msg_size = options.message_limit
         self.max_body_size = options.max_body_size
         self.max_rdy_count = options.max_rdy_count
         self.max_req_timeout_ns = options.max_req_timeout
@@ -51,10 +51,10 @@ cdef class Session(Consumer):
         self.client_id = self.hostname = address.rpartition(":")[0].strip("[]")
         self.user_agent = ""
         self.connected = time.time()
-        self.heartbeat_ms = options.client_timeout // 2_000_000
+        self.heartbeat_ms = self.pace_ms = options.client_timeout // 2_000_000
         self.output_buffer_size = DEFAULT_BUFFER_BYTES
         self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
-        self.msg_timeout_ns = options.msg_timeout
+        self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
         self.compression = ""
         self.locked = options.tls_required != 0
@@ -128,11 +128,18 @@ cdef class Session(Consumer):
         self.heartbeat_ms = settings.heartbeat_ms
         self.output_buffer_size = settings.output_buffer_size
         self.output_buffer_timeout_ms = settings.output_buffer_timeout_ms
-        self.sample_rate = settings.sample_rate
-        self.msg_timeout_ns = settings.msg_timeout_ms * 1_000_000
+        self.asked_sample_rate = settings.sample_rate
+        self.touch_timeout_ns = settings.msg_timeout_ms * 1_000_000
         self.outbox.size = self.output_buffer_size
-        self.outbox.timeout_ms = self.output_buffer_timeout_ms
-        self.connection.restart_heartbeats()
+        if not self.identified:
+            self.identified = True
+            self.pace_ms = self.heartbeat_ms
+            self.sample_rate = self.asked_sample_rate
+            self.msg_timeout_ns = self.touch_timeout_ns
+            self.outbox.timeout_ms = self.output_buffer_timeout_ms
+            self.connection.begin_heartbeats()
+        else:
+            self.connection.watch_heart()
 
     def current_settings(self) -> dict:
         """What an IDENTIFY that leaves a field out keeps."""
@@ -140,7 +147,7 @@ cdef class Session(Consumer):
             "heartbeat_ms": self.heartbeat_ms,
             "output_buffer_size": self.output_buffer_size,
             "output_buffer_timeout_ms": self.output_buffer_timeout_ms,
-            "msg_timeout_ms": self.msg_timeout_ns // 1_000_000,
+            "msg_timeout_ms": self.touch_timeout_ns // 1_000_000,
         }
 
     # ------------------------------------------------------------------ figures
@@ -166,7 +173,7 @@ cdef class Session(Consumer):
             client_id=self.client_id, hostname=self.hostname, version="V2", remote_address=self.address,
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
-            connect_ts=int(self.connected), sample_rate=self.sample_rate, deflate=self.compression == "deflate",
+            connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
             snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
             **self._auth_stats(), **(self.tls.stats() if self.tls is not None else {}),
         )

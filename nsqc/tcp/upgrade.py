@@ -81,4 +81,7 @@ async def _shake_hands(loop: asyncio.AbstractEventLoop, connection: Any, transpo
     except (OSError, EOFError, asyncio.CancelledError) as error:
         connection.tls_failed(error)
     else:
-        connection.tls_done(secure)
+        try:
+            connection.tls_done(secure)
+        except Exception as error:  # whatever it is, nobody else would end this connection
+            connection.broke(error)

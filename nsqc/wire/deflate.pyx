@@ -1,12 +1,13 @@
-"""Deflate. Python's zlib module does the work; this bounds what it gives at a time."""
+"""Deflate. Python's zlib module does the work; this bounds what it gives at a time, and stores what is small."""
 
 cimport cython
 from libc.string cimport memcmp, memcpy, memmove
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_READ
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 from nsqc.wire.codec cimport PIECE_BYTES
+from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 
 import zlib
 
@@ -14,6 +15,7 @@ from nsqc.wire.codec import CodecError
 
 cdef enum:
     SLICE_BYTES = 16384     # of input at a time: zlib returns as a copy what it has not taken
+    WINDOW_BYTES = 32768    # what a stream may refer back to
 
 
 @cython.final
@@ -25,6 +27,9 @@ cdef class Deflate(Codec):
         self.inflater = zlib.decompressobj(-15)
         self.deflater = zlib.compressobj(level, zlib.DEFLATED, -15)
         self.rest = b""
+
+    def __dealloc__(self):
+        inbuf_free(&self.unseen)
 
     cdef int feed(self, const char *c_from, Py_ssize_t length) except -1:
         if length >= 4:
@@ -58,9 +63,42 @@ cdef class Deflate(Codec):
         return length
 
     cdef bytes encode(self, char *c_from, Py_ssize_t length):
+        if 0 < length <= STORED_BYTES:
+            return self._stored(c_from, length)
+        self._catch_up()
         packed = self.deflater.compress(PyMemoryView_FromMemory(c_from, length, PyBUF_READ))
         flushed = self.deflater.flush(zlib.Z_SYNC_FLUSH)
         return packed + flushed if packed else flushed
+
+    cdef bytes _stored(self, const char *c_from, Py_ssize_t length):
+        """A flush as a stored block, and the empty one that ends each flush."""
+        cdef bytes block = PyBytes_FromStringAndSize(NULL, length + 10)
+        cdef unsigned char *c_to = <unsigned char *> PyBytes_AS_STRING(block)
+        c_to[0] = 0
+        c_to[1] = <unsigned char> (length & 0xFF)
+        c_to[2] = <unsigned char> (length >> 8)
+        c_to[3] = <unsigned char> (~length & 0xFF)
+        c_to[4] = <unsigned char> (~length >> 8 & 0xFF)
+        memcpy(c_to + 5, c_from, <size_t> length)
+        memcpy(c_to + 5 + length, b"\x00\x00\x00\xff\xff", 5)
+        if self.unseen.length >= 2 * WINDOW_BYTES:
+            inbuf_drop(&self.unseen, self.unseen.length - WINDOW_BYTES)
+        if inbuf_append(&self.unseen, c_from, length) < 0:
+            raise MemoryError
+        return block
+
+    cdef int _catch_up(self) except -1:
+        """Shows the deflater what the client has got past it, so that both refer to the same bytes.
+
+        A flush ends on a whole byte and leaves nothing but the window behind, so what it makes of them is not sent.
+        """
+        cdef Py_ssize_t length = min(self.unseen.length, WINDOW_BYTES)
+        if length:
+            self.deflater.compress(PyMemoryView_FromMemory(self.unseen.data + self.unseen.length - length, length,
+                                                           PyBUF_READ))
+            self.deflater.flush(zlib.Z_SYNC_FLUSH)
+            inbuf_free(&self.unseen)
+        return 0
 
     cdef bint cut_short(self) noexcept:
         # A flushed stream ends in an empty stored block.

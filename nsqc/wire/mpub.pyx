@@ -5,8 +5,12 @@ from libc.stdint cimport int32_t, int64_t
 from nsqc.wire.hton cimport load_i32
 
 
-cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t size,
-                    int64_t max_message, int64_t max_body) noexcept nogil:
+cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
+    return check.at - 4 - 4 * <int64_t> check.index
+
+
+cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
+                    int64_t max_body) noexcept nogil:
     cdef int32_t length
     if check.count == 0:
         if have < 4:
@@ -18,9 +22,6 @@ cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t 
         check.count = check.value
         check.at = 4
     while check.index < check.count:
-        if check.at + 4 > size:
-            check.value = 0
-            return MPUB_OVERRUN
         if check.at + 4 > have:
             return MPUB_MORE
         length = load_i32(c_body + check.at)
@@ -29,7 +30,8 @@ cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t 
             return MPUB_BAD_SIZE
         if length > max_message:
             return MPUB_TOO_BIG
-        if check.at + 4 + length > size:
+        # Sizes do not count: a client that leaves them out of what it declares may fill the limit with its messages.
+        if mpub_bytes(check) + length > max_body:
             return MPUB_OVERRUN
         if check.at + 4 + length > have:
             return MPUB_MORE
@@ -43,7 +45,7 @@ def check(bytes body not None, max_msg_size, max_body_size) -> int:
     cdef MpubCheck state
     state.count = state.index = state.value = 0
     state.at = 0
-    cdef int found = mpub_check(&state, body, len(body), len(body), max_msg_size, max_body_size)
+    cdef int found = mpub_check(&state, body, len(body), max_msg_size, max_body_size)
     if found == MPUB_WHOLE:
         return state.count
     return -1 if state.count == 0 else -2

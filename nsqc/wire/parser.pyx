@@ -132,10 +132,10 @@ cdef class Parser:
             self.state = AT_BODY
             memset(&command.mpub, 0, sizeof(command.mpub))
         if command.kind == CMD_MPUB:
-            found = mpub_check(&command.mpub, command.body, have, command.size, self.max_message, self.limit)
+            found = mpub_check(&command.mpub, command.body, have, self.max_message, self.limit)
             if found != MPUB_WHOLE:
                 return mpub_event(found)
-            # As the original has it, the command ends with its last message, whatever size was declared.
+            # It ends with its last message, whatever size was declared.
             self.used = self.line_bytes + 4 + command.mpub.at
         else:
             if have < command.size:

@@ -1,4 +1,4 @@
-"""Clients from the registries, unchanged: pynsq, ansq, gnsq (Python) and nsqjs (node)."""
+"""Clients from the registries, unchanged: pynsq, ansq, gnsq (Python), nsqjs and squeaky (node)."""
 
 import asyncio
 import fcntl
@@ -37,15 +37,20 @@ def secure(daemon, certs, *flags):
 
 
 @pytest.fixture(scope="session")
-def nsqjs():
+def modules() -> Path:
+    """The folder of the clients for node, installed."""
     assert shutil.which("node"), "these tests need node and npm (Debian: apt-get install nodejs npm)"
     with open(NSQJS / "package.json") as file:
         fcntl.flock(file, fcntl.LOCK_EX)    # tests may run in several processes
-        if not (NSQJS / "node_modules" / "nsqjs").is_dir():
+        if not all((NSQJS / "node_modules" / name).is_dir() for name in ("nsqjs", "squeaky")):
             subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=NSQJS, check=True, timeout=300)
+    return NSQJS
 
+
+@pytest.fixture(scope="session")
+def nsqjs(modules):
     def drive(node, scenario: str, **ways) -> dict:
-        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(ways)], cwd=NSQJS,
+        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(ways)], cwd=modules,
                               capture_output=True, text=True, timeout=CLIENT_SECONDS)
         assert done.returncode == 0, done.stderr + done.stdout + node.log[-2000:]
         return json.loads(done.stdout.splitlines()[-1])
@@ -55,6 +60,14 @@ def nsqjs():
 
 def test_nsqjs_publish_and_two_channels(daemon, nsqjs):
     assert sorted(nsqjs(daemon(), "fan")["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+
+
+def test_squeaky_publishes_batches(daemon, modules):
+    # What it declares for a batch is short of its count and sizes.
+    done = subprocess.run(["node", "squeaky.js", str(daemon().tcp_port)], cwd=modules, capture_output=True, text=True,
+                          timeout=CLIENT_SECONDS)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert sorted(body["n"] for body in json.loads(done.stdout)["seen"]) == [1, 2, 3, 4, 5, 6]
 
 
 def test_nsqjs_requeue(daemon, nsqjs):

@@ -92,6 +92,15 @@ def test_log_level_changes_at_once(start):
     assert "GET /nothing" not in server.log
 
 
+@pytest.mark.parametrize("body,status", [
+    (b"null", 200), (b"[]", 200), (b" [ ]\n", 200), (b'"127.0.0.1:1"', 400), (b"{}", 400), (b"[1]", 400), (b"[", 400),
+    (b'["127.0.0.1:1"] x', 400), (b"[" * 9000 + b"]" * 9000, 400), (b"[" * 100_000, 400), (b"\xff", 400),
+])
+def test_addresses_are_read_as_go_does(server, body, status):
+    assert server.call("PUT", "/config/nsqlookupd_tcp_addresses", body).status == status
+    assert server.call("GET", "/ping").status == 200
+
+
 def test_every_option_can_be_asked_for(server):
     for name in ("data_path", "mem_queue_size", "sync_timeout", "statsd_prefix", "auth_http_addresses",
                  "http_client_connect_timeout", "tls_cert", "log_prefix"):

@@ -93,6 +93,45 @@ def test_a_message_leaves_at_once(daemon, codec):
     assert taker.message(5).body == b"x"
 
 
+def netty_frame(inflater, read: bytes) -> tuple[int, bytes]:
+    """What JavaNSQClient makes of one read: netty hands on what fits into twice its size, and that is a frame."""
+    buffer = inflater.decompress(read, 2 * len(read))
+    assert not inflater.unconsumed_tail, "a frame in two buffers"
+    size, kind = struct.unpack_from(">ii", buffer)
+    assert len(buffer) == 4 + size
+    return kind, buffer[8:]
+
+
+@pytest.mark.parametrize("level", [1, 6])
+def test_small_frames_come_whole_from_one_read_of_netty(daemon, level):
+    node = daemon()
+    client = node.connect()
+    answer = identify(client, deflate=True, deflate_level=level, heartbeat_interval=60_000)
+    assert answer["deflate"]
+    inflater = zlib.decompressobj(-15)
+    client.sock.settimeout(15)
+    packer = zlib.compressobj(level, zlib.DEFLATED, -15)
+
+    def send(command: bytes) -> None:
+        client.send(packer.compress(command) + packer.flush(zlib.Z_SYNC_FLUSH))
+
+    def read() -> tuple[int, bytes]:
+        return netty_frame(inflater, client.sock.recv(1024))
+
+    assert netty_frame(inflater, client._kept or client.sock.recv(1024)) == (0, b"OK")
+    send(b"SUB t c\n")
+    assert read() == (0, b"OK")
+    send(b"RDY 1\n")
+    producer = node.connect()
+    for body in (b"x" * 20, b"x" * 20, b'{"a": 1, "b": 1, "c": 1, "d": 1}', bytes(900), b"hello " * 150, b"z"):
+        producer.pub("t", body)
+        kind, data = read()
+        assert (kind, data[26:]) == (2, body)
+        send(b"FIN " + data[10:26] + b"\n")
+    send(b"BOGUS\n")
+    assert read() == (1, b"E_INVALID invalid command BOGUS")
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_heartbeats_and_errors_come_encoded(daemon, codec):
     client = connect(daemon(), codec, heartbeat_interval=1000)

@@ -1,6 +1,7 @@
 """How many clients are let in, and what those that are not get."""
 
 import socket
+import struct
 
 import pytest
 
@@ -89,3 +90,28 @@ def test_hosts():
     assert host_of(("::ffff:10.0.0.1", 5, 0, 0)) == host_of(("10.0.0.1", 7)) == "10.0.0.1"
     assert host_of(("::1", 5, 0, 0)) == "::1"
     assert host_of("") == host_of(None) == ""
+
+
+def test_sizes_that_no_frame_can_tell(daemon):
+    node = daemon("--max-msg-size=9223372036854775807", "--max-body-size=9223372036854775807")
+    assert node.http("GET", "/config/max_msg_size") == (200, b"9223372036854775807")
+    for line in ("PUB t", "DPUB t 0"):
+        client = node.connect()
+        client.send(line.encode() + b"\n" + struct.pack(">i", 2**31 - 30))
+        name = line.split()[0].encode()
+        assert client.frame() == (1, b"E_BAD_MESSAGE " + name + b" message too big 2147483618 > 2147483617")
+        client = node.connect()
+        client.send(line.encode() + b"\n" + struct.pack(">i", 2**31 - 31) + b"x")
+        client.sock.shutdown(socket.SHUT_WR)
+        assert client.frame() == (1, b"E_BAD_MESSAGE " + name + b" failed to read message body")
+    client = node.connect()
+    client.send(b"MPUB t\n" + struct.pack(">iii", 2**31 - 1, 1, 2**31 - 30))
+    assert client.frame() == (1, b"E_BAD_MESSAGE MPUB message too big 2147483618 > 2147483617")
+    with socket.create_connection(("127.0.0.1", node.http_port)) as web:
+        web.settimeout(15)
+        web.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483618\r\n\r\n")
+        assert web.recv(100).startswith(b"HTTP/1.1 413 ")
+    node.connect().ok("PUB t", b"x")
+    # What lies on disk is read by the same limit.
+    node.restart()
+    node.connect().sub("t", "c", 1).message()

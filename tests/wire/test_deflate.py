@@ -29,6 +29,79 @@ def test_what_we_write_can_be_read_after_each_flush(level):
         assert reader.decompress(writer.pack(data)) == data
 
 
+def netty(inflater, read: bytes) -> list[bytes]:
+    """What netty's JdkZlibDecoder hands on of one read: buffers of twice its size, as many as it takes."""
+    pieces, room = [], 2 * len(read)
+    while read:
+        pieces.append(inflater.decompress(read, room))
+        read = inflater.unconsumed_tail
+    return [piece for piece in pieces if piece]
+
+
+SMALL = {
+    "a first message": b"\0\0\0\x32\0\0\0\2\x18\x7a\0\0\0\0\0\0\0\1" + b"0a1b2c3d4e5f0000" + b"x" * 20,
+    "zeros": bytes(1014),
+    "one byte": b"a",
+    "lines": b"hello, hello, " * 70,
+    "noise": random.Random(3).randbytes(1014),
+}
+
+
+@pytest.mark.parametrize("level", [1, 6, 9])
+@pytest.mark.parametrize("data", SMALL.values(), ids=SMALL.keys())
+def test_a_small_flush_comes_whole_from_one_read_of_netty(level, data):
+    """JavaNSQClient takes what comes of one read for a frame, and drops the connection where it is half of one."""
+    codec, inflater = Deflate(level), zlib.decompressobj(-15)
+    for _ in range(3):
+        packed = codec.pack(data)
+        assert netty(inflater, packed) == [data]
+        assert len(packed) <= 1024, "netty's first read"
+    # Not so with zlib alone.
+    assert len(netty(zlib.decompressobj(-15), raw(bytes(1014)))) > 1
+
+
+@pytest.mark.parametrize("level", range(1, 10))
+def test_small_and_large_flushes_one_after_another(level):
+    rng = random.Random(level)
+    words = [rng.randbytes(rng.randint(3, 40)) for _ in range(300)]
+    codec, inflater = Deflate(level), zlib.decompressobj(-15)
+    for _ in range(200):
+        kind = rng.random()
+        if kind < 0.7:
+            sizes = [rng.randint(1, 60) for _ in range(rng.randint(1, 400))]
+        elif kind < 0.8:
+            sizes = [rng.choice([1013, 1014, 1015, 1016])]
+        else:
+            sizes = [rng.randint(1015, 100_000)]
+        for size in sizes:
+            data = b"".join(rng.choices(words, k=size // 3 + 1))[:size]
+            assert inflater.decompress(codec.pack(data)) == data
+
+
+@pytest.mark.parametrize("between", [0, 1, 100, 1000])
+def test_large_flushes_refer_to_what_came_before_them(between):
+    rng = random.Random(1)
+    codec, inflater = Deflate(6), zlib.decompressobj(-15)
+
+    def sent(data: bytes) -> int:
+        packed = codec.pack(data)
+        assert inflater.decompress(packed) == data
+        return len(packed)
+
+    data = rng.randbytes(3000)
+    assert sent(data) > 3000
+    for _ in range(between):
+        sent(rng.randbytes(20))
+    assert sent(data) < 100
+    # Of what was stored, too.
+    data = rng.randbytes(2000)
+    sent(data[:1000])
+    sent(data[1000:])
+    for _ in range(between):
+        sent(rng.randbytes(20))
+    assert sent(data) < 100
+
+
 def test_what_others_write_is_read_byte_by_byte():
     data = b"abcdefg" * 30_000
     codec, found = Deflate(6), b""

@@ -17,6 +17,11 @@ def test_trailing_bytes_are_left_alone():
     assert check(body(1, b"a") + b"more", 10, 100) == 1
 
 
+def test_messages_fill_the_limit_without_their_sizes():
+    assert check(body(2, b"a" * 30, b"b" * 30), 30, 60) == 2
+    assert check(body(3, b"a" * 30, b"b" * 30, b"c"), 30, 60) == -2
+
+
 def test_bad_bodies():
     assert check(b"", 10, 100) == -1
     assert check(body(0), 10, 100) == -1

@@ -56,8 +56,22 @@ TRANSCRIPTS = {
     "bad message size": (b"MPUB t\n" + sized(struct.pack(">i", 2) + sized(b"good") + struct.pack(">i", 0)), [],
                          "bad message size"),
     "message too big": (b"MPUB t\n" + sized(struct.pack(">i", 1) + struct.pack(">i", 10_001)), [], "message too big"),
-    "message beyond the body": (b"MPUB t\n" + struct.pack(">iii", 12, 1, 100) + b"x" * 100, [], "overrun"),
-    "count beyond the body": (b"MPUB t\n" + struct.pack(">ii", 9, 2) + sized(b"x"), [], "overrun"),
+    "declared without the count": (
+        b"MPUB t\n" + struct.pack(">ii", 10, 2) + sized(b"x") + sized(b"y") + b"NOP\n",
+        [([b"MPUB", b"t"], batch(b"x", b"y")[4:]), ([b"NOP"], None)], None),
+    "declared without sizes": (
+        b"MPUB t\n" + struct.pack(">ii", 2, 2) + sized(b"x") + sized(b"y") + b"NOP\n",
+        [([b"MPUB", b"t"], batch(b"x", b"y")[4:]), ([b"NOP"], None)], None),
+    "declared too large": (
+        b"MPUB t\n" + struct.pack(">ii", 50_000, 1) + sized(b"x") + b"NOP\n",
+        [([b"MPUB", b"t"], batch(b"x")[4:]), ([b"NOP"], None)], None),
+    "declared as nothing": (b"MPUB t\n" + struct.pack(">ii", 0, 1) + sized(b"x"), [], "bad size"),
+    "declared above the limit": (b"MPUB t\n" + struct.pack(">ii", 50_001, 1) + sized(b"x"), [], "too big"),
+    "messages that fill the limit": (
+        b"MPUB t\n" + struct.pack(">ii", 8, 5) + sized(b"x" * 10_000) * 5 + b"NOP\n",
+        [([b"MPUB", b"t"], batch(*[b"x" * 10_000] * 5)[4:]), ([b"NOP"], None)], None),
+    "messages beyond the limit": (
+        b"MPUB t\n" + struct.pack(">ii", 8, 6) + sized(b"x" * 10_000) * 5 + struct.pack(">i", 1), [], "overrun"),
 }
 LIMITS = {"max_message": 10_000, "max_body": 50_000}
 
