@@ -15,11 +15,12 @@ from typing import Any
 
 import uvloop
 
-from nsqc import systemd, tls, version
+from nsqc import descriptors, systemd, tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
 from nsqc.broker.scanner import Scanner
+from nsqc.doors import Doors
 from nsqc.gate import Gate
 from nsqc.httpd import server as httpd
 from nsqc.options import TLS_REQUIRED, Options, Settings
@@ -106,7 +107,10 @@ class Daemon:
     def _build(self) -> None:
         options = self.settings.now
         self.scanner = Scanner(self.loop)
-        self.disks = Disks(options, self.data_path, self.loop, self.workers, self.log)
+        self.open_files = descriptors.raise_limit()
+        self.queue_files = descriptors.for_queues(self.open_files, options.fd_pool_size)
+        self.disks = Disks(options.replace(fd_pool_size=self.queue_files), self.data_path, self.loop, self.workers,
+                           self.log)
         self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
@@ -114,6 +118,7 @@ class Daemon:
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.gate = Gate(options, self.log)
+        self.doors = Doors(self.loop, self.log)
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.gate, self.certificates)
         if options.auth_http_address:
             self.hub.authority = self._make_authority()
@@ -147,9 +152,10 @@ class Daemon:
         self._note_ids()
         self._watch_hangup()
         await self._listen_http()
-        await self.listener.start(self.loop, self.hub)
+        await self.listener.start(self.loop, self.hub, self.doors)
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
+        self._keep_descriptors()
         gc.collect()
         gc.freeze()
         self._is_ready()
@@ -159,7 +165,7 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                             info=self.info, start_time=self.start_time, gate=self.gate)
+                             info=self.info, start_time=self.start_time, gate=self.gate, doors=self.doors)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -178,6 +184,13 @@ class Daemon:
                                       inherited=self.inherited.get(name.lower()), **more)
         except (OSError, ValueError) as error:
             raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
+
+    def _keep_descriptors(self) -> None:
+        """From now on clients leave enough descriptors to files and peers."""
+        capacity = descriptors.for_clients(self.open_files, self.queue_files) + self.gate.connections
+        if not 0 < self.settings.now.max_connections <= capacity:
+            self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
+        self.gate.keep_within(capacity, self.doors)
 
     def _watch_hangup(self) -> None:
         """From now on SIGHUP has files read anew, certificates also when they change. Without any it ends nsqd."""
@@ -226,6 +239,7 @@ class Daemon:
         self.hub.close()
         for server in list(self.app.servers):
             await server.close()
+        self.doors.stop()
         await self._linger()
         await self.peers.close()
         if self.hub.authority is not None:

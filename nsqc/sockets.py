@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+KEEPALIVE_S = 15  # after that much silence, and from one probe to the next
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -30,6 +31,18 @@ def bind(address: str) -> socket.socket:
     family, _, _, _, where = socket.getaddrinfo(
         host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _bind_inet(family, where)
+
+
+def prepare(sock: socket.socket) -> None:
+    """Has the clients of a listening socket probed while they are silent, at Go's pace: they inherit it on Linux.
+
+    Otherwise one whose machine or network has gone would stay for ever.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        sock.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_S)
 
 
 def address_text(sock: Any) -> str:

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from nsqc.broker.stats import MemoryWatch
+from nsqc.doors import Door, Doors
 from nsqc.durations import format_duration
 from nsqc.gate import Gate
 from nsqc.httpd.connection import Connection
@@ -15,11 +16,10 @@ from nsqc.httpd.publish import plain_target
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.request import Request
 from nsqc.httpd.tlslistener import TlsListener
-from nsqc.sockets import address_text, bind, port_of, remove
+from nsqc.sockets import address_text, bind, port_of, prepare, remove
 
 _KEPT_TARGETS = 4096
 _KEPT_HEAD_BYTES = 1024
-_BACKLOG = 4096
 # Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers.
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
@@ -29,8 +29,9 @@ class App:
     """What handlers work on, shared by all listeners of a daemon."""
 
     def __init__(self, *, broker: Any, settings: Any, log: Any, sessions: Callable[[], Iterable[Any]],
-                 info: Mapping[str, Any], start_time: float, gate: Gate | None = None) -> None:
-        self.gate = gate or Gate(settings.now, log)
+                 info: Mapping[str, Any], start_time: float, gate: Gate, doors: Doors) -> None:
+        self.gate = gate
+        self.doors = doors
         self.broker = broker
         self.settings = settings
         self.log = log
@@ -110,17 +111,18 @@ class Server:
         self._path = "" if inherited else address
         self.address = address_text(sock)
         self.port = port_of(sock)
+        prepare(sock)
         try:
             # From now on /info knows the port, and a client may be here before this call returns.
             self.app.servers.append(self)
             if self.certificates is not None:
                 self._listener = TlsListener(
                     self.loop, sock, self._make_connection, self.certificates, self.app.gate, self.app.log)
-                self._listener.start(_BACKLOG)
-            elif self.port < 0:
-                self._listener = await self.loop.create_unix_server(self._make_connection, sock=sock, backlog=_BACKLOG)
+                self._listener.start()
             else:
-                self._listener = await self.loop.create_server(self._make_connection, sock=sock, backlog=_BACKLOG)
+                self._listener = Door(self.loop, sock, self._make_connection, self.app.log)
+                await self._listener.start()
+            self.app.doors.add(self._listener)
         except BaseException:
             sock.close()
             self.app.servers.remove(self)
@@ -135,6 +137,7 @@ class Server:
         self.app.log.info("%s: closing %s", self.name, self.address)
         if self.port < 0:
             remove(self._sock, self._path)
+        self.app.doors.remove(self._listener)
         self._listener.close()
         for connection in list(self.connections):
             connection.end_soon()
