@@ -31,6 +31,7 @@ from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Hub
 from nsqc.tcp.listener import Listener
+from nsqc.uncaught import Uncaught
 
 WORKERS = 4  # threads for fsync, unlink and small files
 IDS_EVERY_S = 5.0  # how often the ids' progress is noted
@@ -43,13 +44,19 @@ class StartError(Exception):
 
 
 def run(options: Options, log: Any, reread: Reread) -> int:
-    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it cannot start.
+    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it fails.
 
     reread: how SIGHUP gets at the options anew.
     """
+    uncaught = Uncaught(log)
+    uncaught.install()
     loop = uvloop.new_event_loop()
+    loop.set_exception_handler(uncaught.in_loop)
     try:
         return loop.run_until_complete(serve(loop, options, log, reread))
+    except Exception as error:
+        uncaught.report("the daemon fails", error)
+        return 1
     finally:
         loop.close()
 
