@@ -29,7 +29,7 @@ from nsqc.peers.peers import Peers
 from nsqc.reload import Reloader, Reread
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
-from nsqc.tcp.connection import Hub
+from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
 from nsqc.uncaught import Uncaught
 
@@ -37,6 +37,7 @@ WORKERS = 4  # threads for fsync, unlink and small files
 IDS_EVERY_S = 5.0  # how often the ids' progress is noted
 TICK_S = 0.1  # how often disk queues look at their sync deadlines
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
 
 
 class StartError(Exception):
@@ -268,9 +269,12 @@ class Daemon:
         self.log.info("NSQ: bye")
 
     async def _linger(self) -> None:
-        """A moment for clients to take their last replies; silent ones are not waited for any longer."""
-        deadline = self.loop.time() + LINGER_S
-        while self.hub.connections and self.loop.time() < deadline:
+        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due."""
+        began = self.loop.time()
+        while self.hub.connections:
+            waited = self.loop.time() - began
+            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(Connection.unsent, self.hub.connections))):
+                break
             await asyncio.sleep(0.01)
 
     def _write_all(self) -> None:

@@ -26,6 +26,8 @@ from nsqc.sockets import peer_text
 MAX_HEAD_BYTES = 64 * 1024
 # What is left of a body that was refused is read and dropped up to here; above it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
+# A body has its deadline and, for each so many bytes that have come, a second more: the slowest mobile networks manage.
+_BODY_BYTES_A_SECOND = 4096
 
 _STOPS = (HttpParserError, HttpParserUpgrade)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -45,9 +47,9 @@ class _HeadTooLarge(Exception):
 class Connection(Answers):
     """The loop's protocol for one client, and the parser's callbacks."""
 
-    __slots__ = ("begun", "body", "broker", "chunked", "dates", "due", "expect", "head_bytes", "heads", "host", "hosts",
-                 "in_body", "length", "method", "parser", "partial", "plain", "progress", "remote", "request", "skip",
-                 "special", "target", "targets", "url")
+    __slots__ = ("begun", "body", "body_bytes", "broker", "chunked", "dates", "due", "expect", "fresh", "head_bytes",
+                 "heads", "host", "hosts", "in_body", "length", "method", "parser", "partial", "plain", "progress",
+                 "remote", "request", "since", "skip", "special", "target", "targets", "timing_body", "url")
 
     def __init__(self, server: Any) -> None:
         super().__init__(server)
@@ -63,6 +65,9 @@ class Connection(Answers):
         self.in_body = False                    # its head is whole
         self.skip = False                       # it has been answered, the rest of it is dropped
         self.due = 0.0                          # loop time by which more must have come; 0: it is whole
+        self.since = 0.0                        # loop time at which the head, or the body, has begun
+        self.timing_body = False                # it is the body's
+        self.fresh = True                       # nothing has come yet
         self.url = b""
         self.method = b""                       # its own, where the parser knows no such method
         self.head_bytes = 0                     # of whole lines
@@ -73,6 +78,7 @@ class Connection(Answers):
         self.chunked = self.expect = False
         self.special = False                    # with headers that a plain publish does not have
         self.body: bytes | bytearray = b""
+        self.body_bytes = 0                     # that have come, kept or not
         self.target: bytes | None = None        # the topic, for a plain publish
         self.plain: tuple[bytes, int] | None = None     # target and length of the last one in this read
         self.request: Request | None = None     # for anything else
@@ -89,6 +95,10 @@ class Connection(Answers):
         if not self.server.admit(self, self.host):
             self.closing = True
             transport.abort()
+            return
+        self.since = self.server.now()
+        self.due = self.since + self.server.header_timeout
+        self.server.watch(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone, or the connection has been closed."""
@@ -100,6 +110,9 @@ class Connection(Answers):
         """Bytes from the client."""
         if self.closing:
             return
+        if self.fresh:
+            self.fresh = False
+            self._is_whole()
         if self.blocked:
             self.hold(data)
             return
@@ -121,8 +134,7 @@ class Connection(Answers):
         if self.begun:
             self._await_rest(len(data))
         elif self.due:
-            self.due = 0.0
-            self.server.unfinished.discard(self)
+            self._is_whole()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
@@ -187,6 +199,7 @@ class Connection(Answers):
     def on_body(self, chunk: bytes) -> None:
         """A part of the body."""
         self.progress = True
+        self.body_bytes += len(chunk)
         if self.target is None and self._is_unwanted():
             return
         if not self.body:
@@ -256,7 +269,7 @@ class Connection(Answers):
     def _reset(self) -> None:
         self.begun = self.in_body = False
         self.url = self.body = b""
-        self.head_bytes = self.length = self.hosts = 0
+        self.head_bytes = self.length = self.hosts = self.body_bytes = 0
         if self.target is not None:
             # Nothing else was touched.
             self.target = None
@@ -410,14 +423,31 @@ class Connection(Answers):
         self.progress = False
         if self.head_bytes + self.partial > MAX_HEAD_BYTES:
             self._refuse(431)
-        elif not self.due:
+            return
+        if not self.due:
             self.server.watch(self)
-            self.due = self.server.now() + self.server.header_timeout
-        elif self.in_body:
-            # A head has so long altogether, a body so long from one part to the next.
-            self.due = self.server.now() + self.server.header_timeout
+            self.since = self.server.now()
+        elif self.in_body and not self.timing_body:
+            self.since = self.server.now()
+        self.timing_body = self.in_body
+        self.due = self.since + self._allowed()
+
+    def _allowed(self) -> float:
+        """Seconds for the head, or for as much of the body as has come, and the next part of it."""
+        return self.server.header_timeout + self.body_bytes / _BODY_BYTES_A_SECOND
+
+    def _is_whole(self) -> None:
+        """Nothing is waited for."""
+        self.due = 0.0
+        self.timing_body = False
+        self.server.unfinished.discard(self)
+
+    def excuse(self, now: float) -> None:
+        """Time that passes while nothing is read does not count."""
+        self.due = now + self.server.header_timeout
+        self.since = self.due - self._allowed()
 
     def expired(self) -> None:
-        """The rest of a request has not come in time."""
+        """A request, or the rest of one, has not come in time."""
         self.closing = True
-        self.transport.close()
+        self.close()

@@ -94,7 +94,7 @@ class Server:
         self.now = loop.time
         self.header_timeout = app.settings.now.http_header_timeout / 1e9
         self.connections: set[Connection] = set()
-        self.unfinished: set[Connection] = set()    # whose request is not whole, with a deadline
+        self.unfinished: set[Connection] = set()    # with a deadline: new, or in the middle of a request
         self.closing = False
         self.certificates: Any = None               # nsqc.tls.Certificates; None: no TLS
         self.tls_required = False                   # every request is refused: it should have come over TLS
@@ -172,7 +172,7 @@ class Server:
             self._idle.set_result(None)
 
     def watch(self, connection: Connection) -> None:
-        """A connection has begun a request that is not whole."""
+        """A connection has a deadline: it is new, or has begun a request that is not whole."""
         self.unfinished.add(connection)
         if self._sweep is None:
             self._sweep = self.loop.call_later(self._interval(), self._look)
@@ -186,7 +186,7 @@ class Server:
         for connection in list(self.unfinished):
             if connection.blocked:
                 # It is we who do not read.
-                connection.due = now + self.header_timeout
+                connection.excuse(now)
             elif connection.due < now:
                 self.unfinished.discard(connection)
                 connection.expired()

@@ -29,6 +29,9 @@ cdef enum:
     RECEIVE_BYTES = 262144
     HEADROOM = 65536
 
+# A client that closes properly takes what is left within moments, and a network that has lost packets sends them again
+# within one or two seconds. Longer silence only costs a descriptor.
+GIVE_UP_S = 5.0
 MARK_NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB"}
 
 
@@ -572,8 +575,29 @@ cdef class Connection:
         self.closing = self.detour = True
         self._leave()
         self.outbox.flush()
+        if self.shaking_hands:
+            self.outbox.closed = True   # nothing in the clear amid a handshake
         self.outbox.close()
         self.transport.close()
+        if self.unsent() or (self.session is not None and self.session.tls is not None):
+            # Under TLS the client has to answer the end, too.
+            if self.stall_timer is not None:
+                self.stall_timer.cancel()
+            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())
+
+    def unsent(self) -> int:
+        """Bytes that wait for the client's socket."""
+        return self.transport.get_write_buffer_size()
+
+    def give_up(self, Py_ssize_t before):
+        """Ends a connection that is closing and whose client has taken none of the bytes that were left before."""
+        cdef Py_ssize_t left = self.unsent()
+        if left < before:
+            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
+            return
+        self.stall_timer = None
+        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
+        self.transport.abort()
 
     def _leave(self):
         """The channel forgets this client; what is in flight to it waits for its time-out."""

@@ -29,12 +29,13 @@ def full(daemon, sockets):
     """full(*flags): a daemon whose room for clients is taken, and these clients."""
     def start(*flags, **more):
         node = daemon(*flags, preexec=limit_open_files, **more)
+        room = wait_until(lambda: re.search(f"the limit of {LIMIT} open files has room for (\\d+) connections", node.log))
+        assert LIMIT // 4 < int(room[1]) < LIMIT
         clients = []
-        while STOPS not in node.log:
-            assert len(clients) < LIMIT
-            client = sockets.enter_context(contextlib.closing(node.connect()))
-            client.ok(f"PUB topic{len(clients)}", b"x")
-            clients.append(client)
+        for number in range(int(room[1])):
+            clients.append(sockets.enter_context(contextlib.closing(node.connect())))
+            clients[-1].ok(f"PUB topic{number}", b"x")
+        wait_until(lambda: STOPS in node.log)
         return node, clients
 
     return start
