@@ -95,3 +95,12 @@ def host_of(peer: Any) -> str:
     if not isinstance(peer, tuple):
         return ""
     return peer[0].removeprefix("::ffff:")
+
+
+def handshake_error(error: BaseException) -> str:
+    """Why a TLS handshake has failed, for the log."""
+    reason = getattr(error, "reason", None) or ""
+    _, alert, what = reason.partition("_ALERT_")
+    if alert:
+        return f"the client ended it: {what.lower().replace('_', ' ')}"
+    return reason.lower().replace("_", " ") or str(error) or type(error).__name__

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqc.doors import BACKLOG
-from nsqc.gate import Gate, host_of
+from nsqc.gate import Gate, handshake_error, host_of
 
 HANDSHAKE_S = 5.0
 SHUTDOWN_S = 5.0
@@ -92,7 +92,7 @@ class TlsListener:
                 self._make_protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S)
         except (OSError, EOFError) as error:
-            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", error)
+            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
         finally:
             self._gate.end_handshake()
             self._gate.leave(host)

@@ -20,7 +20,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
 
 import os
 
-from nsqc.gate import host_of
+from nsqc.gate import handshake_error, host_of
 from nsqc.sockets import peer_text
 from nsqc.tcp import upgrade
 from nsqc.wire.codec import CodecError
@@ -402,11 +402,14 @@ cdef class Connection:
 
     def tls_failed(self, error):
         """The handshake has failed, or the connection has gone meanwhile."""
+        transport = self.transport
         self.hub.gate.end_handshake()
-        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed %s", self.address, error)
+        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.address,
+                           handshake_error(error))
         # The transport tells TLS of its end, and TLS only tells us once a handshake has succeeded.
         self.connection_lost(error)
-        self.transport.abort()
+        if transport is not None:
+            transport.abort()
 
     def _compress(self):
         """The last part of an upgrade: the codec, if one is wanted. From now on input is read again."""
