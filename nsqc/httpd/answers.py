@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.request import Request
 
@@ -59,7 +60,7 @@ class Answers(asyncio.Protocol):
                 return
             reply = data if type(data) is Reply else route.reply(data)
         except Exception as error:
-            reply = self._failed(route.error, error)
+            reply = self.failed(route.error, error)
         self._finish(request, reply)
 
     def interim(self, data: bytes) -> None:
@@ -162,22 +163,25 @@ class Answers(asyncio.Protocol):
         if request is None:
             # Its client has gone. What it was to do has been done; an error in that is still worth a line.
             if not task.cancelled() and task.exception() is not None:
-                self._failed(v1_error, task.exception())
+                self.failed(v1_error, task.exception())
             return
         self.pending = None
         try:
             data = task.result()
             reply = data if type(data) is Reply else request.route.reply(data)
         except Exception as error:
-            reply = self._failed(request.route.error, error)
+            reply = self.failed(request.route.error, error)
         self._finish(request, reply)
         if not self.write_paused:
             self._unblock()
 
-    def _failed(self, form: Callable[[int, str], Reply], error: BaseException | None) -> Reply:
+    def failed(self, form: Callable[[int, str], Reply], error: BaseException | None) -> Reply:
+        """The answer for an exception. What the system refuses, such as a file for a new topic, is named."""
         if isinstance(error, ApiError):
             return form(error.status, error.text)
         self.app.log.error("panic in HTTP handler - %r", error)
+        if isinstance(error, OSError) and error.errno:
+            return form(503, refusal(error.errno))
         return v1_error(500, "INTERNAL_ERROR")
 
     def _finish(self, request: Request, reply: Reply) -> None:

@@ -18,6 +18,7 @@ from httptools.parser.errors import (
 
 from nsqc.gate import host_of
 from nsqc.httpd.answers import Answers
+from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import bad_request, tls_required, v1_error
 from nsqc.httpd.request import Request, unknown_method
 from nsqc.httpd.router import fixed, resolve
@@ -248,9 +249,14 @@ class Connection(Answers):
         return data
 
     def _publish(self, target: bytes, body: bytes) -> None:
-        topic = self.broker.topic(target) or self.broker.get_topic(target)
-        if topic.publish(body):
-            self.send(v1_error(503, "EXITING"))
+        try:
+            topic = self.broker.topic(target) or self.broker.get_topic(target)
+            failure = topic.publish(body)
+        except Exception as error:
+            self.send(self.failed(v1_error, error))
+            return
+        if failure:
+            self.send(v1_error(503, refusal(failure)))
             return
         dates = self.dates
         if monotonic() >= dates.until:

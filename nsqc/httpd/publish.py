@@ -3,6 +3,8 @@
 A body that is above the limit arrives cut one byte behind it, so its length alone tells.
 """
 
+import errno
+import os
 import re
 from typing import Any
 
@@ -33,10 +35,15 @@ def wanted_topic(app: Any, arguments: dict[bytes, bytes]) -> Any:
 
 
 def accepted(failure: int) -> str:
-    """OK, or the original's word for a message that could not be taken."""
+    """OK, or why a message could not be taken."""
     if failure:
-        raise ApiError(503, "EXITING")
+        raise ApiError(503, refusal(failure))
     return "OK"
+
+
+def refusal(failure: int) -> str:
+    """What stands for an errno in a 503: nsqd's word where the daemon stops, else the cause."""
+    return "EXITING" if failure == errno.ESHUTDOWN else f"FAILED - {os.strerror(failure)}"
 
 
 def pub(app: Any, request: Request) -> str:

@@ -187,5 +187,5 @@ def _log_level(body: bytes) -> int:
 def _addresses(body: bytes) -> tuple[str, ...]:
     try:
         return msgspec.json.decode(body, type=tuple[str, ...] | None) or ()
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
         raise ApiError(400, "INVALID_VALUE") from None
