@@ -66,7 +66,17 @@ def resolve(flags: dict[str, Any]) -> tuple[Options, list[str]]:
     given, unknown = from_file(flags)
     options = Options(**{**given, **flags})
     check(options)
+    check_addresses(options)
     return options, unknown
+
+
+def check_addresses(options: Options) -> None:
+    """Raises OptionError for the first address to connect to that is none: nothing would ever come of it."""
+    if options.lookupd_tcp_address or options.auth_http_address or options.statsd_address:
+        from nsqc.precheck import unreachable
+
+        for _, text in unreachable(options):
+            raise OptionError(text)
 
 
 def from_file(flags: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -76,8 +76,11 @@ def remove(sock: Any, path: str) -> None:
 
 
 def _split(address: str) -> tuple[str, int] | None:
-    """Host and port; None: a path. ValueError: a port that is none."""
+    """Host and port; None: a path. ValueError: a port that is none, or no port."""
     host, colon, port = address.rpartition(":")
+    if _is_host(address):
+        # Nobody means a file of that name; ./localhost is one.
+        raise ValueError(f"address {address}: missing port in address")
     if not colon or "/" in address:
         return None
     if host.startswith("[") and host.endswith("]"):
@@ -87,6 +90,18 @@ def _split(address: str) -> tuple[str, int] | None:
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"address {address}: invalid port")
     return host, int(port)
+
+
+def _is_host(address: str) -> bool:
+    """Whether this names a host, or a port, and nothing else."""
+    bare = address.removeprefix("[").removesuffix("]")
+    if bare == "localhost" or bare.isdecimal():
+        return True
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, bare)
+            return True
+    return False
 
 
 def _bind_inet(family: int, where: Any, dual: bool = False) -> socket.socket:

@@ -153,7 +153,8 @@ def test_any_certificate_still_needs_its_key(secure, certs, tmp_path):
 
 @pytest.mark.parametrize("flags,text", [
     (["--tls-cert={certs}/none.pem", "--tls-key={certs}/server.key"], "open {certs}/none.pem: No such file or directory"),
-    (["--tls-key={certs}/server.key"], "failed to build TLS config"),
+    (["--tls-key={certs}/server.key"], "failed to build TLS config - --tls-key is given without --tls-cert"),
+    (["--tls-cert={certs}/server.pem"], "failed to build TLS config - --tls-cert is given without --tls-key"),
     (["--tls-cert={certs}/server.pem", "--tls-key={certs}/client.key"], "key values mismatch"),
     (["--tls-required=true"], "cannot require TLS client connections without TLS key and cert"),
     (["--tls-client-auth-policy=require"], "cannot require TLS client connections without TLS key and cert"),
