@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def run(options: Options, log: Any, reread: Reread) -> int:
         uncaught.report("the daemon fails", error)
         return 1
     finally:
+        # The loop takes its handlers away; from here to the end of the process no signal may spoil the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
         loop.close()
 
 
@@ -67,15 +70,50 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    hangup = Hangup(loop)
     try:
         daemon = Daemon(loop, options, log, reread)
         await daemon.start()
+        if daemon.can_reload:
+            hangup.begin(daemon.reload)
+        elif not hangup.ignored:
+            hangup.begin(stop.set)
     except StartError as error:
         log.fatal("%s", error)
         return 1
     await stop.wait()
+    hangup.end()
     await daemon.stop()
     return 0
+
+
+class Hangup:
+    """What SIGHUP does: nothing before begin(), which makes up for it, and nothing after end().
+
+    Under nohup it comes ignored, and stays so unless it is for reading files again.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._do: Callable[[], None] | None = None
+        self._missed = False
+        self.ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        loop.add_signal_handler(signal.SIGHUP, self._came)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+
+    def begin(self, do: Callable[[], None]) -> None:
+        """Has do() called for each, also for one that has come already."""
+        self._do = do
+        if self._missed:
+            do()
+
+    def end(self) -> None:
+        """They are ignored from now on."""
+        self._do = None
+
+    def _came(self) -> None:
+        self._missed = True
+        if self._do is not None:
+            self._do()
 
 
 class Daemon:
@@ -158,7 +196,8 @@ class Daemon:
             topic.start()
         self._tick()
         self._note_ids()
-        self._watch_hangup()
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
         await self.listener.start(self.loop, self.hub, self.doors)
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
@@ -200,14 +239,16 @@ class Daemon:
             self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
         self.gate.keep_within(capacity, self.doors)
 
-    def _watch_hangup(self) -> None:
-        """From now on SIGHUP has files read anew, certificates also when they change. Without any it ends nsqd."""
-        if self.certificates is not None:
-            self.certificates.watch(self.loop, self.workers, self.log)
-        if self.certificates is not None or self.settings.now.config or self.manager.listens:
-            self.loop.add_signal_handler(signal.SIGHUP, self.reloader.begin, self.manager.reloading, self._is_ready)
-
     # ------------------------------------------------------------------ while it runs
+
+    @property
+    def can_reload(self) -> bool:
+        """Whether there is anything to read again, or somebody who waits to hear that it was."""
+        return self.certificates is not None or bool(self.settings.now.config) or self.manager.listens
+
+    def reload(self) -> None:
+        """Has the config file and the certificates read again."""
+        self.reloader.begin(self.manager.reloading, self._is_ready)
 
     def _is_ready(self) -> None:
         places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.app.servers)]

@@ -47,6 +47,8 @@ def start(flags: dict[str, Any]) -> int:
     for number in STOP_SIGNALS:
         # Until the daemon takes them over there is nothing to put in order.
         signal.signal(number, leave)
+    # It waits until the daemon knows whether it has anything to read again, or is to stop.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level)
     try:
@@ -92,7 +94,7 @@ def leave(*_: Any) -> NoReturn:
 
 def ignore_stop_signals() -> None:
     """Further ones, while the process is on its way out, must not spoil the exit code."""
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
