@@ -110,6 +110,10 @@ class Answers(asyncio.Protocol):
         if (left or self.server.certificates is not None) and self.giving_up is None:
             self.giving_up = self.server.loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
 
+    def has_work(self) -> bool:
+        """Whether an answer is being made, or its client has not taken all of one."""
+        return self.pending is not None or bool(self.queue) or self.transport.get_write_buffer_size() > 0
+
     def drop_pending(self) -> None:
         """Tells a handler that takes its time to come to an end."""
         if self.pending is not None and self.pending.dropped is not None:

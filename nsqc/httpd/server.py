@@ -20,9 +20,11 @@ from nsqc.sockets import address_text, bind, port_of, prepare, remove
 
 _KEPT_TARGETS = 4096
 _KEPT_HEAD_BYTES = 1024
-# Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers.
+# Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers, or
+# just to confirm the end of TLS.
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
+_FAREWELL_SECONDS = 0.1
 
 
 class App:
@@ -143,7 +145,9 @@ class Server:
             connection.end_soon()
         if self.connections:
             self._idle = self.loop.create_future()
-            await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS)
+            await asyncio.wait([self._idle], timeout=_FAREWELL_SECONDS)
+            if any(connection.has_work() for connection in self.connections):
+                await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS - _FAREWELL_SECONDS)
             for connection in list(self.connections):
                 connection.transport.abort()
         if self._sweep is not None:
