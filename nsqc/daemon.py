@@ -233,8 +233,8 @@ class Daemon:
             raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
 
     def _keep_descriptors(self) -> None:
-        """From now on clients leave enough descriptors to files and peers."""
-        capacity = descriptors.for_clients(self.open_files, self.queue_files) + self.gate.connections
+        """Clients leave enough descriptors to files and peers, under the limit of now."""
+        capacity = descriptors.for_clients(self.open_files, self.queue_files, self.gate.connections)
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
         self.gate.keep_within(capacity, self.doors)
@@ -260,6 +260,9 @@ class Daemon:
 
     def _tick(self) -> None:
         self.disks.tick()
+        if self.open_files != (now := descriptors.limit()):
+            self.open_files = now
+            self._keep_descriptors()
         self._timers["tick"] = self.loop.call_later(TICK_S, self._tick)
 
     def _note_ids(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
 
 # What is kept for fsync workers, metadata, nsqlookupd, auth servers: an eighth of a small limit, never more than this.
 _MOST_KEPT = 64
+_FOR_ONE = 3  # a client, a file to read and one to write
 _FOLDER = "/proc/self/fd"
 _QUEUE_FILE = ".dat"
 _USUAL = 32  # open in a daemon without clients and queues; for systems without /proc
@@ -17,22 +19,30 @@ def raise_limit() -> int:
     """Raises the soft limit of open files to the hard one, as Go's runtime does, and returns it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        try:
+        # A system may have a lower bound of its own: then the soft limit will do.
+        with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError):
-            pass  # a system may have a lower bound of its own; the soft limit will do
+    return limit()
+
+
+def limit() -> int:
+    """The soft limit of now; an operator may change it for a running process."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def for_queues(limit: int, wanted: int) -> int:
-    """How many of limit descriptors disk queues may share: as many as the option says, but no more than a quarter."""
-    return min(wanted, max(4, limit // 4))
+def for_queues(most: int, wanted: int) -> int:
+    """How many of most descriptors disk queues may share: as many as the option says, but no more than a quarter."""
+    return min(wanted, max(4, most // 4))
 
 
-def for_clients(limit: int, queues: int) -> int:
-    """How many of limit descriptors clients may have, at least one, besides queues and what is open already."""
-    return max(1, limit - queues - min(_MOST_KEPT, limit // 8) - _others())
+def for_clients(most: int, queues: int, connected: int) -> int:
+    """How many of most descriptors clients may have besides queues and what is open; connected: clients of now.
+
+    One at least, if the limit is so low that the shares do not fit, but any are free at all; else 0 or less.
+    """
+    left = most - _others() + connected
+    return max(left - queues - min(_MOST_KEPT, most // 8), min(1, left - _FOR_ONE))
 
 
 def _others() -> int:

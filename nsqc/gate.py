@@ -36,7 +36,10 @@ class Gate:
         """From now on doors (nsqc.doors.Doors) are shut while there are that many clients or more."""
         self.capacity = capacity
         self._doors = doors
-        if self.connections >= capacity:
+        if self.connections < capacity:
+            if doors.shut:
+                doors.open()
+        elif not doors.shut:
             doors.close(self.connections)
 
     def enter(self, host: str) -> bool:

@@ -132,6 +132,31 @@ def test_the_soft_limit_is_raised_to_the_hard_one(daemon):
     assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (500, 500)
 
 
+def test_a_limit_that_changes_while_it_runs(daemon, sockets):
+    node = daemon()
+    client = sockets.enter_context(contextlib.closing(node.connect()))
+    client.ok("PUB t", b"x")
+    limits = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (len(node.descriptors()), limits[1]))
+    wait_until(lambda: STOPS in node.log)
+    late = Client(newcomer(sockets, node.tcp_port, b"  V2PUB t\n\x00\x00\x00\x01x"))
+    assert late.quiet(0.5)
+    client.ok("PUB t", b"x")
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, limits)
+    assert late.frame() == (0, b"OK")
+    wait_until(lambda: GOES_ON in node.log)
+
+
+@pytest.mark.parametrize("most", [24, 32])
+def test_very_low_limits(daemon, sockets, most):
+    """Whoever fits is served, even if that is one."""
+    node = daemon(preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+    client = sockets.enter_context(contextlib.closing(node.connect()))
+    for number in range(50):
+        client.ok(f"PUB t{number}", b"x")
+    assert node.stop() == 0
+
+
 @pytest.mark.parametrize("port", ["tcp_port", "http_port"])
 def test_silent_clients_are_probed(daemon, port):
     """As by Go's listeners."""
