@@ -9,17 +9,19 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from nsqc import systemd, tls, version
+from nsqc import descriptors, systemd, tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
 from nsqc.broker.scanner import Scanner
+from nsqc.doors import Doors
 from nsqc.gate import Gate
 from nsqc.httpd import server as httpd
 from nsqc.options import TLS_REQUIRED, Options, Settings
@@ -28,14 +30,16 @@ from nsqc.peers.peers import Peers
 from nsqc.reload import Reloader, Reread
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
-from nsqc.tcp.connection import Hub
+from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
+from nsqc.uncaught import Uncaught
 
 WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
 IDS_EVERY_S = 5.0  # how often the ids' progress is noted
 TICK_S = 0.1  # how often disk queues look at their sync deadlines
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
 
 
 class StartError(Exception):
@@ -43,14 +47,22 @@ class StartError(Exception):
 
 
 def run(options: Options, log: Any, reread: Reread) -> int:
-    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it cannot start.
+    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it fails.
 
     reread: how SIGHUP gets at the options anew.
     """
+    uncaught = Uncaught(log)
+    uncaught.install()
     loop = uvloop.new_event_loop()
+    loop.set_exception_handler(uncaught.in_loop)
     try:
         return loop.run_until_complete(serve(loop, options, log, reread))
+    except Exception as error:
+        uncaught.report("the daemon fails", error)
+        return 1
     finally:
+        # The loop takes its handlers away; from here to the end of the process no signal may spoil the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
         loop.close()
 
 
@@ -59,14 +71,49 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    hangup = Hangup(loop)
     try:
         daemon = Daemon(loop, options, log, reread)
         await daemon.start()
+        if daemon.can_reload:
+            hangup.begin(daemon.reload)
+        elif not hangup.ignored:
+            hangup.begin(stop.set)
     except StartError as error:
         log.fatal("%s", error)
         return 1
     await stop.wait()
+    hangup.end()
     return await daemon.stop()
+
+
+class Hangup:
+    """What SIGHUP does: nothing before begin(), which makes up for it, and nothing after end().
+
+    Under nohup it comes ignored, and stays so unless it is for reading files again.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._do: Callable[[], None] | None = None
+        self._missed = False
+        self.ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        loop.add_signal_handler(signal.SIGHUP, self._came)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
+
+    def begin(self, do: Callable[[], None]) -> None:
+        """Has do() called for each, also for one that has come already."""
+        self._do = do
+        if self._missed:
+            do()
+
+    def end(self) -> None:
+        """They are ignored from now on."""
+        self._do = None
+
+    def _came(self) -> None:
+        self._missed = True
+        if self._do is not None:
+            self._do()
 
 
 class Daemon:
@@ -111,6 +158,7 @@ class Daemon:
     def _build(self) -> None:
         options = self.settings.now
         self.scanner = Scanner(self.loop)
+        self.open_files = descriptors.raise_limit()
         self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.disks.index, self.log)
@@ -120,6 +168,7 @@ class Daemon:
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.gate = Gate(options, self.log)
+        self.doors = Doors(self.loop, self.log)
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.gate, self.certificates)
         if options.auth_http_address:
             self.hub.authority = self._make_authority()
@@ -157,11 +206,13 @@ class Daemon:
             topic.start()
         self._tick()
         self._note_ids()
-        self._watch_hangup()
+        if self.certificates is not None:
+            self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
-        await self.listener.start(self.loop, self.hub)
+        await self.listener.start(self.loop, self.hub, self.doors)
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
+        self._keep_descriptors()
         gc.collect()
         gc.freeze()
         self._is_ready()
@@ -171,7 +222,7 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                             info=self.info, start_time=self.start_time, gate=self.gate)
+                             info=self.info, start_time=self.start_time, gate=self.gate, doors=self.doors)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -191,14 +242,23 @@ class Daemon:
         except (OSError, ValueError) as error:
             raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
 
-    def _watch_hangup(self) -> None:
-        """From now on SIGHUP has files read anew, certificates also when they change. Without any it ends nsqd."""
-        if self.certificates is not None:
-            self.certificates.watch(self.loop, self.workers, self.log)
-        if self.certificates is not None or self.settings.now.config or self.manager.listens:
-            self.loop.add_signal_handler(signal.SIGHUP, self.reloader.begin, self.manager.reloading, self._is_ready)
+    def _keep_descriptors(self) -> None:
+        """Clients leave enough descriptors to files and peers, under the limit of now."""
+        capacity = descriptors.for_clients(self.open_files, self.gate.connections)
+        if not 0 < self.settings.now.max_connections <= capacity:
+            self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
+        self.gate.keep_within(capacity, self.doors)
 
     # ------------------------------------------------------------------ while it runs
+
+    @property
+    def can_reload(self) -> bool:
+        """Whether there is anything to read again, or somebody who waits to hear that it was."""
+        return self.certificates is not None or bool(self.settings.now.config) or self.manager.listens
+
+    def reload(self) -> None:
+        """Has the config file and the certificates read again."""
+        self.reloader.begin(self.manager.reloading, self._is_ready)
 
     def _is_ready(self) -> None:
         places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.app.servers)]
@@ -210,6 +270,9 @@ class Daemon:
 
     def _tick(self) -> None:
         self.disks.tick()
+        if self.open_files != (now := descriptors.limit()):
+            self.open_files = now
+            self._keep_descriptors()
         self._timers["tick"] = self.loop.call_later(TICK_S, self._tick)
 
     def _ids_ahead(self) -> int:
@@ -242,6 +305,7 @@ class Daemon:
         self.hub.close()
         for server in list(self.app.servers):
             await server.close()
+        self.doors.stop()
         await self._linger()
         await self.peers.close()
         if self.hub.authority is not None:
@@ -270,9 +334,12 @@ class Daemon:
         return 1 if lost else 0
 
     async def _linger(self) -> None:
-        """A moment for clients to take their last replies; silent ones are not waited for any longer."""
-        deadline = self.loop.time() + LINGER_S
-        while self.hub.connections and self.loop.time() < deadline:
+        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due."""
+        began = self.loop.time()
+        while self.hub.connections:
+            waited = self.loop.time() - began
+            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(Connection.unsent, self.hub.connections))):
+                break
             await asyncio.sleep(0.01)
 
     def _write_all(self) -> int:

@@ -1,7 +1,11 @@
-"""How many clients are let in: in total, from one address, and in the middle of a TLS handshake."""
+"""How many clients are let in: in total, from one address, and in the middle of a TLS handshake.
+
+Beyond these limits, which an operator has set, a client is closed; where descriptors run short, it waits (doors.py).
+"""
 
 from __future__ import annotations
 
+import sys
 from time import monotonic
 from typing import Any
 
@@ -17,6 +21,8 @@ class Gate:
         self.handshakes = 0
         self.hosts: dict[str, int] = {}  # connections by address; only those that have any
         self._log = log
+        self.capacity = sys.maxsize  # connections for which there are descriptors
+        self._doors: Any = None
         self._refused: dict[str, int] = {}  # since the last line about that limit
         self._next_line: dict[str, float] = {}
 
@@ -25,6 +31,16 @@ class Gate:
         self.max_connections = options.max_connections
         self.max_per_address = options.max_connections_per_address
         self.max_handshakes = options.max_pending_handshakes
+
+    def keep_within(self, capacity: int, doors: Any) -> None:
+        """From now on doors (nsqc.doors.Doors) are shut while there are that many clients or more."""
+        self.capacity = capacity
+        self._doors = doors
+        if self.connections < capacity:
+            if doors.shut:
+                doors.open()
+        elif not doors.shut:
+            doors.close(self.connections)
 
     def enter(self, host: str) -> bool:
         """A client connects. False: it must go, and has not been counted."""
@@ -36,11 +52,15 @@ class Gate:
                 return self._refuse("--max-connections-per-address", self.max_per_address, host)
             self.hosts[host] = count + 1
         self.connections += 1
+        if self.connections >= self.capacity and not self._doors.shut:
+            self._doors.close(self.connections)
         return True
 
     def leave(self, host: str) -> None:
         """A client that had entered is gone."""
         self.connections -= 1
+        if self.connections < self.capacity and self._doors is not None and self._doors.shut:
+            self._doors.open()
         if host:
             left = self.hosts[host] - 1
             if left:
@@ -78,3 +98,12 @@ def host_of(peer: Any) -> str:
     if not isinstance(peer, tuple):
         return ""
     return peer[0].removeprefix("::ffff:")
+
+
+def handshake_error(error: BaseException) -> str:
+    """Why a TLS handshake has failed, for the log."""
+    reason = getattr(error, "reason", None) or ""
+    _, alert, what = reason.partition("_ALERT_")
+    if alert:
+        return f"the client ended it: {what.lower().replace('_', ' ')}"
+    return reason.lower().replace("_", " ") or str(error) or type(error).__name__

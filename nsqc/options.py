@@ -124,7 +124,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         "what it sends is bounded by the size limits for commands", least=4096, most=2**31 - 64, own=True,
         live=True)] = MIB
     http_header_timeout: Annotated[int, flag(
-        Kind.DURATION, NETWORK, "how long a begun HTTP request may stand still", least=1, own=True)] = 30 * S
+        Kind.DURATION, NETWORK, "how long an HTTP client may take to send its first request, and the head of each; a "
+        "body gets as long and a second more for every 4 KiB", least=1, own=True)] = 30 * S
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()

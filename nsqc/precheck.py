@@ -96,6 +96,14 @@ def surroundings(options: Options) -> Iterator[tuple[str, str]]:
     for name in LISTENING:
         if address := getattr(options, name):
             yield from ((name, f"{flag_name(name)}: {told}") for told in listening(address))
+    yield from unreachable(options)
+    yield from encryption(options)
+    if told := folder(options.data_path):
+        yield "data_path", f"--data-path: {told}"
+
+
+def unreachable(options: Options) -> Iterator[tuple[str, str]]:
+    """Attribute name and a line for the operator, of each address to connect to that is none."""
     for name, read in REACHED.items():
         values = getattr(options, name)
         for address in values if isinstance(values, tuple) else [values] if values else []:
@@ -103,9 +111,6 @@ def surroundings(options: Options) -> Iterator[tuple[str, str]]:
                 read(address)
             except ValueError as error:
                 yield name, f"{flag_name(name)}: {error}"
-    yield from encryption(options)
-    if told := folder(options.data_path):
-        yield "data_path", f"--data-path: {told}"
 
 
 def listening(address: str) -> Iterator[str]:
@@ -136,7 +141,11 @@ def encryption(options: Options) -> Iterator[tuple[str, str]]:
     try:
         settled = tls.settle(options)
     except tls.TlsError as error:
-        yield "tls_required" if options.tls_required else "tls_client_auth_policy", str(error)
+        if bool(options.tls_cert) != bool(options.tls_key):
+            text = str(error).replace("--tls-cert", "tls_cert").replace("--tls-key", "tls_key")
+            yield "tls_cert" if options.tls_cert else "tls_key", text
+        else:
+            yield "tls_required" if options.tls_required else "tls_client_auth_policy", str(error)
         return
     if tls.is_offered(settled):
         try:

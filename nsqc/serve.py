@@ -47,6 +47,8 @@ def start(flags: dict[str, Any]) -> int:
     for number in STOP_SIGNALS:
         # Until the daemon takes them over there is nothing to put in order.
         signal.signal(number, leave)
+    # It waits until the daemon knows whether it has anything to read again, or is to stop.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level)
     try:
@@ -66,7 +68,17 @@ def resolve(flags: dict[str, Any]) -> tuple[Options, list[str]]:
     given, unknown = from_file(flags)
     options = Options(**{**given, **flags})
     check(options)
+    check_addresses(options)
     return options, unknown
+
+
+def check_addresses(options: Options) -> None:
+    """Raises OptionError for the first address to connect to that is none: nothing would ever come of it."""
+    if options.lookupd_tcp_address or options.auth_http_address or options.statsd_address:
+        from nsqc.precheck import unreachable
+
+        for _, text in unreachable(options):
+            raise OptionError(text)
 
 
 def from_file(flags: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -82,7 +94,7 @@ def leave(*_: Any) -> NoReturn:
 
 def ignore_stop_signals() -> None:
     """Further ones, while the process is on its way out, must not spoil the exit code."""
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+KEEPALIVE_S = 15  # after that much silence, and from one probe to the next
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -30,6 +31,18 @@ def bind(address: str) -> socket.socket:
     family, _, _, _, where = socket.getaddrinfo(
         host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _bind_inet(family, where)
+
+
+def prepare(sock: socket.socket) -> None:
+    """Has the clients of a listening socket probed while they are silent, at Go's pace: they inherit it on Linux.
+
+    Otherwise one whose machine or network has gone would stay for ever.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+        sock.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_S)
 
 
 def address_text(sock: Any) -> str:
@@ -63,8 +76,11 @@ def remove(sock: Any, path: str) -> None:
 
 
 def _split(address: str) -> tuple[str, int] | None:
-    """Host and port; None: a path. ValueError: a port that is none."""
+    """Host and port; None: a path. ValueError: a port that is none, or no port."""
     host, colon, port = address.rpartition(":")
+    if _is_host(address):
+        # Nobody means a file of that name; ./localhost is one.
+        raise ValueError(f"address {address}: missing port in address")
     if not colon or "/" in address:
         return None
     if host.startswith("[") and host.endswith("]"):
@@ -74,6 +90,18 @@ def _split(address: str) -> tuple[str, int] | None:
     if not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"address {address}: invalid port")
     return host, int(port)
+
+
+def _is_host(address: str) -> bool:
+    """Whether this names a host, or a port, and nothing else."""
+    bare = address.removeprefix("[").removesuffix("]")
+    if bare == "localhost" or bare.isdecimal():
+        return True
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError, ValueError):
+            socket.inet_pton(family, bare)
+            return True
+    return False
 
 
 def _bind_inet(family: int, where: Any, dual: bool = False) -> socket.socket:

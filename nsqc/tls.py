@@ -41,6 +41,9 @@ def settle(options: Options) -> Options:
     """The options with what follows from each other. Raises TlsError."""
     if options.tls_client_auth_policy not in POLICIES:
         raise TlsError(f"--tls-client-auth-policy is require or require-verify, not {options.tls_client_auth_policy}")
+    if bool(options.tls_cert) != bool(options.tls_key):
+        given, missing = ("--tls-cert", "--tls-key") if options.tls_cert else ("--tls-key", "--tls-cert")
+        raise TlsError(f"failed to build TLS config - {given} is given without {missing}")
     if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
         options = options.replace(tls_required=TLS_REQUIRED)
     if options.tls_required != TLS_NOT_REQUIRED and not is_offered(options):

@@ -256,3 +256,16 @@ def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path
     for path in tmp_path.iterdir():
         if path.is_file():
             assert b"INFO" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("flag, complaint", [
+    ("--tcp-address=localhost", "address localhost: missing port"),
+    ("--http-address=::1", "address ::1: missing port"),
+    ("--statsd-address=localhost", "--statsd-address: address localhost: missing port"),
+    ("--lookupd-tcp-address=localhost:x", "--lookupd-tcp-address: address localhost:x: invalid port"),
+])
+def test_an_address_without_a_port_is_refused_by_name(tmp_path, flag, complaint):
+    done = run("serve", *ANY_PORTS, f"--data-path={tmp_path}", flag, cwd=tmp_path)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert list(tmp_path.glob("localhost*")) == []

@@ -156,7 +156,12 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
     ('data_path = "HERE/nsqc.cfg"', "nsqc.cfg is no folder"),
     ("tls_required = true", "cannot require TLS client connections without TLS key and cert"),
     ('tls_client_auth_policy = "some"', "tls_client_auth_policy is require or require-verify, not some"),
-    ('tls_cert = "/none.pem"', "open /none.pem: No such file or directory"),
+    ('tls_cert = "/none.pem"', "tls_cert is given without tls_key"),
+    ('tls_key = "/none.key"', "tls_key is given without tls_cert"),
+    ('tcp_address = "localhost"', "tcp_address: address localhost: missing port"),
+    ('http_address = "4151"', "http_address: address 4151: missing port"),
+    ('statsd_address = "localhost"', "statsd_address: address localhost: missing port"),
+    ('auth_http_addresses = ["http:/a/auth"]', "'http:/a/auth' is neither HOST:PORT nor"),
     ('mem_queue_size = ', "Invalid value"),
     ("log_prefix = 5", "a number is not expected here"),
 ])
@@ -251,7 +256,7 @@ def test_show_tells_values_and_where_they_come_from(nsqc, config):
 
 
 def test_show_as_json_can_be_read_back(nsqc, config):
-    path = config("mem_queue_size = 7", 'tls_required = "tcp-https"', 'tls_cert = "x"')
+    path = config("mem_queue_size = 7", 'tls_required = "tcp-https"', 'tls_cert = "x"', 'tls_key = "y"')
     code, told, _ = nsqc("config", "show", "--config", path, "--json", "--lookupd-tcp-address=a:1,b:2",
                          "--log-level=debug")
     assert code == 0
@@ -263,7 +268,7 @@ def test_show_as_json_can_be_read_back(nsqc, config):
     assert found["msg_timeout"] == {"value": "1m0s", "from": "default"}
     again = config(*(f"{key} = {json.dumps(one['value'])}" for key, one in found.items()))
     flags = ["--lookupd-tcp-address=a:1,b:2", "--log-level=debug", "--mem-queue-size=7", "--tls-required=tcp-https",
-             "--tls-cert=x"]
+             "--tls-cert=x", "--tls-key=y"]
     assert resolve(parse_flags([f"--config={again}"]))[0].replace(config="") == resolve(parse_flags(flags))[0]
 
 

@@ -14,11 +14,11 @@ MAY_USE = {
     "wire": {"wire"},
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
-    "tcp": {"wire", "store", "broker", "tcp", "errors", "gate", "sockets"},
+    "tcp": {"wire", "store", "broker", "tcp", "doors", "errors", "gate", "sockets"},
     "peers": {"wire", "broker", "peers"},
     "client": {"wire", "client", "version"},
     "spark": {"wire", "store", "broker", "client", "spark", "version", "app"},  # app: jobs run as scripts
-    "httpd": {"wire", "broker", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
+    "httpd": {"wire", "broker", "doors", "gate", "httpd", "sockets", "durations", "version", "options", "values"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
 

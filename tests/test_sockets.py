@@ -40,6 +40,12 @@ def test_bad_port(address):
         bind(address)
 
 
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1", "::1", "[::1]", "4150"])
+def test_no_port(address):
+    with pytest.raises(ValueError, match="missing port"):
+        bind(address)
+
+
 def test_address_of_another_machine():
     with pytest.raises(OSError, match="assign requested address"):
         bind("192.0.2.1:0")
@@ -56,8 +62,8 @@ def test_unix(tmp_path):
 
 
 def test_which_addresses_are_paths():
-    assert [is_unix(a) for a in ("/run/x", "x.sock", "./a:b/c", "a:1", ":1", "[::1]:1", "::1")] == [
-        True, True, True, False, False, False, True]
+    assert [is_unix(a) for a in ("/run/x", "x.sock", "./a:b/c", "a:1", ":1", "[::1]:1", "localhost.sock", "./localhost")] == [
+        True, True, True, False, False, False, True, True]
 
 
 def test_peer_text():

@@ -208,6 +208,10 @@ cdef class Broker:
 
     # ------------------------------------------------------------------ for everybody
 
+    def emptied(self, queue):
+        """A future that is done once a topic or channel that was just emptied is so on disk, too."""
+        return self.disks.synced(queue.disk)
+
     def removed(self):
         """A future that is done once the files of everything that was deleted so far are gone."""
         return self.disks.removed()

@@ -472,6 +472,11 @@ cdef class Channel:
         """Tries again to write a backlog that could not be written."""
         self.backlog.retry()
 
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        return self.backlog.disk
+
     # ------------------------------------------------------------------ figures
 
     @property

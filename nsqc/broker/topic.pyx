@@ -475,6 +475,11 @@ cdef class Topic(BacklogOwner):
         """The file that the backlog is written to."""
         return self.backlog.disk.write_path
 
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        return self.backlog.disk
+
     # ------------------------------------------------------------------ figures
 
     @property

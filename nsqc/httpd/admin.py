@@ -37,12 +37,17 @@ async def _deleted(app: Any, topic: Any, ephemeral: bool, gone: "asyncio.Future[
             await app.broker.save_metadata(topic)
 
 
-def empty_topic(app: Any, request: Request) -> None:
-    """Drops the messages that the topic has not passed to its channels."""
+def empty_topic(app: Any, request: Request) -> Awaitable[None] | None:
+    """Drops the messages that the topic has not passed to its channels; off the disk before it is answered."""
     name = _topic_name(app, request)
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
-    _existing(app, name).empty()
+    return _emptied(app, _existing(app, name))
+
+
+def _emptied(app: Any, queue: Any) -> Awaitable[None] | None:
+    queue.empty()
+    return None if queue.disk is None else app.broker.emptied(queue)
 
 
 async def pause_topic(app: Any, request: Request) -> None:

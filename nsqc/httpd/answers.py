@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.request import Request
 
@@ -18,6 +19,8 @@ _FLUSH_BYTES = 64 * 1024
 _JOINED_BYTES = 1024 * 1024
 # How long a connection that ends with unread input stays half open, so that its client can read the answer: seconds.
 _LINGER_SECONDS = 0.5
+# How long a client that is closed may take none of its answers: its network has sent lost packets again by then.
+_GIVE_UP_SECONDS = 5.0
 
 
 class _Write:
@@ -30,8 +33,8 @@ class _Write:
 class Answers(asyncio.Protocol):
     """Base of Connection; knows requests and replies, but not how requests come in."""
 
-    __slots__ = ("app", "blocked", "closing", "ended", "eof", "held", "out", "out_bytes", "pending", "queue", "server",
-                 "transport", "unread", "write_paused")
+    __slots__ = ("app", "blocked", "closing", "ended", "eof", "giving_up", "held", "out", "out_bytes", "pending",
+                 "queue", "server", "transport", "unread", "write_paused")
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -48,6 +51,7 @@ class Answers(asyncio.Protocol):
         self.closing = False                    # takes no more input, ends behind the answers that are due
         self.ended = False                      # the last answer has gone out
         self.unread = False                     # ended before its client had sent all
+        self.giving_up: asyncio.TimerHandle | None = None   # closed, but its client has not taken all
 
     def handle(self, request: Request) -> None:
         """Answers a request, or lets it wait for its turn."""
@@ -65,7 +69,7 @@ class Answers(asyncio.Protocol):
                 return
             reply = data if type(data) is Reply else route.reply(data)
         except Exception as error:
-            reply = self._failed(route.error, error)
+            reply = self.failed(route.error, error)
         self._finish(request, reply)
 
     def await_write(self, topic: Any) -> None:
@@ -132,7 +136,20 @@ class Answers(asyncio.Protocol):
         if self.pending is None and not self.queue:
             self.closing = True
             self.flush()
-            self.transport.close()
+            self.close()
+
+    def close(self) -> None:
+        """Closes the transport once it is empty, or when its client takes nothing of it for too long."""
+        transport = self.transport
+        transport.close()
+        left = transport.get_write_buffer_size()
+        # Under TLS the client has to answer the end, too.
+        if (left or self.server.certificates is not None) and self.giving_up is None:
+            self.giving_up = self.server.loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
+
+    def has_work(self) -> bool:
+        """Whether an answer is being made, or its client has not taken all of one."""
+        return self.pending is not None or bool(self.queue) or self.transport.get_write_buffer_size() > 0
 
     def drop_pending(self) -> None:
         """Tells a handler that takes its time to come to an end."""
@@ -147,6 +164,9 @@ class Answers(asyncio.Protocol):
         self.queue.clear()
         self.drop_pending()
         self.pending = None
+        if self.giving_up is not None:
+            self.giving_up.cancel()
+            self.giving_up = None
 
     def pause_writing(self) -> None:
         """The client does not read its answers: read nothing more from it."""
@@ -184,22 +204,25 @@ class Answers(asyncio.Protocol):
         if request is None:
             # Its client has gone. What it was to do has been done; an error in that is still worth a line.
             if not task.cancelled() and task.exception() is not None:
-                self._failed(v1_error, task.exception())
+                self.failed(v1_error, task.exception())
             return
         self.pending = None
         try:
             data = task.result()
             reply = data if type(data) is Reply else request.route.reply(data)
         except Exception as error:
-            reply = self._failed(request.route.error, error)
+            reply = self.failed(request.route.error, error)
         self._finish(request, reply)
         if not self.write_paused:
             self._unblock()
 
-    def _failed(self, form: Callable[[int, str], Reply], error: BaseException | None) -> Reply:
+    def failed(self, form: Callable[[int, str], Reply], error: BaseException | None) -> Reply:
+        """The answer for an exception. What the system refuses, such as a file for a new topic, is named."""
         if isinstance(error, ApiError):
             return form(error.status, error.text)
         self.app.log.error("panic in HTTP handler - %r", error)
+        if isinstance(error, OSError) and error.errno:
+            return form(503, refusal(error.errno))
         return v1_error(500, "INTERNAL_ERROR")
 
     def _finish(self, request: Request, reply: Reply) -> None:
@@ -217,10 +240,18 @@ class Answers(asyncio.Protocol):
         if self.unread and not self.eof and self.transport.can_write_eof():
             # Closing with unread input would reset the connection, and the client would lose the answer.
             self.transport.write_eof()
-            self.server.loop.call_later(_LINGER_SECONDS, self.transport.close)
+            self.server.loop.call_later(_LINGER_SECONDS, self.close)
             self.transport.resume_reading()
         else:
-            self.transport.close()
+            self.close()
+
+    def _give_up(self, before: int) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self.giving_up = self.server.loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
+        else:
+            self.giving_up = None
+            self.transport.abort()
 
     def _unblock(self) -> None:
         """Goes on with what waits; reads again when nothing does."""

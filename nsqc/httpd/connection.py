@@ -18,6 +18,7 @@ from httptools.parser.errors import (
 
 from nsqc.gate import host_of
 from nsqc.httpd.answers import Answers
+from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import bad_request, tls_required, v1_error
 from nsqc.httpd.request import Request, unknown_method
 from nsqc.httpd.router import fixed, resolve
@@ -26,6 +27,8 @@ from nsqc.sockets import peer_text
 MAX_HEAD_BYTES = 64 * 1024
 # What is left of a body that was refused is read and dropped up to here; above it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
+# A body has its deadline and, for each so many bytes that have come, a second more: the slowest mobile networks manage.
+_BODY_BYTES_A_SECOND = 4096
 
 _STOPS = (HttpParserError, HttpParserUpgrade)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -45,9 +48,9 @@ class _HeadTooLarge(Exception):
 class Connection(Answers):
     """The loop's protocol for one client, and the parser's callbacks."""
 
-    __slots__ = ("begun", "body", "broker", "chunked", "dates", "due", "expect", "head_bytes", "heads", "host", "hosts",
-                 "in_body", "length", "method", "parser", "partial", "plain", "progress", "remote", "request", "skip",
-                 "special", "target", "targets", "url")
+    __slots__ = ("begun", "body", "body_bytes", "broker", "chunked", "dates", "due", "expect", "fresh", "head_bytes",
+                 "heads", "host", "hosts", "in_body", "length", "method", "parser", "partial", "plain", "progress",
+                 "remote", "request", "since", "skip", "special", "target", "targets", "timing_body", "url")
 
     def __init__(self, server: Any) -> None:
         super().__init__(server)
@@ -63,6 +66,9 @@ class Connection(Answers):
         self.in_body = False                    # its head is whole
         self.skip = False                       # it has been answered, the rest of it is dropped
         self.due = 0.0                          # loop time by which more must have come; 0: it is whole
+        self.since = 0.0                        # loop time at which the head, or the body, has begun
+        self.timing_body = False                # it is the body's
+        self.fresh = True                       # nothing has come yet
         self.url = b""
         self.method = b""                       # its own, where the parser knows no such method
         self.head_bytes = 0                     # of whole lines
@@ -73,6 +79,7 @@ class Connection(Answers):
         self.chunked = self.expect = False
         self.special = False                    # with headers that a plain publish does not have
         self.body: bytes | bytearray = b""
+        self.body_bytes = 0                     # that have come, kept or not
         self.target: bytes | None = None        # the topic, for a plain publish
         self.plain: tuple[bytes, int] | None = None     # target and length of the last one in this read
         self.request: Request | None = None     # for anything else
@@ -89,6 +96,10 @@ class Connection(Answers):
         if not self.server.admit(self, self.host):
             self.closing = True
             transport.abort()
+            return
+        self.since = self.server.now()
+        self.due = self.since + self.server.header_timeout
+        self.server.watch(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client is gone, or the connection has been closed."""
@@ -100,6 +111,9 @@ class Connection(Answers):
         """Bytes from the client."""
         if self.closing:
             return
+        if self.fresh:
+            self.fresh = False
+            self._is_whole()
         if self.blocked:
             self.hold(data)
             return
@@ -121,8 +135,7 @@ class Connection(Answers):
         if self.begun:
             self._await_rest(len(data))
         elif self.due:
-            self.due = 0.0
-            self.server.unfinished.discard(self)
+            self._is_whole()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
@@ -187,6 +200,7 @@ class Connection(Answers):
     def on_body(self, chunk: bytes) -> None:
         """A part of the body."""
         self.progress = True
+        self.body_bytes += len(chunk)
         if self.target is None and self._is_unwanted():
             return
         if not self.body:
@@ -239,8 +253,12 @@ class Connection(Answers):
         return data
 
     def _publish(self, target: bytes, body: bytes) -> None:
-        topic = self.broker.topic(target) or self.broker.get_topic(target)
-        failure = topic.publish(body)
+        try:
+            topic = self.broker.topic(target) or self.broker.get_topic(target)
+            failure = topic.publish(body)
+        except Exception as error:
+            self.send(self.failed(v1_error, error))
+            return
         if failure < 0:
             self.await_write(topic)
         else:
@@ -249,7 +267,7 @@ class Connection(Answers):
     def answer_publish(self, failure: int) -> None:
         """Answers a plain publish: it was accepted, or refused for an errno."""
         if failure:
-            self.send(v1_error(503, "EXITING"))
+            self.send(v1_error(503, refusal(failure)))
             return
         dates = self.dates
         if monotonic() >= dates.until:
@@ -268,7 +286,7 @@ class Connection(Answers):
     def _reset(self) -> None:
         self.begun = self.in_body = False
         self.url = self.body = b""
-        self.head_bytes = self.length = self.hosts = 0
+        self.head_bytes = self.length = self.hosts = self.body_bytes = 0
         if self.target is not None:
             # Nothing else was touched.
             self.target = None
@@ -422,14 +440,31 @@ class Connection(Answers):
         self.progress = False
         if self.head_bytes + self.partial > MAX_HEAD_BYTES:
             self._refuse(431)
-        elif not self.due:
+            return
+        if not self.due:
             self.server.watch(self)
-            self.due = self.server.now() + self.server.header_timeout
-        elif self.in_body:
-            # A head has so long altogether, a body so long from one part to the next.
-            self.due = self.server.now() + self.server.header_timeout
+            self.since = self.server.now()
+        elif self.in_body and not self.timing_body:
+            self.since = self.server.now()
+        self.timing_body = self.in_body
+        self.due = self.since + self._allowed()
+
+    def _allowed(self) -> float:
+        """Seconds for the head, or for as much of the body as has come, and the next part of it."""
+        return self.server.header_timeout + self.body_bytes / _BODY_BYTES_A_SECOND
+
+    def _is_whole(self) -> None:
+        """Nothing is waited for."""
+        self.due = 0.0
+        self.timing_body = False
+        self.server.unfinished.discard(self)
+
+    def excuse(self, now: float) -> None:
+        """Time that passes while nothing is read does not count."""
+        self.due = now + self.server.header_timeout
+        self.since = self.due - self._allowed()
 
     def expired(self) -> None:
-        """The rest of a request has not come in time."""
+        """A request, or the rest of one, has not come in time."""
         self.closing = True
-        self.transport.close()
+        self.close()

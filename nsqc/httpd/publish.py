@@ -4,6 +4,8 @@ A body that is above the limit arrives cut one byte behind it, so its length alo
 """
 
 import asyncio
+import errno
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -36,11 +38,11 @@ def wanted_topic(app: Any, arguments: dict[bytes, bytes]) -> Any:
 
 
 def accepted(topic: Any, failure: int) -> Any:
-    """OK, nsqd's word for a message that could not be taken, or, while it is being written, an awaitable of these."""
+    """OK, why a message could not be taken, or, while it is being written, an awaitable of these."""
     if failure == PENDING:
         return _answer(topic, _written(topic))
     if failure:
-        raise ApiError(503, "EXITING")
+        raise ApiError(503, refusal(failure))
     return "OK"
 
 
@@ -53,6 +55,11 @@ def _written(topic: Any) -> "asyncio.Future[int]":
 
 async def _answer(topic: Any, written: "asyncio.Future[int]") -> Any:
     return accepted(topic, await written)
+
+
+def refusal(failure: int) -> str:
+    """What stands for an errno in a 503: nsqd's word where the daemon stops, else the cause."""
+    return "EXITING" if failure == errno.ESHUTDOWN else f"FAILED - {os.strerror(failure)}"
 
 
 def pub(app: Any, request: Request) -> str:

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from nsqc.broker.stats import MemoryWatch
+from nsqc.doors import Door, Doors
 from nsqc.durations import format_duration
 from nsqc.gate import Gate
 from nsqc.httpd.connection import Connection
@@ -15,22 +16,24 @@ from nsqc.httpd.publish import plain_target
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.request import Request
 from nsqc.httpd.tlslistener import TlsListener
-from nsqc.sockets import address_text, bind, port_of, remove
+from nsqc.sockets import address_text, bind, port_of, prepare, remove
 
 _KEPT_TARGETS = 4096
 _KEPT_HEAD_BYTES = 1024
-_BACKLOG = 4096
-# Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers.
+# Seconds: how often unfinished requests are looked at, and how long close() waits for clients to read their answers, or
+# just to confirm the end of TLS.
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
+_FAREWELL_SECONDS = 0.1
 
 
 class App:
     """What handlers work on, shared by all listeners of a daemon."""
 
     def __init__(self, *, broker: Any, settings: Any, log: Any, sessions: Callable[[], Iterable[Any]],
-                 info: Mapping[str, Any], start_time: float, gate: Gate | None = None) -> None:
-        self.gate = gate or Gate(settings.now, log)
+                 info: Mapping[str, Any], start_time: float, gate: Gate, doors: Doors) -> None:
+        self.gate = gate
+        self.doors = doors
         self.broker = broker
         self.settings = settings
         self.log = log
@@ -94,7 +97,7 @@ class Server:
         self.now = loop.time
         self.header_timeout = app.settings.now.http_header_timeout / 1e9
         self.connections: set[Connection] = set()
-        self.unfinished: set[Connection] = set()    # whose request is not whole, with a deadline
+        self.unfinished: set[Connection] = set()    # with a deadline: new, or in the middle of a request
         self.closing = False
         self.certificates: Any = None               # nsqc.tls.Certificates; None: no TLS
         self.tls_required = False                   # every request is refused: it should have come over TLS
@@ -111,17 +114,18 @@ class Server:
         self._path = "" if inherited else address
         self.address = address_text(sock)
         self.port = port_of(sock)
+        prepare(sock)
         try:
             # From now on /info knows the port, and a client may be here before this call returns.
             self.app.servers.append(self)
             if self.certificates is not None:
                 self._listener = TlsListener(
                     self.loop, sock, self._make_connection, self.certificates, self.app.gate, self.app.log)
-                self._listener.start(_BACKLOG)
-            elif self.port < 0:
-                self._listener = await self.loop.create_unix_server(self._make_connection, sock=sock, backlog=_BACKLOG)
+                self._listener.start()
             else:
-                self._listener = await self.loop.create_server(self._make_connection, sock=sock, backlog=_BACKLOG)
+                self._listener = Door(self.loop, sock, self._make_connection, self.app.log)
+                await self._listener.start()
+            self.app.doors.add(self._listener)
         except BaseException:
             sock.close()
             self.app.servers.remove(self)
@@ -136,12 +140,15 @@ class Server:
         self.app.log.info("%s: closing %s", self.name, self.address)
         if self.port < 0:
             remove(self._sock, self._path)
+        self.app.doors.remove(self._listener)
         self._listener.close()
         for connection in list(self.connections):
             connection.end_soon()
         if self.connections:
             self._idle = self.loop.create_future()
-            await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS)
+            await asyncio.wait([self._idle], timeout=_FAREWELL_SECONDS)
+            if any(connection.has_work() for connection in self.connections):
+                await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS - _FAREWELL_SECONDS)
             for connection in list(self.connections):
                 connection.transport.abort()
         if self._sweep is not None:
@@ -170,7 +177,7 @@ class Server:
             self._idle.set_result(None)
 
     def watch(self, connection: Connection) -> None:
-        """A connection has begun a request that is not whole."""
+        """A connection has a deadline: it is new, or has begun a request that is not whole."""
         self.unfinished.add(connection)
         if self._sweep is None:
             self._sweep = self.loop.call_later(self._interval(), self._look)
@@ -184,7 +191,7 @@ class Server:
         for connection in list(self.unfinished):
             if connection.blocked:
                 # It is we who do not read.
-                connection.due = now + self.header_timeout
+                connection.excuse(now)
             elif connection.due < now:
                 self.unfinished.discard(connection)
                 connection.expired()

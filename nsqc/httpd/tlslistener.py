@@ -7,12 +7,13 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from nsqc.gate import Gate, host_of
+from nsqc.doors import BACKLOG
+from nsqc.gate import Gate, handshake_error, host_of
 
 HANDSHAKE_S = 5.0
 SHUTDOWN_S = 5.0
 ACCEPT_AT_ONCE = 64  # in one turn of the loop
-PAUSE_S = 1.0  # where the system has no descriptors left
+RETRY_S = 1.0  # where the system has no descriptors left
 
 
 class TlsListener:
@@ -27,32 +28,46 @@ class TlsListener:
         self._gate = gate
         self._log = log
         self._handshakes: set[asyncio.Task[None]] = set()
-        self._pause: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._paused = False
 
-    def start(self, backlog: int) -> None:
+    def start(self) -> None:
         """Accepts from now on."""
-        self._sock.listen(backlog)
+        self._sock.listen(BACKLOG)
+        self.resume()
+
+    def pause(self) -> None:
+        """Accepts nobody until resume()."""
+        self._paused = True
+        self._loop.remove_reader(self._sock)
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def resume(self) -> None:
+        """Accepts again."""
+        self._paused = False
         self._loop.add_reader(self._sock, self._accept)
 
     def close(self) -> None:
         """Accepts no more, and gives up handshakes under way."""
-        self._loop.remove_reader(self._sock)
-        if self._pause is not None:
-            self._pause.cancel()
+        self.pause()
         self._sock.close()
         for task in self._handshakes:
             task.cancel()
 
     def _accept(self) -> None:
         for _ in range(ACCEPT_AT_ONCE):
+            if self._paused:
+                return
             try:
                 sock, peer = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self._log.error("HTTPS: accept failed - %s", error)
-                self._loop.remove_reader(self._sock)
-                self._pause = self._loop.call_later(PAUSE_S, self._loop.add_reader, self._sock, self._accept)
+                self.pause()
+                self._retry = self._loop.call_later(RETRY_S, self.resume)
                 return
             self._admit(sock, host_of(peer))
 
@@ -77,7 +92,7 @@ class TlsListener:
                 self._make_protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S)
         except (OSError, EOFError) as error:
-            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", error)
+            self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
         finally:
             self._gate.end_handshake()
             self._gate.leave(host)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
+import re
 import ssl
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
@@ -34,6 +35,8 @@ LONGEST_TTL_S = 2**31  # longer ones hardly differ
 PERMISSIONS = frozenset({"subscribe", "publish"})
 REDIRECTS = (301, 302, 303, 307, 308)
 PORTS = {"http": 80, "https": 443}
+HOST = re.compile(r"[^\s/\\<>\"]+")
+MISSPELT_URL = re.compile(r"https?:?/(?!/)|https?//", re.IGNORECASE)
 
 
 class Who(NamedTuple):
@@ -118,8 +121,13 @@ class Server(NamedTuple):
 
 def parse_server(text: str) -> Server:
     """A server by HOST:PORT or URL. Raises ValueError."""
-    url = urlsplit(text if "://" in text else f"http://{text}/auth")
-    if url.scheme not in PORTS or not url.hostname:
+    try:
+        url = urlsplit(text if "://" in text else f"http://{text}/auth")
+        url.port  # noqa: B018 - it is only now that it is read
+        good = url.scheme in PORTS and HOST.fullmatch(url.hostname or "") and not MISSPELT_URL.match(text)
+    except ValueError:
+        good = False
+    if not good:
         raise ValueError(f"{text!r} is neither HOST:PORT nor an http or https URL")
     target = quote(url.path or "/", safe="/%:@!$&'()*+,;=~") + (f"?{url.query}" if url.query else "")
     login = url.netloc.rpartition("@")[0]

@@ -316,6 +316,7 @@ cdef class Backlog(QueueWatcher):
         if self.disk is not None:
             writing = self.disk.writing is not NULL
             self.disk.delete()
+            self.disk.let_go()
             self._write_forgotten(writing)
 
     def _write_forgotten(self, bint writing):
@@ -326,7 +327,7 @@ cdef class Backlog(QueueWatcher):
     def close(self):
         """For a stop: writes and closes the disk queue. Raises OSError with what is lost."""
         self.owner = None
-        self.disk.watcher = None
+        self.disk.let_go()
         self.disk.close()
 
     def spill(self) -> int:

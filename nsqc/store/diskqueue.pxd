@@ -138,6 +138,7 @@ cdef class DiskQueue(JobOwner):
     cdef void done(self, Place *place) noexcept     # with a record; its place on disk may be left
     cdef int64_t done_before(self, int64_t serial) noexcept     # with all that were handed out before; how many
     cdef int64_t buffered(self) noexcept            # records that are in no file
+    cdef void let_go(self) noexcept                 # of its watcher, which holds this queue
     cdef void drop_out(self) noexcept               # nothing is out: places belong to their holders
 
     cpdef str path_of(self, int64_t number)

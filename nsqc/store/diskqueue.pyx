@@ -497,6 +497,9 @@ cdef class DiskQueue(JobOwner):
             count += 1
         return count
 
+    cdef void let_go(self) noexcept:
+        self.watcher = None
+
     cdef void drop_out(self) noexcept:
         unacked_drop(&self.unacked)
 

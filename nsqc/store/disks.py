@@ -57,6 +57,10 @@ class Disks:
         """Waits until the files of all queues that were deleted so far are gone."""
         await self._syncer.removed()
 
+    async def synced(self, queue: DiskQueue) -> None:
+        """Waits until what has just been emptied is off the disk."""
+        await self._syncer.synced(queue)
+
     async def settle(self) -> None:
         """Waits for what is being read, written or synced."""
         while self._pool.under_way:

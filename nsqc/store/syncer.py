@@ -174,6 +174,14 @@ class Syncer:
             else:
                 return
 
+    async def synced(self, queue: Any) -> None:
+        """Waits for the sync that the queue has just been started for."""
+        again = self._since.get(queue) == 0
+        for _ in range(1 + again):
+            if queue.name in self._running:
+                await asyncio.wait([self._running[queue.name]])
+                await asyncio.sleep(0)
+
     # ------------------------------------------------------------------ the stop
 
     async def settle(self) -> None:

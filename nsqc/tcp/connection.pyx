@@ -25,7 +25,7 @@ import os
 import traceback
 from collections import deque
 
-from nsqc.gate import host_of
+from nsqc.gate import handshake_error, host_of
 from nsqc.sockets import peer_text
 from nsqc.tcp import upgrade
 from nsqc.wire.codec import CodecError
@@ -38,6 +38,9 @@ cdef enum:
     ERROR_LINES = 10            # about clients in a second; beyond that they are counted
     SUSPECT_MS = 50             # to a client that seems silent, after the loop may have been busy
 
+# A client that closes properly takes what is left within moments, and a network that has lost packets sends them again
+# within one or two seconds. Longer silence only costs a descriptor.
+GIVE_UP_S = 5.0
 MARK_NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB"}
 
 
@@ -248,6 +251,7 @@ cdef class Connection(Publisher):
         self.outbox.closed = True
         self.outbox.close()
         self.marks.clear()
+        self.ending = False
         for timer in (self.heartbeat_timer, self.stall_timer):
             if timer is not None:
                 timer.cancel()
@@ -525,11 +529,14 @@ cdef class Connection(Publisher):
 
     def tls_failed(self, error):
         """The handshake has failed, or the connection has gone meanwhile."""
+        transport = self.transport
         self.hub.gate.end_handshake()
-        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed %s", self.address, error)
+        self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.address,
+                           handshake_error(error))
         # The transport tells TLS of its end, and TLS only tells us once a handshake has succeeded.
         self.connection_lost(error)
-        self.transport.abort()
+        if transport is not None:
+            transport.abort()
 
     def _compress(self):
         """The last part of an upgrade: the codec, if one is wanted. From now on input is read again."""
@@ -633,7 +640,8 @@ cdef class Connection(Publisher):
                 mark.settled = True
                 mark.error = error
                 break
-        self._settle_marks()
+        if self.marks:
+            self._settle_marks()
 
     cdef void _settle_marks(self) noexcept:
         """Replies whose commits have ended leave, or give way to an error."""
@@ -764,8 +772,29 @@ cdef class Connection(Publisher):
     def _finish(self):
         self.ending = False
         self.outbox.flush()
+        if self.shaking_hands:
+            self.outbox.closed = True   # nothing in the clear amid a handshake
         self.outbox.close()
         self.transport.close()
+        if self.unsent() or (self.session is not None and self.session.tls is not None):
+            # Under TLS the client has to answer the end, too.
+            if self.stall_timer is not None:
+                self.stall_timer.cancel()
+            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())
+
+    def unsent(self) -> int:
+        """Bytes that wait for the client's socket, or for the commit that they depend on."""
+        return self.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.buf.length)
+
+    def give_up(self, Py_ssize_t before):
+        """Ends a connection that is closing and whose client has taken none of the bytes that were left before."""
+        cdef Py_ssize_t left = self.unsent()
+        if left < before:
+            self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, left)
+            return
+        self.stall_timer = None
+        self.hub.log.warn("client(%s) - takes nothing while it is closed, %d bytes are dropped", self.address, left)
+        self.transport.abort()
 
     def broke(self, error):
         """What was raised here has left the connection in an unknown state, so it ends."""

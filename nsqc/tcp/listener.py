@@ -6,10 +6,9 @@ import asyncio
 import socket
 from typing import Any
 
-from nsqc.sockets import address_text, bind, port_of, remove
+from nsqc.doors import Door, Doors
+from nsqc.sockets import address_text, bind, port_of, prepare, remove
 from nsqc.tcp.connection import Connection
-
-BACKLOG = 4096
 
 
 class Listener:
@@ -18,26 +17,27 @@ class Listener:
     def __init__(self, address: str, log: Any, inherited: socket.socket | None = None):
         """Takes the inherited socket, else the address. Raises OSError or ValueError where that cannot be had."""
         self._sock = inherited or bind(address)
+        prepare(self._sock)
         # The file of an inherited socket stays, for it belongs to who handed it over.
         self._path = "" if inherited else address
         self._log = log
-        self._server: asyncio.Server | None = None
+        self._door: Door | None = None
         self.address = address_text(self._sock)
         self.port = port_of(self._sock)  # -1: a unix socket
 
-    async def start(self, loop: asyncio.AbstractEventLoop, hub: Any) -> None:
+    async def start(self, loop: asyncio.AbstractEventLoop, hub: Any, doors: Doors) -> None:
         """Accepts connections from now on."""
-        make = loop.create_unix_server if self.port < 0 else loop.create_server
-        self._server = await make(lambda: Connection(hub), sock=self._sock, backlog=BACKLOG)
+        self._door = Door(loop, self._sock, lambda: Connection(hub), self._log)
+        await self._door.start()
+        doors.add(self._door)
         self._log.info("TCP: listening on %s", self.address)
 
     def close(self) -> None:
         """Accepts no more."""
         if self.port < 0:
             remove(self._sock, self._path)
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._door is not None:
+            self._door.close()
         else:
             self._sock.close()
         self._log.info("TCP: closing %s", self.address)

@@ -183,6 +183,10 @@ cdef class Outbox:
     cdef void close(self) noexcept:
         """No more output; what was collected leaves with the transport's own close()."""
         if not self.closed:
+            if self.blocked:
+                # Behind what the transport keeps already.
+                self.fd = -1
+                self.blocked = False
             self._send()
             self.closed = True
         if self.timer is not None:

@@ -13,7 +13,8 @@ from tests.support.secure import identify
 # Values unlike the defaults, where the kind alone does not tell one.
 OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "post",
           "output_buffer_flush": "timeout", "lookupd_tcp_address": ("127.0.0.1:9",),
-          "auth_http_address": ("127.0.0.1:9",), "e2e_processing_latency_percentile": (0.5,)}
+          "auth_http_address": ("127.0.0.1:9",), "statsd_address": "127.0.0.1:9",
+          "e2e_processing_latency_percentile": (0.5,)}
 # A start without certificates refuses them.
 WITH_CERTIFICATES = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required")
 

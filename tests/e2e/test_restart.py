@@ -343,7 +343,7 @@ def test_disk_full_refuses_before_the_ok_and_heals(daemon, with_channel, batches
         body = b"y%d" % len(acknowledged) * 300
         status, text = node.http("POST", "/pub?topic=t", body)
         acknowledged += [body] if status == 200 else []
-    assert (status, json.loads(text)) == (503, {"message": "EXITING"})
+    assert (status, json.loads(text)) == (503, {"message": "FAILED - File too large"})
     lift_file_size(node.pid)
     wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
     node.connect().pub("t", b"after")

@@ -1,11 +1,13 @@
 """Under a service manager: what is told, the watchdog, and sockets that outlive the daemon."""
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import socket
 import subprocess
+import termios
 import threading
 import time
 
@@ -13,8 +15,6 @@ import pytest
 
 from tests.support.daemon import wait_until
 from tests.support.manager import SERVE, Manager, handed, listening
-
-ENDED_BY_HANGUP = -signal.SIGHUP
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -235,8 +235,74 @@ def test_what_cannot_be_taken_over_stops_the_start(tmp_path, make, names, variab
 # ---------------------------------------------------------------------- without one
 
 
-def test_without_anything_to_read_again_a_hangup_ends_it(daemon):
-    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)    # under nohup it is ignored, and the daemon's then is too
-    node = daemon()
-    signal.signal(signal.SIGHUP, inherited)
-    assert node.stop(signal.SIGHUP) == ENDED_BY_HANGUP
+def hangup_as(action):
+    """For preexec: the daemon's SIGHUP is not what that of the tests happens to be."""
+    return lambda: signal.signal(signal.SIGHUP, action)
+
+
+def test_without_anything_to_read_again_a_hangup_stops_it(daemon):
+    node = daemon(preexec=hangup_as(signal.SIG_DFL))
+    node.connect().pub("t", *[b"m%d" % number for number in range(1000)])
+    assert node.stop(signal.SIGHUP) == 0
+    node.start()
+    assert node.stats("t")["depth"] == 1000
+
+
+def test_a_closed_terminal_stops_it(daemon, tmp_path):
+    """Its log is the terminal, which is gone by then."""
+    master, slave = os.openpty()
+    web = tmp_path / "http.sock"
+
+    def take_terminal():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen([*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}"],
+                               stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal)
+    try:
+        os.close(slave)
+        wait_until(web.exists)
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+            wait_until(lambda: sock.connect_ex(str(web)) == 0)
+            sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 4\r\n\r\nkept")
+            assert b"200 OK" in sock.recv(1000)
+        os.close(master)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+    node = daemon(data_path=tmp_path)
+    assert node.stats("t")["depth"] == 1
+
+
+def test_a_hangup_during_the_start_stops_it_too(tmp_path):
+    """At any moment of it: the exit code is always that of a wanted stop."""
+    for part in range(12):
+        process = subprocess.Popen([*SERVE, "--http-address=127.0.0.1:0", "--tcp-address=127.0.0.1:0",
+                                    f"--data-path={tmp_path}"], stderr=subprocess.DEVNULL,
+                                   preexec_fn=hangup_as(signal.SIG_DFL))
+        try:
+            # Before Python has begun with nsqc, nobody can do anything about it.
+            wait_until(lambda process=process: blocks_hangup(process.pid) or process.poll() is not None)
+            time.sleep(part * 0.03)
+            process.send_signal(signal.SIGHUP)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def blocks_hangup(pid: int) -> bool:
+    """Whether a process has begun to look after its SIGHUP: it is blocked, or caught already."""
+    with open(f"/proc/{pid}/status") as status:
+        masks = dict(line.rstrip().split(":\t") for line in status if line.startswith("Sig"))
+    return any(int(masks[name], 16) & 1 << signal.SIGHUP - 1 for name in ("SigBlk", "SigCgt"))
+
+
+def test_under_nohup_it_goes_on(daemon):
+    node = daemon(preexec=hangup_as(signal.SIG_IGN))
+    node.process.send_signal(signal.SIGHUP)
+    node.connect().pub("t", b"x")
+    assert node.http("GET", "/ping") == (200, b"OK")
+    assert node.stop() == 0

@@ -1,10 +1,14 @@
-"""A disk that takes nothing more, seen over HTTP."""
+"""What the system refuses, and what nobody has foreseen, seen over HTTP: always an answer that says so."""
 
+import errno
+import os
 import resource
 
 import pytest
 
-EXITING = (503, {"message": "EXITING"})
+from tests.httpd.wire import request
+
+FULL = (503, {"message": f"FAILED - {os.strerror(errno.EFBIG)}"})
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def test_publishing_is_refused_and_heals(full):
                            ("/mpub?topic=t", b"x\ny"), ("/mpub?topic=t&binary=1", b"\0\0\0\1\0\0\0\1x")):
             wire.request("POST", path, body)
             reply = wire.reply()
-            assert (reply.status, reply.json) == EXITING
+            assert (reply.status, reply.json) == FULL
         wire.request("GET", "/ping")
         reply = wire.reply()
         assert reply.status == 500
@@ -46,3 +50,94 @@ def test_publishing_is_refused_and_heals(full):
                 break
     topic = server.call("GET", "/stats?format=json&topic=t").json["topics"][0]
     assert (topic["message_count"], topic["depth"]) == (4, 4)
+
+
+CREATING = [("/pub?topic=u%d", b"x"), ("/pub?topic=v%d&defer=0", b"x"), ("/mpub?topic=w%d", b"x\ny"),
+            ("/topic/create?topic=x%d", b""), ("/channel/create?topic=t&channel=c%d", b"")]
+
+
+def test_a_data_path_that_is_gone(start, tmp_path):
+    """Each call is answered on a connection that stays, and what exists in memory goes on."""
+    server = start()
+    server.call("POST", "/pub?topic=t", b"x")
+    server.data_path.rename(tmp_path / "elsewhere")
+    with server.wire() as wire:
+        for number in range(3):
+            for path, body in CREATING:
+                wire.request("POST", path % number, body)
+                reply = wire.reply()
+                assert reply.status in (200, 503), path
+                assert reply.status == 200 or reply.json["message"].startswith("FAILED - "), reply
+        wire.request("POST", "/pub?topic=t", b"x")
+        assert wire.reply().body == b"OK"
+
+
+def test_no_descriptor_for_a_new_topic(start):
+    """Whatever the system lacks is said; the next call finds it there again."""
+    server = start("--mem-queue-size=0")
+    server.call("POST", "/pub?topic=t", b"x")
+    with server.wire() as wire:
+        wire.request("GET", "/ping")
+        assert wire.reply().body == b"OK"
+        limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (8, limits[1]))
+        refused = []
+        for path, body in CREATING:
+            wire.request("POST", path % 1, body)
+            reply = wire.reply()
+            assert reply.status in (200, 503), path
+            if reply.status == 503:
+                refused.append(reply.json["message"])
+        assert set(refused) == {f"FAILED - {os.strerror(errno.EMFILE)}"}
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+        wire.request("POST", "/pub?topic=again", b"x")
+        assert wire.reply().body == b"OK"
+
+
+HOSTILE_NAMES = [b"%ff%fe", b"%00", b"%0d%0aX:%20y", b"a" * 5000, b"%ED%A0%80", b"..%2f..%2fetc", b"%F0%9F%98%80",
+                 b"t%23ephemeral%23ephemeral", b"", b"+", "\u00e4".encode(), b"\xff\xfe", b"a&topic=b", b"a;b", b"%zz"]
+NAMED = [b"/pub?topic=%s", b"/mpub?topic=%s&binary=%s", b"/topic/create?topic=%s", b"/topic/delete?topic=%s",
+         b"/topic/empty?topic=%s", b"/topic/pause?topic=%s", b"/channel/create?topic=t&channel=%s",
+         b"/channel/pause?topic=%s&channel=%s", b"/pub?topic=t&defer=%s", b"/%s"]
+HOSTILE_BODIES = [b"", b"[" * 100_000, b'["\xff\xfe"]', b'["\\ud800"]', b"{}", b"1e999", b'[1]', b'"x"', b"\x00" * 1000,
+                  b"\xff" * 100, b'[""]', b'["' + b"a" * 100_000 + b'"]', b'["no address", ":", "a:b:c:d"]']
+
+
+def test_hostile_names_and_bodies_are_answered(start):
+    server = start()
+    with server.wire() as wire:
+        for name in HOSTILE_NAMES:
+            for path in NAMED:
+                target = path.replace(b"%s", name)
+                wire.send(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx" % target)
+                status = wire.reply().status
+                assert status in (200, 307, 400, 404, 405, 413), (target, status)
+                if status == 400 and wire_is_closed(wire):
+                    wire.sock.close()
+                    wire.__init__(server.wire().sock)
+            wire.send(b"GET /stats?topic=%b&channel=%b&format=json HTTP/1.1\r\nHost: x\r\n\r\n" % (name, name))
+            if wire.reply().status == 400 and wire_is_closed(wire):
+                wire.__init__(server.wire().sock)
+        for option in ("log_level", "nsqlookupd_tcp_addresses", "nothing", "%ff", "a" * 3000):
+            for body in HOSTILE_BODIES:
+                wire.send(request("PUT", f"/config/{option}", body))
+                assert wire.reply().status in (200, 400, 413), (option, body[:50])
+            wire.request("PUT", "/config/nsqlookupd_tcp_addresses", b"[]")
+            assert wire.reply().status == 200
+    with server.wire() as wire:
+        wire.send(b"GET /stats?" + b"a=%ff&" * 9000 + b"format=json HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert wire.reply().status == 200
+    assert "panic" not in server.log
+    assert server.stop() == 0
+
+
+def wire_is_closed(wire) -> bool:
+    wire.sock.settimeout(0.05)
+    try:
+        return not wire.sock.recv(1)
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
+    finally:
+        wire.sock.settimeout(20)

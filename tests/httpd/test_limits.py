@@ -111,7 +111,7 @@ def test_endless_lines_within_a_chunked_body(server, rest):
 
 def test_unfinished_requests_end_and_idle_connections_stay(start):
     server = start("--http-header-timeout=300ms")
-    with server.wire() as idle, server.wire() as fresh, server.wire() as head, server.wire() as body, \
+    with server.wire() as idle, server.wire() as silent, server.wire() as head, server.wire() as body, \
             server.wire() as chunks, server.wire() as method:
         idle.request("GET", "/ping")
         assert idle.reply().body == b"OK"
@@ -119,11 +119,10 @@ def test_unfinished_requests_end_and_idle_connections_stay(start):
         body.send(request("POST", "/pub?topic=t", b"xx")[:-1])
         chunks.send(chunked("/pub?topic=t", b"xx")[:-5])
         method.send(b"GE")
-        for wire in (head, body, chunks, method):
+        for wire in (silent, head, body, chunks, method):
             assert wire.is_closed()
-        for wire in (idle, fresh):
-            wire.request("GET", "/ping")
-            assert wire.reply().body == b"OK"
+        idle.request("GET", "/ping")
+        assert idle.reply().body == b"OK"
 
 
 def test_a_head_that_drips_ends_too(start):
@@ -143,18 +142,45 @@ def test_a_head_that_drips_ends_too(start):
         pytest.fail("the connection is still open")
 
 
+def parts_until_closed(wire, parts, pause_s: float) -> int:
+    """How many parts a connection takes, one after each pause, before it is closed."""
+    wire.sock.settimeout(pause_s)
+    for number, part in enumerate(parts):
+        try:
+            assert wire.sock.recv(1) == b""
+            return number
+        except TimeoutError:
+            wire.send(part)
+        except ConnectionError:
+            return number
+    wire.sock.settimeout(20)
+    return len(parts)
+
+
 def test_a_slow_body_that_goes_on_is_taken(start):
+    """It takes twice the deadline of a head."""
     server = start("--http-header-timeout=2s")
     with server.wire() as wire:
-        data = request("POST", "/pub?topic=t", b"x" * 15)
-        wire.send(data[:-15])
-        wire.sock.settimeout(0.2)
-        for at in range(15):
-            with pytest.raises(TimeoutError):
-                wire.sock.recv(1)
-            wire.send(data[len(data) - 15 + at:len(data) - 14 + at])
-        wire.sock.settimeout(20)
+        data = request("POST", "/pub?topic=t", b"x" * 20 * 2048)
+        head = len(data) - 20 * 2048
+        wire.send(data[:head])
+        parts = [data[head + at * 2048:head + (at + 1) * 2048] for at in range(20)]
+        assert parts_until_closed(wire, parts, 0.2) == 20
         assert wire.reply().body == b"OK"
+
+
+@pytest.mark.parametrize("as_chunks", [False, True])
+def test_a_body_that_creeps_ends(start, as_chunks):
+    server = start("--http-header-timeout=300ms")
+    with server.wire() as wire:
+        if as_chunks:
+            wire.send(chunked("/pub?topic=t", b"x")[:-5])
+            part = b"1\r\ny\r\n"
+        else:
+            wire.send(request("POST", "/pub?topic=t", b"x" * 1000)[:-1000])
+            part = b"y"
+        assert parts_until_closed(wire, [part] * 200, 0.1) < 200
+    assert server.call("GET", "/stats?format=json").json["topics"] == []
 
 
 def test_client_that_does_not_read_is_not_read_from(start):

@@ -100,13 +100,14 @@ def test_a_login_in_the_url_is_sent_but_not_logged(daemon, authd):
     assert "pass" not in node.log
 
 
-@pytest.mark.parametrize("address", ["ftp://h/", "http://", "h:port", "http://h:99999/"])
+@pytest.mark.parametrize("address", ["ftp://h/", "http://", "h:port", "http://h:99999/", "http:/h/auth",
+                                     "https//h", "http://a b/", "http://[::1"])
 def test_an_address_that_is_none_keeps_the_daemon_from_starting(tmp_path, address):
     done = subprocess.run([sys.executable, "-m", "nsqc", "serve", f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0",
                            "--http-address=127.0.0.1:0", f"--auth-http-address={address}"], capture_output=True, text=True,
                           timeout=30)
     assert done.returncode == 1
-    assert "--auth-http-address" in done.stderr
+    assert f"--auth-http-address: {address!r} is neither HOST:PORT nor an http or https URL" in done.stderr
 
 
 def test_a_unix_socket_has_no_address(daemon, authd):

@@ -153,7 +153,8 @@ def test_any_certificate_still_needs_its_key(secure, certs, tmp_path):
 
 @pytest.mark.parametrize("flags,text", [
     (["--tls-cert={certs}/none.pem", "--tls-key={certs}/server.key"], "open {certs}/none.pem: No such file or directory"),
-    (["--tls-key={certs}/server.key"], "failed to build TLS config"),
+    (["--tls-key={certs}/server.key"], "failed to build TLS config - --tls-key is given without --tls-cert"),
+    (["--tls-cert={certs}/server.pem"], "failed to build TLS config - --tls-cert is given without --tls-key"),
     (["--tls-cert={certs}/server.pem", "--tls-key={certs}/client.key"], "key values mismatch"),
     (["--tls-required=true"], "cannot require TLS client connections without TLS key and cert"),
     (["--tls-client-auth-policy=require"], "cannot require TLS client connections without TLS key and cert"),
@@ -202,8 +203,28 @@ def test_garbage_in_place_of_a_handshake(secure, data):
                 break
         except ConnectionError:
             break
-    wait_until(lambda: "E_IDENTIFY_FAILED IDENTIFY failed" in node.log)
+    wait_until(lambda: "E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - " in node.log)
     connect(node, "tls").ok("SUB t c")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_that_refuses_the_certificate(secure, version):
+    node = secure()
+    context = ssl.create_default_context()
+    context.maximum_version = version
+    client = node.connect()
+    identify(client, tls_v1=True)
+    for sock in (client.sock, socket.create_connection(("127.0.0.1", https_port(node)))):
+        with pytest.raises(ssl.SSLCertVerificationError), sock:
+            context.wrap_socket(sock, server_hostname="localhost")
+    told = "the client ended it: unknown ca"
+    wait_until(lambda: node.log.count(told) == 2 and "connection closed" in node.log)
+    connect(node, "tls").ok("SUB t c")
+    assert node.stop() == 0
+    errors = [line for line in node.log.splitlines() if " ERROR: " in line or "Error" in line]
+    assert len(errors) == 2
+    assert f"E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - {told}" in errors[0]
+    assert f"HTTPS: TLS handshake error from 127.0.0.1 - {told}" in errors[1]
 
 
 def test_a_client_that_leaves_amid_the_handshake(secure):

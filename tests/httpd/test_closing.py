@@ -1,0 +1,43 @@
+"""HTTP connections that end while their client reads nothing."""
+
+import json
+
+import pytest
+
+from tests.support.daemon import wait_until
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def talkative(start):
+    """A server whose statistics are more than the buffers of the kernel hold."""
+    server = start()
+    clients = [server.connect() for _ in range(4)]
+    for client in clients:
+        client.command("IDENTIFY", json.dumps({"user_agent": "x" * 4 * MIB}).encode())
+        assert client.frame() == (0, b"OK")
+        client.sub("t", "c")
+    yield server
+    for client in clients:
+        client.close()
+
+
+def sockets(server) -> int:
+    return sum(place.startswith("socket:") for place in server.descriptors())
+
+
+@pytest.mark.parametrize("request_line", [b"GET /stats?format=json HTTP/1.0\r\n\r\n",
+                                          b"GET /stats HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"])
+def test_a_client_that_takes_nothing_is_given_up(talkative, request_line):
+    before = sockets(talkative)
+    with talkative.wire(receive_buffer=4096) as wire:
+        wait_until(lambda: sockets(talkative) == before + 1)
+        wire.send(request_line)
+        wait_until(lambda: sockets(talkative) == before, "the end", 30)
+
+
+def test_a_client_that_reads_slowly_gets_all(talkative):
+    with talkative.wire(receive_buffer=65536) as wire:
+        wire.send(b"GET /stats?format=json HTTP/1.0\r\n\r\n")
+        assert len(wire.reply().json["topics"][0]["channels"][0]["clients"]) == 4
