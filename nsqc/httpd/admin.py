@@ -80,9 +80,9 @@ def delete_channel(app: Any, request: Request) -> Awaitable[None]:
     return _deleted(app, topic, channel.ephemeral)
 
 
-def empty_channel(app: Any, request: Request) -> None:
-    """Drops the channel's messages."""
-    _existing_channel(app, request)[1].empty()
+def empty_channel(app: Any, request: Request) -> Awaitable[None] | None:
+    """Drops the channel's messages; off the disk before it is answered."""
+    return _emptied(app, _existing_channel(app, request)[1])
 
 
 async def pause_channel(app: Any, request: Request) -> None:
