@@ -90,6 +90,8 @@ cdef class DiskQueue(JobOwner):
     cdef readonly bint keeps            # what could not be written stays in the buffer; else it is taken back
 
     cdef OutBuf out                     # being filled
+    cdef char *c_spare                  # owned: memory of a buffer that was written, for the next one; NULL: none
+    cdef int64_t spare_room
     cdef WriteJob *writing              # under way; NULL: nothing is written
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef int64_t committed              # records written so far
@@ -143,6 +145,9 @@ cdef class DiskQueue(JobOwner):
 
     cpdef str path_of(self, int64_t number)
     cdef void _count(self, int64_t operations) noexcept
+    cdef void _take_spare(self) noexcept
+    cdef void _keep_spare(self, OutBuf *out) noexcept
+    cdef void _drop_spare(self) noexcept
     cdef void _write_done(self, WriteJob *job) noexcept
     cdef int _written(self, WriteJob *job) except -1
     cdef void _keep_unwritten(self, WriteJob *job) noexcept

@@ -23,11 +23,17 @@ from nsqc.wire.hton cimport load_i32
 
 cdef enum:
     KEPT_OUT_BYTES = 65536      # of an emptied write buffer
+    SHORT_BYTES = 131072        # a write of so much is short, if the page cache takes it
+    MOST_SPARE = 1048576        # bytes of a written buffer that are kept for the next one
+    ALL_SPARE = 67108864        # of all queues
     FIRST_WANT = 16384          # bytes of the first block of a queue; each further one is four times as large
     MOST_WANT = 262144
     PATH_BYTES = 4500           # longest path of a data file, terminator included
     RETRY_NS = 200000000        # what could not be read is not tried again before
     FEW_FILES = 1000            # beyond that, files are listed instead of counted through
+
+
+cdef int64_t all_spare = 0
 
 
 # ---------------------------------------------------------------------- on the threads
@@ -247,6 +253,7 @@ cdef class DiskQueue(JobOwner):
         # No job is under way: each holds a reference.
         forget_formers(&self.out, &self.unacked)
         out_free(&self.out)
+        self._drop_spare()
         window_free(&self.window)
         window_free(&self.ahead.window)
 
@@ -322,13 +329,40 @@ cdef class DiskQueue(JobOwner):
         job.c_prefix = PyBytes_AS_STRING(self.prefix)
         job.out = self.out
         memset(&self.out, 0, sizeof(self.out))
+        self._take_spare()
         job.number = self.write_number
         job.at = self.write_at
         job.max_file = self.max_file
         job.partial = partial
+        job.job.is_short = job.out.length <= SHORT_BYTES
         self.writing = job
         self.io.submit(&job.job, self)
         return True
+
+    cdef void _take_spare(self) noexcept:
+        """The memory of the last buffer for the next one: growing it again would cost more than filling it."""
+        global all_spare
+        self.out.c_data = self.c_spare
+        self.out.room = self.spare_room
+        all_spare -= self.spare_room
+        self.c_spare = NULL
+        self.spare_room = 0
+
+    cdef void _keep_spare(self, OutBuf *out) noexcept:
+        global all_spare
+        if self.c_spare is NULL and 0 < out.room <= MOST_SPARE and all_spare + out.room <= ALL_SPARE:
+            self.c_spare = out.c_data
+            self.spare_room = out.room
+            all_spare += out.room
+            out.c_data = NULL
+            out.room = 0
+
+    cdef void _drop_spare(self) noexcept:
+        global all_spare
+        all_spare -= self.spare_room
+        free(self.c_spare)
+        self.c_spare = NULL
+        self.spare_room = 0
 
     cdef void job_done(self, Job *job) noexcept:
         if job.run is run_write:
@@ -357,6 +391,8 @@ cdef class DiskQueue(JobOwner):
                 body_bytes = job.out.length - job.out.taken - HEAD_BYTES * records
                 self.depth -= records
                 records += self.discard(&body_bytes)
+        if not self.closed:
+            self._keep_spare(&job.out)
         free_write(job, &self.unacked)
         if self.watcher is not None:
             self.watcher.on_written(error, records, body_bytes)
@@ -396,6 +432,7 @@ cdef class DiskQueue(JobOwner):
             self.window.length = job.out.length
             self.window.limit = self.block_end = job.end_at
             job.out.c_data = NULL
+            job.out.room = 0
         if job.error:
             job.out.taken = job.kept
             job.out.records -= records
@@ -832,6 +869,7 @@ cdef class DiskQueue(JobOwner):
             self.want = FIRST_WANT
         if self.out.length == 0:
             out_free(&self.out)
+        self._drop_spare()
 
     def looked(self) -> bool:
         """Whether it was read or written since the last call; for the idle check."""

@@ -44,6 +44,12 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef enum:
     COLLECT_NS = 2000000        # of one loop iteration, for what follows from jobs that are done
     STACK_BYTES = 262144        # of a thread; jobs are shallow
+    QUICK_NS = 1000000          # of a short job; more, and the disk does not keep up
+    FIRST_NEEDED = 32           # quick jobs in a row that make a disk quick
+    MOST_NEEDED = 65536         # each disappointment asks for twice as many, and time heals
+    HEALED = 8                  # times needed, and half as many will do
+    WINDOW_NS = 6000000         # of so much time
+    HERE_NS = 2000000           # so much is spent within submit() at most
 
 cdef struct State:
     # Shared by the loop and the threads, under the mutex. The last one to leave frees it.
@@ -76,7 +82,7 @@ cdef void *work(void *c_state) noexcept nogil:
         job = state.first
         state.first = job.next
         pthread_mutex_unlock(&state.mutex)
-        job.run(job)
+        run_timed(job)
         pthread_mutex_lock(&state.mutex)
         job.next = NULL
         if state.done_first is NULL:
@@ -91,6 +97,12 @@ cdef void *work(void *c_state) noexcept nogil:
     if last:
         release(state)
     return NULL
+
+
+cdef void run_timed(Job *job) noexcept nogil:
+    cdef int64_t began = monotonic_ns()
+    job.run(job)
+    job.took_ns = monotonic_ns() - began
 
 
 cdef void release(State *state) noexcept nogil:
@@ -110,6 +122,7 @@ cdef class IoPool:
 
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
+        self.needed = FIRST_NEEDED
         self.loop = loop
 
     cdef void submit(self, Job *job, JobOwner owner) noexcept:
@@ -119,9 +132,9 @@ cdef class IoPool:
         Py_INCREF(owner)
         job.owner = <PyObject *> owner
         self.under_way += 1
-        if self.threads == 0 or not self._opened():
-            with nogil:
-                job.run(job)
+        if self.threads == 0 or (job.is_short and self._may_run_here(job)) or not self._opened():
+            run_timed(job)
+            self.spent_ns += job.took_ns
             self._finish(job)
             return
         state = <State *> self.c_state
@@ -145,8 +158,31 @@ cdef class IoPool:
         """Hands a job that is done back to its owner."""
         cdef JobOwner owner = <JobOwner> job.owner
         self.under_way -= 1
+        if job.is_short:
+            self._judge(job)
         owner.job_done(job)
         Py_DECREF(owner)
+
+    cdef bint _may_run_here(self, Job *job) noexcept:
+        cdef int64_t now
+        if self.quick < self.needed:
+            return False
+        now = monotonic_ns()
+        if now - self.window_ns >= WINDOW_NS:
+            self.window_ns = now
+            self.spent_ns = 0
+        return self.spent_ns < HERE_NS
+
+    cdef void _judge(self, Job *job) noexcept:
+        """Learns from a short job whether the disk keeps up."""
+        if job.took_ns <= QUICK_NS:
+            self.quick += 1
+            if self.quick >= HEALED * self.needed and self.needed > FIRST_NEEDED:
+                self.needed //= 2
+            return
+        if self.quick >= self.needed:
+            self.needed = min(2 * self.needed, MOST_NEEDED)
+        self.quick = 0
 
     cdef void _no_thread(self) noexcept:
         """No thread could be started. Where there is none at all, the jobs are run here."""
@@ -159,8 +195,7 @@ cdef class IoPool:
             state.first = job.next
         pthread_mutex_unlock(&state.mutex)
         if job is not NULL:
-            with nogil:
-                job.run(job)
+            run_timed(job)
             self._finish(job)
 
     cdef bint _opened(self) noexcept:
