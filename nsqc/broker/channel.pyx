@@ -291,6 +291,9 @@ cdef class Channel:
             return False
         self.clock.refresh()
         if not self._expire():
+            if self.backlog.commit.is_full():
+                self.backlog.commit.block(self)
+                return False
             return True
         self._arm()
         return not self.pump()
@@ -317,7 +320,7 @@ cdef class Channel:
                 self.update(consumer)
             steps -= 1
             if steps == 0:
-                if self.slicer.over():
+                if self.slicer.over() or self.backlog.commit.is_full():
                     return False
                 steps = STEPS
         while True:
@@ -327,7 +330,7 @@ cdef class Channel:
             self._put_back(delivery, &self.delayed)
             steps -= 1
             if steps == 0:
-                if self.slicer.over():
+                if self.slicer.over() or self.backlog.commit.is_full():
                     return False
                 steps = STEPS
 

@@ -73,6 +73,7 @@ cdef class Topic(BacklogOwner):
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef bint _pass_on(self, Entry *entry, bint copy, list channels) noexcept
     cdef bint _flows(self) noexcept
+    cdef bint _holds(self) noexcept
     cdef bint _drain(self) noexcept
     cdef void _let_publish(self, int64_t allowance) noexcept
     cdef void _copies_done(self) noexcept

@@ -3,6 +3,7 @@
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+from libc.string cimport memchr
 
 from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.store.fifo cimport Entry
@@ -80,16 +81,20 @@ cdef class Topic(BacklogOwner):
             batch.left -= 1
             left -= cost
             if left <= 0:
-                if batch.left > 0 and self.slicer.over():
+                if batch.left > 0 and (self.slicer.over() or self.commit.is_full()):
                     return False
                 left = STEPS
         return True
 
     cdef bint holds(self, Publisher publisher) noexcept:
-        if self.direct or self.allowance > 0 or not self._flows():
+        if not self.commit.is_full() and not self._holds():
             return False
         self.held.append(publisher)
         return True
+
+    cdef bint _holds(self) noexcept:
+        """Whether it has to catch up first."""
+        return not self.direct and self.allowance <= 0 and self._flows()
 
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept:
         cdef uint32_t size = message.size
@@ -124,26 +129,34 @@ cdef class Topic(BacklogOwner):
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
-    def publish_many(self, list bodies not None, Py_ssize_t start=0) -> tuple:
-        """Publishes several messages until the slice is over: (as publish(), how many of them are done)."""
+    def publish_lines(self, bytes lines not None, Py_ssize_t start=0) -> tuple:
+        """Publishes the lines from start on that are not empty, until the slice is over.
+
+        Returns (as publish(), where to go on, how many bytes are left).
+        """
         cdef int one, result = PUT_MEMORY, cost = 1 + self.fan_count, left = STEPS
-        cdef bytes body
+        cdef const char *c_at = <const char *> lines + start
+        cdef const char *c_end = <const char *> lines + len(lines)
+        cdef const char *c_feed
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
-        while start < len(bodies):
-            body = bodies[start]
-            one = self.publish_bytes(body, <uint32_t> len(body), 0)
-            if one == PUT_NO_MEMORY or one == PUT_EXITING:
-                return self._settle(one), len(bodies)
-            if one == PUT_DISK:
-                result = one
-            start += 1
+        while c_at < c_end:
+            c_feed = <const char *> memchr(c_at, c'\n', c_end - c_at)
+            if c_feed is NULL:
+                c_feed = c_end
+            if c_feed > c_at:
+                one = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), 0)
+                if one == PUT_NO_MEMORY or one == PUT_EXITING:
+                    return self._settle(one), len(lines), 0
+                if one == PUT_DISK:
+                    result = one
+            c_at = min(c_feed + 1, c_end)
             left -= cost
             if left <= 0:
-                if self.slicer.over():
+                if self.slicer.over() or self.commit.is_full():
                     break
                 left = STEPS
-        return self._settle(result), start
+        return self._settle(result), c_at - <const char *> lines, c_end - c_at
 
     def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1) -> tuple:
         """Publishes messages of a binary multi-publish that nsqc.wire.mpub has checked, until the slice is over.
@@ -173,6 +186,11 @@ cdef class Topic(BacklogOwner):
     def when_written(self, call):
         """Has call(errno or 0) called when everything that was published so far is written."""
         self.commit.wait(CallWaiter(call))
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for a commit that whoever publishes much should wait for it, too."""
+        return self.commit.is_full()
 
     # ------------------------------------------------------------------ flow from the backlog to the channels
 
@@ -235,6 +253,9 @@ cdef class Topic(BacklogOwner):
                 break
             left -= cost
             if left <= 0:
+                if self.commit.is_full():
+                    self.waiting = True     # on_commit_ended() follows
+                    break
                 if self.slicer.over():
                     break
                 left = STEPS
@@ -300,6 +321,11 @@ cdef class Topic(BacklogOwner):
         """The copies of what was read before are written, unless a channel could not."""
         if self.stuck == 0 and error == 0 and self.backlog.disk is not None:
             self.backlog.disk.done_before(self.copied_serial)
+        if self.waiting:
+            self.waiting = False
+            self.refresh()
+        if self.held and not self._holds():
+            self._let_publish(self.allowance)
 
     cdef void _copies_done(self) noexcept:
         if self.stuck == 0 and self.backlog.disk is not None and self.left_channels is None:

@@ -13,7 +13,7 @@ from typing import Any
 from nsqc.broker.topic import PENDING
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_arguments
-from nsqc.wire.mpub import check
+from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
 
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
@@ -97,7 +97,8 @@ def mpub(app: Any, request: Request) -> str:
     topic = wanted_topic(app, arguments)
     if _is_binary(app, arguments):
         return _publish_binary(app, topic, request, options)
-    return _publish_lines(app, topic, _lines(request, options))
+    lines = _checked_lines(request, options)
+    return _in_slices(app, topic, lambda at, left: topic.publish_lines(lines, at))
 
 
 def _is_binary(app: Any, arguments: dict[bytes, bytes]) -> bool:
@@ -125,14 +126,6 @@ def _publish_binary(app: Any, topic: Any, request: Request, options: Any) -> Any
     return _in_slices(app, topic, publish)
 
 
-def _publish_lines(app: Any, topic: Any, bodies: list[bytes]) -> Any:
-    def publish(at: int, left: int) -> tuple[int, int, int]:
-        failure, at = topic.publish_many(bodies, at)
-        return failure, at, len(bodies) - at
-
-    return _in_slices(app, topic, publish) if bodies else "OK"
-
-
 def _in_slices(app: Any, topic: Any, publish: Callable[[int, int], tuple[int, int, int]]) -> Any:
     """Publishes many messages: as many as fit into a slice at once, the rest in the slices to come."""
     failure, at, left = publish(0, -1)
@@ -156,7 +149,10 @@ async def _rest(app: Any, topic: Any, publish: Callable[[int, int], tuple[int, i
             done.set_exception(error)
             return False
         if left and failure <= 0:
-            return True
+            if not topic.full:
+                return True
+            topic.when_written(lambda _: app.broker.slicer.call(go_on))
+            return False
         done.set_result(None)
         return False
 
@@ -166,24 +162,19 @@ async def _rest(app: Any, topic: Any, publish: Callable[[int, int], tuple[int, i
     return accepted(topic, max(failures))
 
 
-def _lines(request: Request, options: Any) -> list[bytes]:
-    """The messages of a text body: its lines, but for empty ones."""
-    body = request.body
-    lines = body.split(b"\n")
-    # The original reads line by line: a line that is too long counts before the end of the body, a limit on which
-    # counts before the length of the last line, which only the end of the body ends.
-    last = lines.pop()
-    _refuse_long(lines, options)
+def _checked_lines(request: Request, options: Any) -> bytes:
+    """A text body, with no line that is too long."""
+    body = bytes(request.body)
+    # nsqd reads line by line: a line that is too long counts before the end of the body, a limit on which counts before
+    # the length of the last line, which only the end of the body ends.
+    last = body.rfind(b"\n") + 1
+    limit = options.message_limit
+    if has_long_line(body, last, limit):
+        raise ApiError(413, "MSG_TOO_BIG")
     if request.broken:
         raise ApiError(500, "INTERNAL_ERROR")
     if len(body) > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
-    _refuse_long([last], options)
-    lines.append(last)
-    return [line for line in lines if line]
-
-
-def _refuse_long(lines: list[bytes], options: Any) -> None:
-    limit = options.message_limit
-    if any(len(line) > limit for line in lines):
+    if len(body) - last > limit:
         raise ApiError(413, "MSG_TOO_BIG")
+    return body

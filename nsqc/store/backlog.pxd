@@ -23,6 +23,10 @@ cdef enum PutResult:
     PUT_EXITING         # the topic is gone; the reference stays with the caller
 
 
+cdef enum:
+    MOST_UNWRITTEN = 8388608    # bytes that a topic and its channels collect while a commit is under way
+
+
 cdef class BacklogOwner(Sliced):
     # A topic or channel, as its backlog and commits see it.
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept    # taken back, if any
@@ -62,6 +66,8 @@ cdef class Commit:
     cdef list waiters           # of the one being collected
     cdef list under_way         # waiters of the one under way
     cdef int running            # writes under way
+    cdef int64_t unwritten      # bytes in the buffers that are being filled
+    cdef list blocked           # Sliced: work that goes on when the commit under way has ended
     cdef int failed             # errno of the first that failed
     cdef bint listed            # in schedule.due
 
@@ -69,6 +75,11 @@ cdef class Commit:
     cdef Commit new(CommitSchedule schedule)
     cdef inline bint is_clean(self) noexcept:
         return not self.dirty and self.running == 0
+    # Whether more is collected than a write may take: whoever fills buffers stops, and is blocked until the commit under
+    # way has ended.
+    cdef inline bint is_full(self) noexcept:
+        return self.unwritten >= MOST_UNWRITTEN and self.running > 0
+    cdef void block(self, Sliced work) noexcept
     cdef void wait(self, CommitWaiter waiter) noexcept      # for the one being collected
     cdef void begin(self) noexcept
     cdef void one_ended(self, int error) noexcept

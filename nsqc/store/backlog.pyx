@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
+from nsqc.store.segment cimport HEAD_BYTES
 from nsqc.store.slices cimport Trash
 
 
@@ -96,7 +97,11 @@ cdef class Commit:
         self.dirty = []
         self.waiters = []
         self.under_way = []
+        self.blocked = []
         return self
+
+    cdef void block(self, Sliced work) noexcept:
+        self.blocked.append(work)
 
     cdef void wait(self, CommitWaiter waiter) noexcept:
         self.waiters.append(waiter)
@@ -112,6 +117,7 @@ cdef class Commit:
         self.waiters = []
         self.serial += 1
         self.failed = 0
+        self.unwritten = 0
         if self.owner is not None:
             self.owner.on_commit_began()
         self.running = 1        # so that none of them ends it before all have begun
@@ -144,6 +150,10 @@ cdef class Commit:
             self.owner.on_commit_ended(failed)
         for waiter in under_way:
             waiter.commit_ended(self, failed)
+        if self.blocked:
+            blocked, self.blocked = self.blocked, []
+            for work in blocked:
+                self.schedule.slicer.add(<Sliced> work)
         if self.dirty:
             self.schedule.add(self)
 
@@ -218,6 +228,7 @@ cdef class Backlog(QueueWatcher):
                 return PUT_NO_MEMORY
         if self.disk.append(message, <uint16_t> attempts, place) < 0:
             return PUT_NO_MEMORY
+        self.commit.unwritten += message.size + HEAD_BYTES
         message_unref(message)
         self.mark_dirty()
         return PUT_DISK

@@ -334,6 +334,7 @@ cdef class DiskQueue(JobOwner):
         job.at = self.write_at
         job.max_file = self.max_file
         job.partial = partial
+        job.job.bytes = job.out.length
         job.job.is_short = job.out.length <= SHORT_BYTES
         self.writing = job
         self.io.submit(&job.job, self)

@@ -44,12 +44,15 @@ cdef extern from "<sys/eventfd.h>" nogil:
 cdef enum:
     COLLECT_NS = 2000000        # of one loop iteration, for what follows from jobs that are done
     STACK_BYTES = 262144        # of a thread; jobs are shallow
-    QUICK_NS = 1000000          # of a short job; more, and the disk does not keep up
-    FIRST_NEEDED = 32           # quick jobs in a row that make a disk quick
-    MOST_NEEDED = 65536         # each disappointment asks for twice as many, and time heals
-    HEALED = 8                  # times needed, and half as many will do
-    WINDOW_NS = 6000000         # of so much time
+    FIRST_QUICK = 32            # quick jobs that threads do before any is run within submit()
+    QUICK_NS = 1000000          # of a short job; more, and it is slow
+    WINDOW_NS = 1000000000      # in which bytes are counted
+    MUCH_BYTES = 16777216       # in this window and the one before: only threads write
+    BURST_NS = 6000000          # in so much time
     HERE_NS = 2000000           # so much is spent within submit() at most
+
+cdef int64_t QUARANTINE_NS = 10000000000
+cdef int64_t LONGEST_NS = 640000000000
 
 cdef struct State:
     # Shared by the loop and the threads, under the mutex. The last one to leave frees it.
@@ -122,7 +125,7 @@ cdef class IoPool:
 
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
-        self.needed = FIRST_NEEDED
+        self.quarantine_ns = QUARANTINE_NS
         self.loop = loop
 
     cdef void submit(self, Job *job, JobOwner owner) noexcept:
@@ -132,6 +135,7 @@ cdef class IoPool:
         Py_INCREF(owner)
         job.owner = <PyObject *> owner
         self.under_way += 1
+        self._count_bytes(job)
         if self.threads == 0 or (job.is_short and self._may_run_here(job)) or not self._opened():
             run_timed(job)
             self.spent_ns += job.took_ns
@@ -163,26 +167,36 @@ cdef class IoPool:
         owner.job_done(job)
         Py_DECREF(owner)
 
+    cdef void _count_bytes(self, Job *job) noexcept:
+        cdef int64_t now = monotonic_ns()
+        if now - self.window_ns >= WINDOW_NS:
+            self.bytes_before = self.bytes_now if now - self.window_ns < 2 * WINDOW_NS else 0
+            self.bytes_now = 0
+            self.window_ns = now
+        self.bytes_now += job.bytes
+
     cdef bint _may_run_here(self, Job *job) noexcept:
         cdef int64_t now
-        if self.quick < self.needed:
+        if self.quick < FIRST_QUICK or self.bytes_before + self.bytes_now >= MUCH_BYTES:
             return False
         now = monotonic_ns()
-        if now - self.window_ns >= WINDOW_NS:
-            self.window_ns = now
+        if now - self.burst_ns >= BURST_NS:
+            self.burst_ns = now
             self.spent_ns = 0
-        return self.spent_ns < HERE_NS
+        return self.spent_ns < HERE_NS and now >= self.trusted_ns
 
     cdef void _judge(self, Job *job) noexcept:
         """Learns from a short job whether the disk keeps up."""
+        cdef int64_t now
         if job.took_ns <= QUICK_NS:
-            self.quick += 1
-            if self.quick >= HEALED * self.needed and self.needed > FIRST_NEEDED:
-                self.needed //= 2
+            self.quick += self.quick < FIRST_QUICK
             return
-        if self.quick >= self.needed:
-            self.needed = min(2 * self.needed, MOST_NEEDED)
-        self.quick = 0
+        now = monotonic_ns()
+        if now >= self.trusted_ns:
+            self.trusted_ns = now + self.quarantine_ns
+            self.quarantine_ns = min(2 * self.quarantine_ns, LONGEST_NS)
+        else:
+            self.trusted_ns = max(self.trusted_ns, now + QUARANTINE_NS)
 
     cdef void _no_thread(self) noexcept:
         """No thread could be started. Where there is none at all, the jobs are run here."""

@@ -335,7 +335,7 @@ cdef class Connection(Publisher):
                 if self.session.topic is not topic:
                     steps = 0       # it was looked up, or even made
                     topic = self.session.topic
-                if topic is not None and not topic.direct and topic.holds(self):
+                if topic is not None and (not topic.direct or topic.commit.is_full()) and topic.holds(self):
                     c_at += parser.used
                     self.began_ns = 0
                     self._hold(HELD_BEHIND)
@@ -370,7 +370,7 @@ cdef class Connection(Publisher):
         self.batch_at = 0
         self.began_ns = 0
         self._act(outcome)
-        if not self.closing and not self.session.topic.direct and self.session.topic.holds(self):
+        if not self.closing and self.session.topic.holds(self):
             self._hold(HELD_BEHIND)
             self._hold_slice()      # what follows is run once both are over
         return self.parser.used
@@ -382,7 +382,10 @@ cdef class Connection(Publisher):
             self._mark(self.session.batch_topic.commit)
             self.session.batch.result = PUT_MEMORY
         self._hold(HELD_SLICE)
-        self.hub.slicer.add(self)
+        if self.batch_at and self.session.batch_topic.commit.is_full():
+            self.session.batch_topic.commit.block(self)
+        else:
+            self.hub.slicer.add(self)
         return 0
 
     cdef bint run_slice(self) noexcept:

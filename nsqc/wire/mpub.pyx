@@ -4,6 +4,9 @@ from libc.stdint cimport int32_t, int64_t
 
 from nsqc.wire.hton cimport load_i32
 
+cdef extern from "<string.h>":
+    void *memrchr(const void *s, int c, size_t n) nogil
+
 
 cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
     return check.at - 4 - 4 * <int64_t> check.index
@@ -38,6 +41,20 @@ cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t 
         check.at += 4 + length
         check.index += 1
     return MPUB_WHOLE
+
+
+def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool:
+    """Whether a line that ends before end has more than limit bytes."""
+    cdef const char *c_at = <const char *> body
+    cdef const char *c_end = c_at + min(end, len(body))
+    cdef const char *c_feed
+    while c_end - c_at > limit:
+        # The last line feed that the line may have: what lies before it needs no look.
+        c_feed = <const char *> memrchr(c_at, c'\n', limit + 1)
+        if c_feed is NULL:
+            return True
+        c_at = c_feed + 1
+    return False
 
 
 def check(bytes body not None, max_msg_size, max_body_size) -> int:

@@ -43,7 +43,7 @@ def run(tmp_path, scenario, **options):
 
 async def publish(topic, *bodies):
     """0 or errno, once what is to be written is."""
-    failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_many(list(bodies))[0]
+    failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_lines(b"\n".join(bodies))[0]
     if failure == PENDING:
         written = asyncio.get_running_loop().create_future()
         topic.when_written(written.set_result)
