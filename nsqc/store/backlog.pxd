@@ -75,8 +75,8 @@ cdef class Commit:
     cdef Commit new(CommitSchedule schedule)
     cdef inline bint is_clean(self) noexcept:
         return not self.dirty and self.running == 0
-    # Whether more is collected than a write may take: whoever fills buffers stops, and is blocked until the commit under
-    # way has ended.
+    # Whether more is collected than a write may take: whoever fills buffers stops, and is blocked until the commit
+    # under way has ended.
     cdef inline bint is_full(self) noexcept:
         return self.unwritten >= MOST_UNWRITTEN and self.running > 0
     cdef void block(self, Sliced work) noexcept
