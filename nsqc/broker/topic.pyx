@@ -200,6 +200,8 @@ cdef class Topic(BacklogOwner):
     cdef void refresh(self) noexcept:
         cdef bint flows = self._flows(), behind = self.left_channels is not None or self.backlog.depth() > 0
         self.direct = flows and not behind
+        if self.direct:
+            self.waiting = False
         if self.direct or not flows:
             self._let_publish(INT64_MAX)
         elif not self.waiting and not self.retrying:
@@ -223,6 +225,8 @@ cdef class Topic(BacklogOwner):
     cdef bint run_slice(self) noexcept:
         if self.exiting:
             return self._delete_slice()
+        if self.broker.closing:
+            return False        # what waits is as safe here as in the channels
         if self._flows():
             self.clock.refresh()
             self._drain()
@@ -476,6 +480,7 @@ cdef class Topic(BacklogOwner):
         """The backlog could not be written and has taken the messages back, so they never were."""
         self.message_count -= <uint64_t> records
         self.message_bytes -= <uint64_t> body_bytes
+        self.waiting = False        # what it waited for may be what was taken back
         self.refresh()
         self.broker.on_write_failed(self, None, error)
 

@@ -60,13 +60,13 @@ cdef class CommitSchedule:
         self.due = []
 
     cdef void add(self, Commit commit) noexcept:
-        if commit.listed:
-            return
-        commit.listed = True
-        self.due.append(commit)
+        # What fails here, for want of memory, is tried again with the next record.
+        if not commit.listed:
+            self.due.append(commit)
+            commit.listed = True
         if not self.scheduled and self.loop is not None:
-            self.scheduled = True
             self.loop.call_soon(self.run)
+            self.scheduled = True
 
     def run(self):
         """Begins the writes of everything that is dirty."""
@@ -144,8 +144,6 @@ cdef class Commit:
         cdef list under_way = self.under_way
         cdef int failed = self.failed
         self.under_way = []
-        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.bad:
-            self.schedule.watch.written()
         if self.owner is not None:
             self.owner.on_commit_ended(failed)
         for waiter in under_way:
@@ -156,6 +154,8 @@ cdef class Commit:
                 self.schedule.slicer.add(<Sliced> work)
         if self.dirty:
             self.schedule.add(self)
+        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.bad:
+            self.schedule.watch.written()
 
 
 @cython.final
@@ -235,9 +235,10 @@ cdef class Backlog(QueueWatcher):
 
     cdef void mark_dirty(self) noexcept:
         # After a failure it is retried in intervals, not in each loop iteration.
-        if not self.listed and (self.error == 0 or not self.keeps):
-            self.listed = True
-            self.commit.dirty.append(self)
+        if self.error == 0 or not self.keeps:
+            if not self.listed:
+                self.commit.dirty.append(self)
+                self.listed = True
             self.commit.schedule.add(self.commit)
 
     cdef bint pop(self, Entry *entry) noexcept:
@@ -286,6 +287,8 @@ cdef class Backlog(QueueWatcher):
                 self.owner.on_write_healed()
             if self.disk.depth > 0:
                 self.owner.on_readable()
+        if not error and self.disk.buffered() > 0:
+            self.mark_dirty()       # what was kept of a failed write has gone first
         self.commit.one_ended(error)
 
     cdef void on_readable(self) noexcept:
@@ -301,8 +304,8 @@ cdef class Backlog(QueueWatcher):
     def retry(self):
         """Tries again to write what could not be written."""
         if self.error and not self.listed and self.disk.buffered() > 0:
-            self.listed = True
             self.commit.dirty.append(self)
+            self.listed = True
             self.commit.schedule.add(self.commit)
 
     def empty(self):

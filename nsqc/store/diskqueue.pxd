@@ -90,6 +90,7 @@ cdef class DiskQueue(JobOwner):
     cdef readonly bint keeps            # what could not be written stays in the buffer; else it is taken back
 
     cdef OutBuf out                     # being filled
+    cdef OutBuf kept                    # in front of it: what could not be written and is written next
     cdef char *c_spare                  # owned: memory of a buffer that was written, for the next one; NULL: none
     cdef int64_t spare_room
     cdef WriteJob *writing              # under way; NULL: nothing is written

@@ -5,7 +5,7 @@ from libc.errno cimport EIO, ENOENT, ENOMEM
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close, unlink
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -251,6 +251,8 @@ cdef class DiskQueue(JobOwner):
 
     def __dealloc__(self):
         # No job is under way: each holds a reference.
+        forget_formers(&self.kept, &self.unacked)
+        out_free(&self.kept)
         forget_formers(&self.out, &self.unacked)
         out_free(&self.out)
         self._drop_spare()
@@ -298,7 +300,8 @@ cdef class DiskQueue(JobOwner):
                                self.write_number, self.write_at)
 
     cdef int64_t buffered(self) noexcept:
-        return self.out.records + (self.writing.out.records if self.writing is not NULL else 0)
+        return (self.kept.records + self.out.records
+                + (self.writing.out.records if self.writing is not NULL else 0))
 
     # ------------------------------------------------------------------ writing
 
@@ -319,7 +322,8 @@ cdef class DiskQueue(JobOwner):
 
     cdef bint begin_write(self, bint partial) noexcept:
         cdef WriteJob *job
-        if self.writing is not NULL or self.out.records == 0:
+        cdef OutBuf *out = &self.kept if self.kept.records else &self.out
+        if self.writing is not NULL or out.records == 0:
             return False
         job = <WriteJob *> calloc(1, sizeof(WriteJob))
         if job is NULL:
@@ -327,9 +331,10 @@ cdef class DiskQueue(JobOwner):
             return False
         job.job.run = run_write
         job.c_prefix = PyBytes_AS_STRING(self.prefix)
-        job.out = self.out
-        memset(&self.out, 0, sizeof(self.out))
-        self._take_spare()
+        job.out = out[0]
+        memset(out, 0, sizeof(out[0]))
+        if out is &self.out:
+            self._take_spare()
         job.number = self.write_number
         job.at = self.write_at
         job.max_file = self.max_file
@@ -441,32 +446,18 @@ cdef class DiskQueue(JobOwner):
         return 0
 
     cdef void _keep_unwritten(self, WriteJob *job) noexcept:
-        """After a failed write: its records go back to the front of the buffer."""
-        cdef OutBuf whole = job.out
-        cdef int64_t shift = whole.length, index
-        if out_room(&whole, self.out.length) < 0 or former_room(&whole, self.out.former_end) < 0:
-            # No memory to join them: the shorter way is to join them the other time.
-            job.out = whole
-            self.log.error("DISKQUEUE(%s): out of memory, %d messages are lost", self.name, whole.records)
-            self.depth -= whole.records
-            return
-        if self.out.length:
-            memcpy(whole.c_data + shift, self.out.c_data, <size_t> self.out.length)
-        for index in range(self.out.former_first, self.out.former_end):
-            whole.formers[whole.former_end].offset = self.out.formers[index].offset + shift
-            whole.formers[whole.former_end].place = self.out.formers[index].place
-            whole.former_end += 1
-        whole.length += self.out.length
-        whole.records += self.out.records
-        out_free(&self.out)
-        self.out = whole
+        """After a failed write: its records are in front again. That takes no memory, which may be what has failed."""
+        self.kept = job.out
         memset(&job.out, 0, sizeof(job.out))
 
     cdef int64_t discard(self, int64_t *body_bytes) noexcept:
-        cdef int64_t records = self.out.records
+        cdef int64_t records = self.kept.records + self.out.records
         if body_bytes is not NULL:
-            body_bytes[0] += self.out.length - self.out.taken - HEAD_BYTES * records
+            body_bytes[0] += (self.kept.length - self.kept.taken + self.out.length - self.out.taken
+                              - HEAD_BYTES * records)
         self.depth -= records
+        forget_formers(&self.kept, &self.unacked)
+        out_free(&self.kept)
         forget_formers(&self.out, &self.unacked)
         out_clear(&self.out)
         return records
@@ -543,20 +534,20 @@ cdef class DiskQueue(JobOwner):
 
     cdef Message *_pop_buffer(self, uint16_t *attempts) noexcept:
         """The oldest record of the buffer. Its former place, if it has one, is still where it lies on disk."""
+        cdef OutBuf *out = &self.kept if self.kept.records else &self.out
         cdef Message *message
-        if self.writing is not NULL or self.out.records == 0:
+        if self.writing is not NULL or out.records == 0:
             return NULL
-        message = record_load(self.out.c_data + self.out.taken, attempts)
+        message = record_load(out.c_data + out.taken, attempts)
         if message is not NULL:
-            if (self.out.former_first < self.out.former_end
-                    and self.out.formers[self.out.former_first].offset == self.out.taken):
-                self.place = self.out.formers[self.out.former_first].place
-                self.out.former_first += 1
-            self.out.taken += HEAD_BYTES + message.size
-            self.out.records -= 1
+            if out.former_first < out.former_end and out.formers[out.former_first].offset == out.taken:
+                self.place = out.formers[out.former_first].place
+                out.former_first += 1
+            out.taken += HEAD_BYTES + message.size
+            out.records -= 1
             self.depth -= 1
-            if self.out.records == 0:
-                out_clear(&self.out)
+            if out.records == 0:
+                out_clear(out)
         return message
 
     cdef void _correct_depth(self) noexcept:
@@ -849,10 +840,10 @@ cdef class DiskQueue(JobOwner):
         if self.closed:
             return
         error = 0
-        if self.out.records:
+        while self.buffered() and not error:
             if not self.begin_write(True) or self.write_error:
                 error = self.write_error or ENOMEM
-        lost = self.out.records
+        lost = self.buffered()
         self.closed = True
         try:
             self.syncer.finish(self)

@@ -32,11 +32,11 @@ cdef class Slicer:
     cdef void add(self, Sliced work) noexcept:
         if work.queued:
             return
-        work.queued = True
         self.queue.append(work)
+        work.queued = True
         if not self.scheduled and self.loop is not None:
-            self.scheduled = True
             self.loop.call_soon(self.run)
+            self.scheduled = True
 
     cdef void begin(self, int64_t now_ns) noexcept:
         self.deadline_ns = now_ns + SLICE_NS

@@ -33,8 +33,8 @@ cdef class Turn:
 
     cdef void schedule(self) noexcept:
         if not self.scheduled:
-            self.scheduled = True
             self.loop.call_soon(self.end)
+            self.scheduled = True
 
     cdef void begin_reading(self, int64_t now_ns) noexcept:
         if not self.reading:

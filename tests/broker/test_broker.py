@@ -17,8 +17,8 @@ from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 
 
-def run(tmp_path, scenario, **options):
-    """Runs scenario(broker) on a loop, with real disk queues in tmp_path."""
+def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options):
+    """Runs scenario(broker) on a loop, with real disk queues in tmp_path; closed() gets what Broker.close() returns."""
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -35,7 +35,7 @@ def run(tmp_path, scenario, **options):
                 diskio.fail("write", 0, times=0)
                 trouble.close()
                 await disks.quiet()
-                broker.close()
+                closed(broker, *broker.close())
                 await disks.settle()
 
     asyncio.run(main())
@@ -161,10 +161,11 @@ def test_close_returns_what_the_disk_format_has_no_room_for(tmp_path):
         topic.get_channel(b"c")
         topic.publish(b"y", 60_000)
         assert topic.channels[b"c"].deferred_count == 1
-        delays, lost = broker.close()
+
+    def closed(broker, delays, lost):
         assert lost == 0
         assert list(delays["topics"]["waits"].values()) == [5000]
         assert len(delays["channels"]["t:c"]) == 1
         assert broker.topics[b"t"].publish(b"late") != 0
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, closed)
