@@ -8,8 +8,9 @@ from perf.micro.timing import Part, Row, Size
 
 TITLE = "gojson: nanoseconds a body"
 VALUES = {"client_id": "worker-1", "hostname": "host.example", "user_agent": "go-nsq/1.1.0",
-          "feature_negotiation": True, "heartbeat_interval": 30000, "output_buffer_size": 16384, "output_buffer_timeout": 250, "tls_v1": False,
-          "snappy": False, "deflate": False, "deflate_level": 6, "sample_rate": 0, "msg_timeout": 60000}
+          "feature_negotiation": True, "heartbeat_interval": 30000, "output_buffer_size": 16384,
+          "output_buffer_timeout": 250, "tls_v1": False, "snappy": False, "deflate": False, "deflate_level": 6,
+          "sample_rate": 0, "msg_timeout": 60000}
 KINDS = {name: STRING if isinstance(value, str) else BOOL if isinstance(value, bool) else INT64
          for name, value in VALUES.items()}
 

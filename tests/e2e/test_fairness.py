@@ -1,0 +1,176 @@
+"""Whatever one client does, the others are served. Bounds are wide: `make stalls` measures, these only tell the kinds of
+stall apart that took seconds."""
+
+import http.client
+import struct
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+from tests.support.daemon import wait_until
+
+LONGEST = 1.5  # seconds for a /ping beside it
+
+
+class Watch(threading.Thread):
+    """Asks /ping on a kept connection all the time, and remembers the longest answer."""
+
+    def __init__(self, node):
+        super().__init__(daemon=True)
+        self.connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+        self.longest, self.count, self.ends = 0.0, 0, False
+
+    def run(self):
+        while not self.ends:
+            began = time.monotonic()
+            self.connection.request("GET", "/ping")
+            assert self.connection.getresponse().read() == b"OK"
+            self.longest = max(self.longest, time.monotonic() - began)
+            self.count += 1
+            time.sleep(0.002)
+
+
+@contextmanager
+def watched(node):
+    watch = Watch(node)
+    watch.start()
+    yield
+    watch.ends = True
+    watch.join(30)
+    assert watch.count > 0 and watch.longest < LONGEST
+
+
+@contextmanager
+def flood(node, data: bytes, clients: int = 1, first: bytes = b""):
+    """Clients that send first, then data over and over, and drop what they are answered."""
+    ends = threading.Event()
+
+    def send(client):
+        client.sock.sendall(first)
+        while not ends.is_set():
+            client.sock.sendall(data)
+
+    def drop(client):
+        while client.sock.recv(1 << 20):
+            pass
+
+    def quietly(call, client):
+        with suppress(OSError):
+            call(client)
+
+    connected = [node.connect() for _ in range(clients)]
+    for client in connected:
+        client.sock.settimeout(30)
+        for call in (send, drop):
+            threading.Thread(target=quietly, args=(call, client), daemon=True).start()
+    yield
+    ends.set()
+    for client in connected:
+        client.close()
+
+
+def healthy(node):
+    """A client with heartbeats of a second, which it answers."""
+    client = node.connect()
+    client.ok("IDENTIFY", b'{"heartbeat_interval": 1000}')
+    return client
+
+
+def test_a_batch_of_a_million_messages_to_twenty_channels(daemon):
+    node = daemon("--max-body-size=6000000")
+    node.post("/topic/create?topic=t")
+    for number in range(20):
+        node.post(f"/channel/create?topic=t&channel=c{number}")
+    producer, count = node.connect(), 1_000_000
+    batch = struct.pack(">i", count) + b"\0\0\0\1x" * count
+    with watched(node):
+        producer.send(b"MPUB t\n" + struct.pack(">i", len(batch)) + batch)
+        assert producer.frame(60) == (0, b"OK")
+    assert all(channel["depth"] == count for channel in node.stats("t")["channels"])
+
+
+def test_unknown_ids_from_four_clients(daemon):
+    node = daemon()
+    client = healthy(node)
+    with watched(node), flood(node, b"FIN 0123456789abcdef\n" * 20_000, clients=4, first=b"SUB t c\n"):
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline:
+            assert client.quiet(0.5)    # it answers its heartbeats meanwhile
+    client.pub("t", b"still here")
+    assert 0 < node.log.count("E_FIN_FAILED") < 200 and "more errors of clients" in node.log
+
+
+def test_a_topic_catches_up_under_a_flood(daemon):
+    node = daemon()
+    producer = node.connect()
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.post("/topic/pause?topic=t")
+    for _ in range(200):
+        producer.pub("t", *[b"x" * 100] * 1000)
+    assert node.stats("t")["depth"] == 200_000
+    with watched(node), flood(node, (b"PUB t\n" + struct.pack(">i", 100) + b"x" * 100) * 5000, clients=2):
+        node.post("/topic/unpause?topic=t")
+        wait_until(lambda: node.stats("t")["depth"] == 0, "the topic has caught up", seconds=40)
+    assert node.stats("t")["channels"][0]["depth"] >= 200_000
+
+
+def test_a_topic_with_many_channels_is_deleted(daemon):
+    node = daemon("--mem-queue-size=0")
+    node.post("/topic/create?topic=t")
+    for number in range(400):
+        node.post(f"/channel/create?topic=t&channel=c{number}")
+    producer = node.connect()
+    producer.pub("t", *[b"x" * 100] * 20)
+    with watched(node):
+        node.post("/topic/delete?topic=t")
+    assert not [path for path in node.data_path.iterdir() if ".diskqueue." in path.name]
+    producer.pub("t", b"again")
+    assert node.stats("t")["depth"] == 1
+
+
+def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
+    """In one process, for only there a disk can be made slow."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from nsqc.broker.broker import Broker
+    from nsqc.broker.health import Trouble
+    from nsqc.broker.scanner import Scanner
+    from nsqc.log import Log
+    from nsqc.options import Options, Settings
+    from nsqc.store import diskio
+    from nsqc.store.disks import Disks
+    from nsqc.store.guid import GuidFactory
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(2) as workers:
+            log, settings = Log(level=5), Settings(Options(mem_queue_size=0))
+            disks = Disks(settings.now, tmp_path, loop, workers, log)
+            trouble = Trouble(loop, workers, str(tmp_path), log, disks.trouble)
+            broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1), loop)
+            for call in ("read", "write", "sync", "rename"):
+                diskio.delay(call, 300_000_000)
+            try:
+                topic, written, longest = broker.get_topic(b"t"), [], 0.0
+                topic.get_channel(b"c")
+                for number in range(20):
+                    began = time.monotonic()
+                    assert topic.publish(b"%d" % number) == -1
+                    topic.when_written(written.append)
+                    await asyncio.sleep(0.02)
+                    longest = max(longest, time.monotonic() - began)
+                assert longest < 0.25, "a write takes 0.3 s"
+                while len(written) < 20:
+                    await asyncio.sleep(0.01)
+                assert written == [0] * 20
+            finally:
+                for call in ("read", "write", "sync", "rename"):
+                    diskio.delay(call, 0)
+                trouble.close()
+                await disks.quiet()
+                broker.close()
+                await disks.settle()
+
+    asyncio.run(main())
