@@ -331,6 +331,11 @@ cdef class Topic(BacklogOwner):
         if self.stuck == 0 and self.backlog.disk is not None and self.left_channels is None:
             self.backlog.disk.done_before(self.backlog.disk.unacked.serial)
 
+    cdef void _drop_places(self) noexcept:
+        """Before the backlog is emptied: nobody but this topic would do its places."""
+        if self.backlog.disk is not None:
+            self.backlog.disk.done_before(INT64_MAX)
+
     def start(self):
         """All channels that must exist from the beginning do: messages may pass."""
         self.started = True
@@ -405,6 +410,7 @@ cdef class Topic(BacklogOwner):
     def empty(self):
         """Drops what waits in the topic itself."""
         self._drop_left()
+        self._drop_places()
         self.backlog.empty()
         self.waiting = False
         self.refresh()
@@ -428,6 +434,7 @@ cdef class Topic(BacklogOwner):
                 return True
         if self.gone is not None:
             self._drop_left()
+            self._drop_places()
             self.backlog.delete()
             self.broker.on_topic_gone(self)
             gone, self.gone = self.gone, None

@@ -286,6 +286,8 @@ cdef class Backlog(QueueWatcher):
                 self.owner.on_write_healed()
             if self.disk.depth > 0:
                 self.owner.on_readable()
+        if before and error == 0 and self.disk.out.records > 0:
+            self.mark_dirty()       # it came while the write that has healed it was under way
         self.commit.one_ended(error)
 
     cdef void on_readable(self) noexcept:
@@ -299,11 +301,23 @@ cdef class Backlog(QueueWatcher):
     # ------------------------------------------------------------------ administration
 
     def retry(self):
-        """Tries again to write what could not be written."""
-        if self.error and not self.listed and self.disk.buffered() > 0:
+        """Tries again to write what could not be written; where consumers have taken it all, nothing is left to."""
+        if self.error == 0 or self.listed:
+            return
+        if self.disk.buffered() > 0:
             self.listed = True
             self.commit.dirty.append(self)
             self.commit.schedule.add(self.commit)
+        else:
+            self._nothing_left()
+
+    def _nothing_left(self):
+        """What could not be written is gone: no write stands out that could fail."""
+        if self.error:
+            self.error = 0
+            self.disk.write_error = 0
+            if self.owner is not None:
+                self.owner.on_write_healed()
 
     def empty(self):
         """Drops everything that waits. Whoever holds places of it keeps them; they count for nothing."""
@@ -314,6 +328,7 @@ cdef class Backlog(QueueWatcher):
         if self.disk is not None:
             writing = self.disk.writing is not NULL
             self.disk.empty()
+            self._nothing_left()
             self._write_forgotten(writing)
 
     def delete(self):
