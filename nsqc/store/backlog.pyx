@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
+from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.segment cimport HEAD_BYTES
 from nsqc.store.slices cimport Trash
 
@@ -297,6 +298,19 @@ cdef class Backlog(QueueWatcher):
     cdef void on_unreadable(self) noexcept:
         if self.owner is not None:
             self.owner.on_unreadable()
+
+    cdef void check_rules(self) noexcept:
+        # RULE: what is dirty is scheduled. Records in the buffer while nothing of it is written and nothing has failed
+        # lie in a backlog that its commit lists, and a commit with such backlogs is under way or due.
+        if not CHECKS:
+            return
+        if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.listed:
+            broken("records wait for a write that nobody has asked for")
+        if self.listed and self not in self.commit.dirty:
+            broken("a backlog is not among the dirty ones of its commit")
+        if self.commit.dirty and self.commit.running == 0 and not (
+                self.commit.listed and self.commit in self.commit.schedule.due):
+            broken("a commit has dirty backlogs and is not due")
 
     # ------------------------------------------------------------------ administration
 

@@ -220,6 +220,9 @@ cdef class QueueWatcher:
     cdef void on_unreadable(self) noexcept:
         pass
 
+    cdef void check_rules(self) noexcept:
+        pass
+
 
 @cython.final
 @cython.no_gc_clear     # __dealloc__ needs the prefix
@@ -882,6 +885,11 @@ cdef class DiskQueue(JobOwner):
         if self.out.length == 0:
             out_free(&self.out)
         self._drop_spare()
+
+    def check_rules(self):
+        """Has the debug build see whether the rules hold; called between two callbacks of the loop."""
+        if self.watcher is not None:
+            self.watcher.check_rules()
 
     def looked(self) -> bool:
         """Whether it was read or written since the last call; for the idle check."""

@@ -31,6 +31,7 @@ def run(tmp_path, scenario, **options):
             broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1), loop)
             try:
                 await scenario(broker)
+                disks.check_rules()
             finally:
                 diskio.fail("read", 0, times=0)
                 diskio.fail("write", 0, times=0)
