@@ -402,8 +402,8 @@ cdef class DiskQueue(JobOwner):
                 self._keep_unwritten(job)
             else:
                 body_bytes = job.out.length - job.out.taken - HEAD_BYTES * records
+                # Only these: what came meanwhile has a write of its own, and whoever waits for it hears of that one.
                 self.depth -= records
-                records += self.discard(&body_bytes)
         if not self.closed:
             self._keep_spare(&job.out)
         free_write(job, &self.unacked)

@@ -119,6 +119,28 @@ def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
     run(tmp_path, scenario, mem_queue_size=3)
 
 
+@pytest.mark.parametrize("failures", [1, 2])
+def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures):
+    """One publishes while the write for another is under way that will fail."""
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        results = {}
+        diskio.fail("write", errno.ENOSPC, times=failures)
+        for body in (b"first", b"second"):
+            assert topic.publish(body) == PENDING
+            topic.when_written(lambda failure, body=body: results.update({body: failure}))
+            await asyncio.sleep(0)      # its write has begun, or follows the one under way
+        await until(lambda: len(results) == 2)
+        assert results == {b"first": errno.ENOSPC, b"second": errno.ENOSPC if failures == 2 else 0}
+        assert topic.depth == topic.message_count == 2 - failures
+        assert topic.message_bytes == (len(b"second") if failures == 1 else 0)
+        channel = topic.get_channel(b"c")
+        await until(lambda: topic.depth == 0)
+        assert channel.depth == 2 - failures
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
 @pytest.mark.parametrize("queue", ["topic", "channel"])
 def test_a_stuck_channel_that_is_emptied_holds_its_topic_no_longer(tmp_path, queue):
     async def scenario(broker):
