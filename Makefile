@@ -76,12 +76,12 @@ e2e: build $(VENV)/.testing                              ## real daemons, real c
 	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
-	NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py -q
+	NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py tests/e2e/test_kill.py -q
 
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory $(VENV)/.built-asan
-	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 \
-		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_fuzz.py -q
+	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug \
+		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py -q
 	@$(MAKE) --no-print-directory build
 
 bench: build                             ## ns for each operation of each compiled module

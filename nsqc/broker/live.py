@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from nsqc.store import delivery, message
+from nsqc.store import delivery, diskqueue, message, segment, unacked
 from nsqc.wire import framer, inbuf
 
 
 def counts() -> dict[str, int]:
-    """Messages, deliveries and connection buffers. Only a debug build counts messages and buffers: else they are 0."""
+    """Messages, deliveries, their places on disk, and buffers. Only a debug build counts messages and the buffers of
+    connections: else they are 0."""
     return {
         "messages": message.alive(),
         "deliveries": delivery.alive(),
+        "places": unacked.alive(),
+        "write_buffers": diskqueue.buffers_alive(),
+        "read_blocks": segment.alive(),
         "input_buffers": inbuf.alive(),
         "output_buffers": framer.alive(),
     }

@@ -77,6 +77,8 @@ cdef class Topic(BacklogOwner):
     cdef bint _drain(self) noexcept
     cdef void _let_publish(self, int64_t allowance) noexcept
     cdef void _copies_done(self) noexcept
+    cdef void _drop_places(self) noexcept
+    cdef void _check_copies(self) noexcept
     cdef bint _delete_slice(self) noexcept
     cdef void _drop_left(self) noexcept
     cdef void refresh(self) noexcept    # after anything that direct depends on has changed

@@ -8,6 +8,7 @@ from libc.string cimport memchr
 from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.store.fifo cimport Entry
 from nsqc.store.message cimport message_new, message_ref, message_unref
+from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport STEPS
 from nsqc.wire.hton cimport load_i32
 
@@ -324,6 +325,7 @@ cdef class Topic(BacklogOwner):
     cdef void on_commit_ended(self, int error) noexcept:
         """The copies of what was read before are written, unless a channel could not."""
         if self.stuck == 0 and error == 0 and self.backlog.disk is not None:
+            self._check_copies()
             self.backlog.disk.done_before(self.copied_serial)
         if self.waiting:
             self.waiting = False
@@ -333,7 +335,24 @@ cdef class Topic(BacklogOwner):
 
     cdef void _copies_done(self) noexcept:
         if self.stuck == 0 and self.backlog.disk is not None and self.left_channels is None:
+            self._check_copies()
             self.backlog.disk.done_before(self.backlog.disk.unacked.serial)
+
+    cdef void _check_copies(self) noexcept:
+        # RULE: places of a topic are given up only when no copy of theirs is in a buffer. Where nothing is being
+        # written and nothing has failed, what is left in a channel's buffer came after the commit had begun.
+        cdef Channel channel
+        if not CHECKS:
+            return
+        for channel in self.fan:
+            if channel.backlog.disk is not None and (channel.backlog.disk.writing is not NULL
+                                                     or channel.backlog.disk.write_error):
+                broken("a topic gives up places whose copies are not written")
+
+    cdef void _drop_places(self) noexcept:
+        """Before the backlog is emptied: nobody but this topic would do its places."""
+        if self.backlog.disk is not None:
+            self.backlog.disk.done_before(INT64_MAX)
 
     def start(self):
         """All channels that must exist from the beginning do: messages may pass."""
@@ -409,6 +428,7 @@ cdef class Topic(BacklogOwner):
     def empty(self):
         """Drops what waits in the topic itself."""
         self._drop_left()
+        self._drop_places()
         self.backlog.empty()
         self.waiting = False
         self.refresh()
@@ -432,6 +452,7 @@ cdef class Topic(BacklogOwner):
                 return True
         if self.gone is not None:
             self._drop_left()
+            self._drop_places()
             self.backlog.delete()
             self.broker.on_topic_gone(self)
             gone, self.gone = self.gone, None

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
+from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.segment cimport HEAD_BYTES
 from nsqc.store.slices cimport Trash
 
@@ -288,7 +289,7 @@ cdef class Backlog(QueueWatcher):
             if self.disk.depth > 0:
                 self.owner.on_readable()
         if not error and self.disk.buffered() > 0:
-            self.mark_dirty()       # what was kept of a failed write has gone first
+            self.mark_dirty()       # what was kept of a failed write went first, or more came while it healed
         self.commit.one_ended(error)
 
     cdef void on_readable(self) noexcept:
@@ -299,14 +300,39 @@ cdef class Backlog(QueueWatcher):
         if self.owner is not None:
             self.owner.on_unreadable()
 
+    cdef void check_rules(self) noexcept:
+        # RULE: what is dirty is scheduled. Records in the buffer while nothing of it is written and nothing has failed
+        # lie in a backlog that its commit lists, and a commit with such backlogs is under way or due.
+        if not CHECKS:
+            return
+        if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.listed:
+            broken("records wait for a write that nobody has asked for")
+        if self.listed and self not in self.commit.dirty:
+            broken("a backlog is not among the dirty ones of its commit")
+        if self.commit.dirty and self.commit.running == 0 and not (
+                self.commit.listed and self.commit in self.commit.schedule.due):
+            broken("a commit has dirty backlogs and is not due")
+
     # ------------------------------------------------------------------ administration
 
     def retry(self):
-        """Tries again to write what could not be written."""
-        if self.error and not self.listed and self.disk.buffered() > 0:
+        """Tries again to write what could not be written; where consumers have taken it all, nothing is left to."""
+        if self.error == 0 or self.listed:
+            return
+        if self.disk.buffered() > 0:
             self.commit.dirty.append(self)
             self.listed = True
             self.commit.schedule.add(self.commit)
+        else:
+            self._nothing_left()
+
+    def _nothing_left(self):
+        """What could not be written is gone: no write stands out that could fail."""
+        if self.error:
+            self.error = 0
+            self.disk.write_error = 0
+            if self.owner is not None:
+                self.owner.on_write_healed()
 
     def empty(self):
         """Drops everything that waits. Whoever holds places of it keeps them; they count for nothing."""
@@ -317,6 +343,7 @@ cdef class Backlog(QueueWatcher):
         if self.disk is not None:
             writing = self.disk.writing is not NULL
             self.disk.empty()
+            self._nothing_left()
             self._write_forgotten(writing)
 
     def delete(self):

@@ -71,6 +71,7 @@ cdef class QueueWatcher:
     cdef void on_written(self, int error, int64_t records, int64_t body_bytes) noexcept
     cdef void on_readable(self) noexcept        # pop() has more to give than the last time
     cdef void on_unreadable(self) noexcept      # read_error
+    cdef void check_rules(self) noexcept        # in the debug build, now and then
 
 
 cdef class DiskQueue(JobOwner):

@@ -34,6 +34,7 @@ cdef enum:
 
 
 cdef int64_t all_spare = 0
+cdef int64_t buffers = 0         # allocations of records to write, of all queues
 
 
 # ---------------------------------------------------------------------- on the threads
@@ -152,6 +153,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
 
 cdef int out_room(OutBuf *out, int64_t need) noexcept nogil:
     """Room for need more bytes; -1: no memory."""
+    global buffers
     cdef int64_t room = out.length + need
     cdef char *c_grown
     if room <= out.room:
@@ -160,6 +162,7 @@ cdef int out_room(OutBuf *out, int64_t need) noexcept nogil:
     c_grown = <char *> realloc(out.c_data, <size_t> room)
     if c_grown is NULL:
         return -1
+    buffers += out.c_data is NULL
     out.c_data = c_grown
     out.room = room
     return 0
@@ -184,7 +187,7 @@ cdef void out_clear(OutBuf *out) noexcept nogil:
     out.length = out.taken = out.records = 0
     out.former_first = out.former_end = 0
     if out.room > KEPT_OUT_BYTES:
-        free(out.c_data)
+        data_free(out.c_data)
         out.c_data = NULL
         out.room = 0
     if out.former_room * <int64_t> sizeof(Former) > KEPT_OUT_BYTES:
@@ -193,8 +196,14 @@ cdef void out_clear(OutBuf *out) noexcept nogil:
         out.former_room = 0
 
 
+cdef void data_free(char *c_data) noexcept nogil:
+    global buffers
+    buffers -= c_data is not NULL
+    free(c_data)
+
+
 cdef void out_free(OutBuf *out) noexcept nogil:
-    free(out.c_data)
+    data_free(out.c_data)
     free(out.formers)
     memset(out, 0, sizeof(out[0]))
 
@@ -209,6 +218,9 @@ cdef class QueueWatcher:
         pass
 
     cdef void on_unreadable(self) noexcept:
+        pass
+
+    cdef void check_rules(self) noexcept:
         pass
 
 
@@ -366,7 +378,7 @@ cdef class DiskQueue(JobOwner):
     cdef void _drop_spare(self) noexcept:
         global all_spare
         all_spare -= self.spare_room
-        free(self.c_spare)
+        data_free(self.c_spare)
         self.c_spare = NULL
         self.spare_room = 0
 
@@ -395,8 +407,8 @@ cdef class DiskQueue(JobOwner):
                 self._keep_unwritten(job)
             else:
                 body_bytes = job.out.length - job.out.taken - HEAD_BYTES * records
+                # Only these: what came meanwhile has a write of its own, and whoever waits for it hears of that one.
                 self.depth -= records
-                records += self.discard(&body_bytes)
         if not self.closed:
             self._keep_spare(&job.out)
         free_write(job, &self.unacked)
@@ -412,6 +424,7 @@ cdef class DiskQueue(JobOwner):
 
     cdef int _written(self, WriteJob *job) except -1:
         """Records have gone into files: all of them, or with partial some."""
+        global buffers
         cdef int64_t begun = self.write_number, records
         cdef bint drained = self._is_drained()
         records = job.out.records if not job.error else count_records(&job.out, job.kept)
@@ -437,6 +450,7 @@ cdef class DiskQueue(JobOwner):
             self.window.start = job.at
             self.window.length = job.out.length
             self.window.limit = self.block_end = job.end_at
+            buffers -= 1        # it is a read block now
             job.out.c_data = NULL
             job.out.room = 0
         if job.error:
@@ -481,7 +495,7 @@ cdef class DiskQueue(JobOwner):
         self.place = NULL
         while self.read_at >= self.block_end:
             if not self._next_block():
-                if self.write_error and self._is_drained():
+                if self.write_error and self.keeps and self._is_drained():
                     return self._pop_buffer(attempts)
                 return NULL
         return self._take(attempts)
@@ -863,6 +877,11 @@ cdef class DiskQueue(JobOwner):
             out_free(&self.out)
         self._drop_spare()
 
+    def check_rules(self):
+        """Has the debug build see whether the rules hold; called between two callbacks of the loop."""
+        if self.watcher is not None:
+            self.watcher.check_rules()
+
     def looked(self) -> bool:
         """Whether it was read or written since the last call; for the idle check."""
         cdef bint was = self.active
@@ -992,3 +1011,8 @@ cdef void free_write(WriteJob *job, Unacked *unacked) noexcept:
     forget_formers(&job.out, unacked)
     out_free(&job.out)
     free(job)
+
+
+def buffers_alive() -> int:
+    """Write buffers that own memory now, of all queues."""
+    return buffers

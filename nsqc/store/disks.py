@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from nsqc.store.diskqueue import DiskQueue
 from nsqc.store.index import Index
 from nsqc.store.iopool import IoPool
+from nsqc.store.rules import ENABLED as CHECKS
 from nsqc.store.syncer import Syncer
 
 THREADS = 4  # for reads and writes
@@ -48,6 +49,13 @@ class Disks:
     def tick(self) -> None:
         """Looks at sync deadlines and idle queues."""
         self._syncer.tick()
+        if CHECKS:
+            self.check_rules()
+
+    def check_rules(self) -> None:
+        """For the debug build: what is broken is told like an exception that nobody has caught."""
+        for queue in list(self._queues.values()):
+            queue.check_rules()
 
     def trouble(self) -> str | None:
         """What fails to sync; None: nothing."""

@@ -16,7 +16,7 @@ cdef struct Place:
     Place *newer            # neighbours in the chain
     Place *older
     int64_t number, at      # the file, and where in it the record begins
-    int64_t serial          # how many records had been handed out before
+    int64_t serial          # how many records had been handed out before; in the debug build -1 once it is done
     int64_t before          # bytes that had been handed out before
     bint linked
 

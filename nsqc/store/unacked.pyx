@@ -3,6 +3,8 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+from nsqc.store.rules cimport CHECKS, broken
+
 cdef enum:
     MAX_SPARE = 16384       # 56 bytes each; they come and go with every message that is read from disk
 
@@ -28,6 +30,8 @@ cdef Place *place_new() noexcept nogil:
 cdef void place_free(Place *place) noexcept nogil:
     global c_spare, spares, alive_count
     alive_count -= 1
+    if CHECKS:
+        place.serial = -1
     if spares < MAX_SPARE:
         place.newer = c_spare
         c_spare = place
@@ -73,6 +77,11 @@ cdef Place *unacked_add(Unacked *unacked, int64_t number, int64_t at, int64_t le
 
 cdef bint unacked_done(Unacked *unacked, Place *place) noexcept nogil:
     cdef bint oldest = unacked.oldest is place
+    # RULE: a place is done exactly once. Twice, and its memory would be two places; never, and files stay for nobody,
+    # which the count of places tells.
+    if CHECKS and place.serial < 0:
+        broken("a place is done twice")
+        return False
     if place.linked:
         unlink(unacked, place)
     place_free(place)
@@ -119,6 +128,13 @@ cdef class UnackedList:
     def done(self, serial: int) -> bool:
         """Whether the oldest has changed."""
         return unacked_done(&self.unacked, <Place *> <size_t> self.places.pop(serial))
+
+    def done_twice(self, serial: int):
+        """What nobody may do, and the debug build must notice; for its test."""
+        cdef Place *place = <Place *> <size_t> self.places.pop(serial)
+        unacked_done(&self.unacked, place)
+        if CHECKS:
+            unacked_done(&self.unacked, place)
 
     def first(self):
         """(file, offset) of the oldest that is out; None: none is."""

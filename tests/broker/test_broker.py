@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,7 +13,7 @@ from nsqc.broker.scanner import Scanner
 from nsqc.broker.topic import PENDING
 from nsqc.log import Log
 from nsqc.options import Options, Settings
-from nsqc.store import diskio
+from nsqc.store import diskio, unacked
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 
@@ -30,6 +31,7 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
             broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1), loop)
             try:
                 await scenario(broker)
+                disks.check_rules()
             finally:
                 diskio.fail("read", 0, times=0)
                 diskio.fail("write", 0, times=0)
@@ -115,6 +117,97 @@ def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
         assert not channel.stuck
 
     run(tmp_path, scenario, mem_queue_size=3)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures):
+    """One publishes while the write for another is under way that will fail."""
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        results = {}
+        diskio.fail("write", errno.ENOSPC, times=failures)
+        for body in (b"first", b"second"):
+            assert topic.publish(body) == PENDING
+            topic.when_written(lambda failure, body=body: results.update({body: failure}))
+            await asyncio.sleep(0)      # its write has begun, or follows the one under way
+        await until(lambda: len(results) == 2)
+        assert results == {b"first": errno.ENOSPC, b"second": errno.ENOSPC if failures == 2 else 0}
+        assert topic.depth == topic.message_count == 2 - failures
+        assert topic.message_bytes == (len(b"second") if failures == 1 else 0)
+        channel = topic.get_channel(b"c")
+        await until(lambda: topic.depth == 0)
+        assert channel.depth == 2 - failures
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("queue", ["topic", "channel"])
+def test_a_stuck_channel_that_is_emptied_holds_its_topic_no_longer(tmp_path, queue):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert await publish(topic, b"spills") == errno.ENOSPC
+        assert channel.stuck
+        if queue == "channel":
+            channel.empty()
+        else:
+            broker.delete_topic(b"t")
+        diskio.fail("write", 0, times=0)
+        await until(lambda: broker.health() == "OK")
+        if queue == "channel":
+            assert not channel.stuck
+            assert await publish(topic, b"after") == 0
+            await until(lambda: (topic.depth, channel.depth) == (0, 1))
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+def test_what_comes_while_a_channel_heals_is_written_too(tmp_path):
+    """A deferred message comes due while the write is under way that ends the channel's trouble."""
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        assert topic.publish(b"deferred", 20) == 0
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert await publish(topic, b"spills") == errno.ENOSPC
+        assert channel.stuck
+        assert channel.deferred_count == 1
+        diskio.fail("write", 0, times=0)
+        channel.retry()
+        await asyncio.sleep(0)      # the write has begun
+        time.sleep(0.03)
+        channel.expire()
+        assert (channel.depth, channel.deferred_count) == (2, 0)
+        await until(lambda: not channel.stuck)
+        await until(lambda: not channel.disk.dirty)
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("drop", ["empty", "delete", "delete both"])
+def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
+    """Its messages are on their way to a channel that cannot write them."""
+    before = unacked.alive()
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        channel = topic.get_channel(b"c")
+        await until(lambda: channel.stuck)
+        assert unacked.alive() > before
+        if drop == "empty":
+            topic.empty()
+        else:
+            if drop == "delete both":
+                topic.delete_channel(b"c")
+            broker.delete_topic(b"t")
+        await until(lambda: unacked.alive() == before)
+        diskio.fail("write", 0, times=0)
+        await until(lambda: broker.health() == "OK")
+
+    run(tmp_path, scenario, mem_queue_size=0)
 
 
 def test_ephemeral_topics_and_channels(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import struct
@@ -10,6 +11,7 @@ import time
 
 import pytest
 
+from tests.support.counting import consume, numbered, publish
 from tests.support.daemon import batch, wait_until
 from tests.support.ports import free_port, kept
 
@@ -396,3 +398,19 @@ def test_a_port_in_use_is_one_clear_line(daemon, tmp_path):
         with pytest.raises(AssertionError, match="left with 1"):
             daemon(f"--tcp-address=127.0.0.1:{port}")
     assert os.path.isdir(tmp_path)
+
+
+def test_a_full_disk_empties_through_a_consumer(daemon):
+    """A channel that cannot write is read from memory; what waits in the topic follows, though nothing gets better."""
+    node = daemon("--mem-queue-size=0", preexec=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
+    bodies = numbered(20_000, size=200)
+    publish(node, "t", bodies)
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    node.post("/channel/create?topic=t&channel=c")
+    wait_until(lambda: node.http("GET", "/ping")[0] == 500, "the drain to fail")
+    found = consume(node, "t", "c", set(bodies))
+    assert len(found) == len(bodies)
+    lift_file_size(node.pid)
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
+    node.connect().pub("t", b"after")
+    assert consume(node, "t", "c", {b"after"})

@@ -5,6 +5,8 @@ In the debug build the counters of messages and buffers count; in the release bu
 
 import os
 import re
+import resource
+import signal
 import struct
 
 from nsqc.broker import live
@@ -136,3 +138,59 @@ def test_encrypted_compressed_and_authorised_clients(daemon, authd, tmp_path):
     server.gate.set()
     wait_until(lambda: figures(node)["nsqc.tcp.session.Session"] == 0)
     nothing_left(node)
+
+
+def test_what_lies_on_disk(daemon):
+    """Topics that are emptied and deleted while they pass on, channels while they write, and messages that go back."""
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=100000", "--msg-timeout=300ms", "--sync-timeout=100ms")
+    producer = node.connect()
+    for end in ("/topic/empty?topic=t", "/topic/delete?topic=t", "/channel/empty?topic=t&channel=a",
+                "/channel/delete?topic=t&channel=a"):
+        node.post("/topic/create?topic=t")
+        node.post("/topic/pause?topic=t")
+        node.post("/channel/create?topic=t&channel=a")
+        node.post("/channel/create?topic=t&channel=b")
+        for _ in range(4):
+            producer.pub("t", *[b"x" * 100] * 5000)
+        consumers = [node.connect().sub("t", "b", 100), node.connect().sub("t", "b", 50)]
+        node.post("/topic/unpause?topic=t")
+        consumers[0].messages(50)
+        node.post(end)
+        for message in consumers[1].messages(50)[:10] if "delete?topic" not in end else ():
+            consumers[1].send(b"REQ " + message.id + b" 0\n")
+        if COUNTS and "delete?topic" not in end:
+            assert figures(node)["places"] > 0
+        for consumer in consumers:
+            consumer.close()
+    producer.close()
+    nothing_left(node)
+
+
+def test_a_disk_that_is_full_for_a_while(daemon):
+    """Channels keep what they cannot write, and the topic its places until they can."""
+    node = daemon("--mem-queue-size=0", "--msg-timeout=300ms", preexec=no_signal)
+    producer = node.connect()
+    for end in ("delete", "empty", "heal"):
+        node.post(f"/topic/create?topic={end}")
+        for _ in range(4):
+            producer.pub(end, *[b"x" * 100] * 2500)
+        limit_file_size(node.pid, 200_000)
+        node.post(f"/channel/create?topic={end}&channel=a")
+        node.post(f"/channel/create?topic={end}&channel=b")
+        wait_until(lambda: node.http("GET", "/ping")[0] == 500, "the drain to fail")
+        if end != "heal":
+            node.post(f"/channel/{end}?topic={end}&channel=a")
+            node.post(f"/topic/{end}?topic={end}")
+        limit_file_size(node.pid, resource.RLIM_INFINITY)
+        wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the disk to be written again")
+    producer.close()
+    nothing_left(node)
+
+
+def no_signal() -> None:
+    """A file that may not grow is an error, not a signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def limit_file_size(pid: int, limit: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
