@@ -97,6 +97,28 @@ def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
     run(tmp_path, scenario, mem_queue_size=0)
 
 
+def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path):
+    """What comes while a write is under way belongs to the next one, whose answer is its own."""
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        diskio.delay("write", 100_000_000)
+        diskio.fail("write", errno.ENOSPC)
+        large = b"x" * 200_000  # written by a thread
+        first = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0.03)
+        second = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0)
+        assert topic.depth == 2, "both are on their way"
+        assert (await first, await second) == (errno.ENOSPC, 0)
+        assert (topic.depth, topic.message_count, topic.message_bytes) == (1, 1, len(large))
+
+    try:
+        run(tmp_path, scenario, mem_queue_size=0)
+    finally:
+        diskio.delay("write", 0)
+
+
 def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
