@@ -300,7 +300,15 @@ cdef class Backlog(QueueWatcher):
 
     def retry(self):
         """Tries again to write what could not be written."""
-        if self.error and not self.listed and self.disk.buffered() > 0:
+        if not self.error or self.listed or self.disk.writing is not NULL:
+            return
+        if self.disk.buffered() == 0:
+            # Consumers have taken it all, or it was emptied: no write is left whose success could tell. The next one
+            # will tell again if nothing has changed.
+            self.error = self.disk.write_error = 0
+            if self.owner is not None:
+                self.owner.on_write_healed()
+        else:
             self.listed = True
             self.commit.dirty.append(self)
             self.commit.schedule.add(self.commit)

@@ -139,6 +139,25 @@ def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
     run(tmp_path, scenario, mem_queue_size=3)
 
 
+def test_a_stuck_channel_that_has_nothing_left_to_write_lets_its_topic_go_on(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        assert await publish(topic, b"memory") == 0
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert await publish(topic, b"spills") == errno.ENOSPC
+        assert channel.stuck
+        assert await publish(topic, b"waits") == 0
+        diskio.fail("write", 0, times=0)
+        channel.empty()     # as when consumers have taken it all
+        await until(lambda: not channel.stuck and (topic.depth, channel.depth) == (0, 1))
+        await until(lambda: broker.health() == "OK")
+        assert await publish(topic, b"after") == 0
+        await until(lambda: channel.depth == 2)
+
+    run(tmp_path, scenario, mem_queue_size=1)
+
+
 def test_ephemeral_topics_and_channels(tmp_path):
     async def scenario(broker):
         events = []
