@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 ARGS ?=
-# Two processes: the tests wait more than they compute. Those of one Spark session stay together.
-PYTEST := $(BIN)/python -m pytest --numprocesses=2 --dist=loadgroup
+# Four processes: the tests wait more than they compute. Those of one Spark session stay together.
+PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
 .PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways pages dist clean check-system check-tests

@@ -517,10 +517,20 @@ cdef class Topic(BacklogOwner):
         self.broker.on_write_failed(self, channel, error)
 
     def on_channel_healed(self, Channel channel not None):
-        """A channel that was stuck has written."""
+        """A channel that was stuck has written, or has nothing left to write."""
         self.stuck -= 1
+        if self.commit.is_clean() and self._none_out():
+            self._copies_done()     # or a full disk that holds but this topic's files would never empty
         self.refresh()
         self.broker.on_write_healed(self, channel)
+
+    def _none_out(self) -> bool:
+        """Whether no channel has anything in flight or deferred, which might lie in no file but this topic's."""
+        cdef Channel channel
+        for channel in self.fan:
+            if channel.timeouts.count or channel.delayed.count:
+                return False
+        return True
 
     @property
     def probe_path(self) -> str:

@@ -317,7 +317,7 @@ cdef class Backlog(QueueWatcher):
 
     def retry(self):
         """Tries again to write what could not be written; where consumers have taken it all, nothing is left to."""
-        if self.error == 0 or self.listed:
+        if self.error == 0 or self.listed or self.disk.writing is not NULL:
             return
         if self.disk.buffered() > 0:
             self.commit.dirty.append(self)

@@ -63,6 +63,7 @@ cdef struct ReadJob:
     int64_t here            # records in the rest of this file
     int64_t lost            # bytes in it that belong to none
     int64_t behind          # records in the files behind it
+    int64_t following       # the first of those that is there; 0: none was met
 
 
 cdef class QueueWatcher:

@@ -145,6 +145,8 @@ cdef void run_read(Job *c_job) noexcept nogil:
         path_store(c_path, job.c_prefix, number)
         rest = tally(c_path, 0, job.last_at if number == job.last_number else -1, job.max_record)
         job.behind += rest.records
+        if rest.error != ENOENT and job.following == 0:
+            job.following = number
         if number - job.number > FEW_FILES and rest.error == ENOENT:
             break
 
@@ -757,15 +759,21 @@ cdef class DiskQueue(JobOwner):
         """The read file is not there: the next one it is."""
         cdef int64_t missing = self.read_number, following
         self.read_error = 0
-        self.log.error("DISKQUEUE(%s): %s is missing", self.name, self.path_of(missing))
         self._end_write_file()
-        following = missing + 1
-        if self.write_number - missing > FEW_FILES:
+        following = max(missing + 1, job.following if job.following else min(job.last_number, self.write_number))
+        if job.following == 0 and self.write_number - missing > FEW_FILES:
             there = diskmeta.queue_files(self.folder, self.name)
             following = min([number for number in there if missing < number < self.write_number] + [self.write_number])
+        if following == missing + 1:
+            self.log.error("DISKQUEUE(%s): %s is missing", self.name, self.path_of(missing))
+        else:
+            self.log.error("DISKQUEUE(%s): %d files are missing, the first of them %s", self.name, following - missing,
+                           self.path_of(missing))
         self._leave_file()
         self.read_number = following
         self._recount(job, 0)
+        if self.depth <= self.buffered() and not self._is_drained():
+            self.depth = self.buffered() + 1    # not all were counted; what is there must not be left behind
         return 0
 
     cdef int _damaged(self, int64_t upto, ReadJob *job) except -1:
@@ -837,8 +845,9 @@ cdef class DiskQueue(JobOwner):
         if self.write_number - self.read_number < FEW_FILES:
             numbers = range(self.read_number, self.write_number + 1)
         else:
-            numbers = [number for number in diskmeta.queue_files(self.folder, self.name)
-                       if self.read_number <= number <= self.write_number]
+            # In order: a kill in the midst of their removal leaves no gaps between them.
+            numbers = sorted(number for number in diskmeta.queue_files(self.folder, self.name)
+                             if self.read_number <= number <= self.write_number)
         self.done_files += [(self.path_of(number), "") for number in numbers]
         self.done_numbers = [-1] * len(self.done_files)
         self.read_number = self.write_number = last + 1
@@ -854,6 +863,7 @@ cdef class DiskQueue(JobOwner):
         if self.closed:
             return
         error = 0
+        self.keeps = True       # what does not fit is counted, not taken back: it was acknowledged
         while self.buffered() and not error:
             if not self.begin_write(True) or self.write_error:
                 error = self.write_error or ENOMEM

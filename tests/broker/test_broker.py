@@ -99,6 +99,28 @@ def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
     run(tmp_path, scenario, mem_queue_size=0)
 
 
+def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path):
+    """What comes while a write is under way belongs to the next one, whose answer is its own."""
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        diskio.delay("write", 100_000_000)
+        diskio.fail("write", errno.ENOSPC)
+        large = b"x" * 200_000  # written by a thread
+        first = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0.03)
+        second = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0)
+        assert topic.depth == 2, "both are on their way"
+        assert (await first, await second) == (errno.ENOSPC, 0)
+        assert (topic.depth, topic.message_count, topic.message_bytes) == (1, 1, len(large))
+
+    try:
+        run(tmp_path, scenario, mem_queue_size=0)
+    finally:
+        diskio.delay("write", 0)
+
+
 def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
@@ -208,6 +230,25 @@ def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
         await until(lambda: broker.health() == "OK")
 
     run(tmp_path, scenario, mem_queue_size=0)
+
+
+def test_a_stuck_channel_that_has_nothing_left_to_write_lets_its_topic_go_on(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        assert await publish(topic, b"memory") == 0
+        diskio.fail("write", errno.ENOSPC, times=10**6)
+        assert await publish(topic, b"spills") == errno.ENOSPC
+        assert channel.stuck
+        assert await publish(topic, b"waits") == 0
+        diskio.fail("write", 0, times=0)
+        channel.empty()     # as when consumers have taken it all
+        await until(lambda: not channel.stuck and (topic.depth, channel.depth) == (0, 1))
+        await until(lambda: broker.health() == "OK")
+        assert await publish(topic, b"after") == 0
+        await until(lambda: channel.depth == 2)
+
+    run(tmp_path, scenario, mem_queue_size=1)
 
 
 def test_ephemeral_topics_and_channels(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -306,6 +307,24 @@ def limit_file_size():
 def lift_file_size(pid: int) -> None:
     import resource
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.mark.parametrize("with_channel", [False, True], ids=["topic", "channel"])
+def test_a_stop_on_a_full_disk_says_how_much_is_lost_and_keeps_what_fits(daemon, with_channel):
+    node = daemon("--mem-queue-size=300", preexec=limit_file_size)
+    node.post("/topic/create?topic=t")
+    if with_channel:
+        node.post("/channel/create?topic=t&channel=c")
+    producer = node.connect()
+    producer.pub("t", *[b"x" * 1000 for _ in range(300)])
+    assert node.stop() == 1
+    said = re.findall(r"ERROR: .*failed to write messages.*: (\d+) messages are lost", node.log)
+    assert len(said) == 1
+    lost = int(said[0])
+    assert 50 < lost < 250, "a part fits"
+    node.start()
+    stats = node.stats("t")
+    assert stats["depth"] + sum(channel["depth"] for channel in stats["channels"]) == 300 - lost
 
 
 @pytest.mark.parametrize("with_channel", [False, True], ids=["topic", "channel"])

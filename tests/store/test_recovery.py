@@ -191,6 +191,22 @@ def test_small_gaps_are_stepped_over(place):
     assert any("7 files are missing, the first of them" in line and "000001" in line for line in place.log.lines)
 
 
+@pytest.mark.parametrize("gap", [2, 40, 900])
+def test_a_gap_that_comes_while_it_is_open_is_left_behind_in_one_step(place, gap):
+    place.write(0, 0)
+    place.write(1, 1)
+    place.write(gap + 1, 2, 3)
+    place.meta(4, (0, 0), (gap + 1, 2 * SIZE))
+    queue = place.open()
+    assert queue.get()[0] == b"0000"
+    os.unlink(queue.path_of(1))
+    assert [queue.get()[0], queue.get()[0]] == [b"0002", b"0003"]
+    assert queue.get() is None
+    assert queue.depth == 0
+    told = [line for line in place.log.lines if f"{gap} files are missing" in line or "is missing" in line]
+    assert len(told) <= 2, "not one for each"
+
+
 def test_numbers_at_the_end_of_nine_digits(place):
     place.write(999_999_999, 1)
     place.meta(1, (999_999_999, 0), (999_999_999, SIZE))
