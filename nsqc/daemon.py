@@ -38,6 +38,9 @@ WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
 IDS_EVERY_S = 5.0  # how often the ids' progress is noted
 TICK_S = 0.1  # how often disk queues look at their sync deadlines
+# When Python's collector looks for cycles. With the default a burst of new topics has all of them looked through again
+# and again, for a quarter of a second each time; what goes here goes by reference counts.
+COLLECT = (10_000, 20, 100)
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
 FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
 
@@ -215,6 +218,7 @@ class Daemon:
         self._keep_descriptors()
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECT)
         self._is_ready()
         self.manager.watch(self.loop)
 
