@@ -433,3 +433,26 @@ def test_a_full_disk_empties_through_a_consumer(daemon):
     wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
     node.connect().pub("t", b"after")
     assert consume(node, "t", "c", {b"after"})
+
+
+@pytest.mark.parametrize("queue", [0, 100])
+def test_a_data_path_that_goes_and_comes_back(daemon, queue):
+    node = daemon(f"--mem-queue-size={queue}", "--sync-timeout=200ms")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.connect().pub("t", *[b"lost"] * 200)
+    aside = node.data_path.with_name("aside")
+    node.data_path.rename(aside)
+    producer = node.connect()
+    producer.command("PUB t", b"x")
+    assert producer.frame()[1] == b"E_PUB_FAILED PUB failed No such file or directory"
+    node.data_path.mkdir()
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "it has healed")
+    producer = node.connect()
+    for number in range(50):
+        producer.pub("t", b"%d" % number)
+    consumer, missing = node.connect().sub("t", "c", 100), {b"%d" % number for number in range(50)}
+    while missing:
+        message = consumer.message()
+        missing.discard(message.body)
+        consumer.fin(message)
