@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqc.store import delivery, diskqueue, message, segment, unacked
+from nsqc.store import delivery, message, segment, unacked, writebuf
 from nsqc.wire import framer, inbuf
 
 
@@ -13,7 +13,7 @@ def counts() -> dict[str, int]:
         "messages": message.alive(),
         "deliveries": delivery.alive(),
         "places": unacked.alive(),
-        "write_buffers": diskqueue.buffers_alive(),
+        "write_buffers": writebuf.alive(),
         "read_blocks": segment.alive(),
         "input_buffers": inbuf.alive(),
         "output_buffers": framer.alive(),

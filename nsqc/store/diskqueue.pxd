@@ -16,54 +16,12 @@
 # done() was not called for; and so do the files.
 
 from libc.stdint cimport int64_t, uint16_t
+from nsqc.store.filejobs cimport ReadJob, WriteJob
 from nsqc.store.iopool cimport IoPool, Job, JobOwner
 from nsqc.store.message cimport Message
 from nsqc.store.segment cimport Block, Window
 from nsqc.store.unacked cimport Place, Unacked
-
-
-cdef struct Former:
-    # A record in a buffer that lay elsewhere in the files before: that place is done once this one is written.
-    int64_t offset          # of the record in the buffer
-    Place *place
-
-cdef struct OutBuf:
-    char *c_data            # owned
-    int64_t length, room
-    int64_t taken           # bytes at its front that pop() has handed out already
-    int64_t records         # in it that were not handed out
-    Former *formers         # owned, with their places; rising by offset
-    int64_t former_first    # of those that still count
-    int64_t former_end, former_room
-
-cdef struct WriteJob:
-    Job job
-    const char *c_prefix    # of the queue's file names; borrowed
-    OutBuf out              # owned
-    int64_t number, at      # where it begins
-    int64_t max_file
-    bint partial            # where the disk is full, keep what fits
-    bint stale              # the queue has been emptied meanwhile
-    # What has come of it.
-    int error
-    int64_t end_number, end_at      # behind the last record that was written
-    int64_t first_end               # where the first file ended, if there were more
-    int64_t kept                    # bytes of out that are in the files
-
-cdef struct ReadJob:
-    Job job
-    const char *c_prefix
-    int64_t number, at, limit, max_record, want
-    int64_t last_number, last_at    # the write position, for counting
-    int64_t committed               # of the queue by then
-    bint probes             # only to meet damage; what is read is dropped, unless it is waited for
-    bint counts             # if damage is met, count what is left
-    bint stale
-    Block block             # owned
-    int64_t here            # records in the rest of this file
-    int64_t lost            # bytes in it that belong to none
-    int64_t behind          # records in the files behind it
-    int64_t following       # the first of those that is there; 0: none was met
+from nsqc.store.writebuf cimport OutBuf
 
 
 cdef class QueueWatcher:

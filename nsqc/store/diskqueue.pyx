@@ -3,211 +3,32 @@
 cimport cython
 from libc.errno cimport EIO, ENOENT, ENOMEM
 from libc.stdint cimport int64_t, uint16_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memset
-from posix.fcntl cimport O_CREAT, O_RDWR
-from posix.unistd cimport close, unlink
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
 
 from nsqc.store import diskmeta, recovery
 from nsqc.store.clock cimport monotonic_ns
-from nsqc.store.diskio cimport io_open, io_truncate, io_write
+from nsqc.store.filejobs cimport FEW_FILES, PATH_BYTES, run_read, run_write
 from nsqc.store.message cimport message_new, message_unref
-from nsqc.store.segment cimport (HEAD_BYTES, SIZE_BYTES, Tally, block_read, record_load, record_store, tally,
-                                 window_adopt, window_free)
+from nsqc.store.segment cimport HEAD_BYTES, SIZE_BYTES, record_load, record_store, window_adopt, window_free
 from nsqc.store.unacked cimport unacked_add, unacked_count, unacked_done, unacked_drop
+from nsqc.store.writebuf cimport (count_records, data_free, data_moved, forget_formers, former_room, out_clear,
+                                  out_free, out_room)
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    KEPT_OUT_BYTES = 65536      # of an emptied write buffer
     SHORT_BYTES = 131072        # a write of so much is short, if the page cache takes it
     MOST_SPARE = 1048576        # bytes of a written buffer that are kept for the next one
     ALL_SPARE = 67108864        # of all queues
     FIRST_WANT = 16384          # bytes of the first block of a queue; each further one is four times as large
     MOST_WANT = 262144
-    PATH_BYTES = 4500           # longest path of a data file, terminator included
     RETRY_NS = 200000000        # what could not be read is not tried again before
-    FEW_FILES = 1000            # beyond that, files are listed instead of counted through
 
 
 cdef int64_t all_spare = 0
-cdef int64_t buffers = 0         # allocations of records to write, of all queues
-
-
-# ---------------------------------------------------------------------- on the threads
-
-cdef void path_store(char *c_path, const char *c_prefix, int64_t number) noexcept nogil:
-    snprintf(c_path, PATH_BYTES, "%s%06lld.dat", c_prefix, <long long> number)
-
-
-cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
-    """Bytes of the records that lie in the first length bytes with all of theirs."""
-    cdef int64_t offset = 0, size
-    while offset + SIZE_BYTES <= length:
-        size = SIZE_BYTES + <int64_t> load_i32(c_from + offset)
-        if offset + size > length:
-            break
-        offset += size
-    return offset
-
-
-cdef int write_span(WriteJob *job, int64_t number, int64_t at, const char *c_from, int64_t length,
-                    int64_t *kept) noexcept nogil:
-    """Writes records to one file; 0 or errno. kept: bytes of them that stay in the file."""
-    cdef char c_path[PATH_BYTES]
-    cdef int64_t written = 0
-    cdef int error, fd
-    path_store(c_path, job.c_prefix, number)
-    kept[0] = 0
-    fd = io_open(c_path, O_RDWR | O_CREAT)
-    if fd < 0:
-        return -fd
-    error = io_write(fd, c_from, length, at, &written)
-    if error:
-        if job.partial:
-            kept[0] = whole_records(c_from, written)
-        io_truncate(fd, at + kept[0])
-    else:
-        kept[0] = length
-    close(fd)
-    return error
-
-
-cdef void run_write(Job *c_job) noexcept nogil:
-    cdef WriteJob *job = <WriteJob *> c_job
-    cdef char c_path[PATH_BYTES]
-    cdef int64_t number = job.number, at = job.at, offset = job.out.taken, begin, size, kept
-    cdef int fd
-    job.first_end = -1
-    job.end_number = number
-    job.end_at = at
-    job.kept = offset
-    while offset < job.out.length:
-        begin = offset
-        while offset < job.out.length:
-            size = SIZE_BYTES + <int64_t> load_i32(job.out.c_data + offset)
-            if at + offset - begin > 0 and at + offset - begin + size > job.max_file:
-                break
-            offset += size
-        if offset > begin:
-            job.error = write_span(job, number, at, job.out.c_data + begin, offset - begin, &kept)
-            job.kept += kept
-            at += kept
-            if job.error:
-                break
-        if offset < job.out.length:
-            job.first_end = at if job.first_end < 0 else job.first_end
-            number += 1
-            at = 0
-    if job.error and not job.partial:
-        # What had been written of it goes again; the loop counts on that.
-        while number > job.number:
-            path_store(c_path, job.c_prefix, number)
-            unlink(c_path)
-            number -= 1
-            if number == job.number:
-                path_store(c_path, job.c_prefix, number)
-                fd = io_open(c_path, O_RDWR)
-                if fd >= 0:
-                    io_truncate(fd, job.at)
-                    close(fd)
-        job.kept = job.out.taken
-        at = job.at
-    if job.error and at == 0 and number > job.number:
-        # An empty file that nothing went to is none.
-        path_store(c_path, job.c_prefix, number)
-        unlink(c_path)
-        number -= 1
-        at = job.first_end if number == job.number else job.max_file
-    job.end_number = number
-    job.end_at = at
-
-
-cdef void run_read(Job *c_job) noexcept nogil:
-    cdef ReadJob *job = <ReadJob *> c_job
-    cdef char c_path[PATH_BYTES]
-    cdef Tally rest
-    cdef int64_t number
-    path_store(c_path, job.c_prefix, job.number)
-    block_read(&job.block, c_path, job.at, job.limit, job.max_record, job.want)
-    if not job.counts or (job.block.answer == 1 and job.block.found == job.at):
-        return
-    if job.block.answer < 0 and job.block.answer != -ENOENT:
-        return
-    if job.block.answer >= 0:
-        rest = tally(c_path, job.at, job.limit, job.max_record)
-        job.here = rest.records
-        job.lost = rest.damaged + rest.size - rest.end
-    for number in range(job.number + 1, job.last_number + 1):
-        path_store(c_path, job.c_prefix, number)
-        rest = tally(c_path, 0, job.last_at if number == job.last_number else -1, job.max_record)
-        job.behind += rest.records
-        if rest.error != ENOENT and job.following == 0:
-            job.following = number
-        if number - job.number > FEW_FILES and rest.error == ENOENT:
-            break
-
-
-# ---------------------------------------------------------------------- buffers
-
-cdef int out_room(OutBuf *out, int64_t need) noexcept nogil:
-    """Room for need more bytes; -1: no memory."""
-    global buffers
-    cdef int64_t room = out.length + need
-    cdef char *c_grown
-    if room <= out.room:
-        return 0
-    room = max(room, 2 * out.room, <int64_t> 4096)
-    c_grown = <char *> realloc(out.c_data, <size_t> room)
-    if c_grown is NULL:
-        return -1
-    buffers += out.c_data is NULL
-    out.c_data = c_grown
-    out.room = room
-    return 0
-
-
-cdef int former_room(OutBuf *out, int64_t need) noexcept nogil:
-    cdef int64_t room = out.former_end + need
-    cdef Former *c_grown
-    if room <= out.former_room:
-        return 0
-    room = max(room, 2 * out.former_room, <int64_t> 64)
-    c_grown = <Former *> realloc(out.formers, <size_t> room * sizeof(Former))
-    if c_grown is NULL:
-        return -1
-    out.formers = c_grown
-    out.former_room = room
-    return 0
-
-
-cdef void out_clear(OutBuf *out) noexcept nogil:
-    """Empty, with a small allocation at most; its places must be done with."""
-    out.length = out.taken = out.records = 0
-    out.former_first = out.former_end = 0
-    if out.room > KEPT_OUT_BYTES:
-        data_free(out.c_data)
-        out.c_data = NULL
-        out.room = 0
-    if out.former_room * <int64_t> sizeof(Former) > KEPT_OUT_BYTES:
-        free(out.formers)
-        out.formers = NULL
-        out.former_room = 0
-
-
-cdef void data_free(char *c_data) noexcept nogil:
-    global buffers
-    buffers -= c_data is not NULL
-    free(c_data)
-
-
-cdef void out_free(OutBuf *out) noexcept nogil:
-    data_free(out.c_data)
-    free(out.formers)
-    memset(out, 0, sizeof(out[0]))
 
 
 cdef class QueueWatcher:
@@ -426,7 +247,6 @@ cdef class DiskQueue(JobOwner):
 
     cdef int _written(self, WriteJob *job) except -1:
         """Records have gone into files: all of them, or with partial some."""
-        global buffers
         cdef int64_t begun = self.write_number, records
         cdef bint drained = self._is_drained()
         records = job.out.records if not job.error else count_records(&job.out, job.kept)
@@ -452,7 +272,7 @@ cdef class DiskQueue(JobOwner):
             self.window.start = job.at
             self.window.length = job.out.length
             self.window.limit = self.block_end = job.end_at
-            buffers -= 1        # it is a read block now
+            data_moved()        # it is a read block now
             job.out.c_data = NULL
             job.out.room = 0
         if job.error:
@@ -1001,28 +821,7 @@ cdef class DiskQueue(JobOwner):
         return self.discard(NULL)
 
 
-cdef int64_t count_records(OutBuf *out, int64_t upto) noexcept:
-    """Records between what was handed out and an offset."""
-    cdef int64_t offset = out.taken, count = 0
-    while offset < upto:
-        offset += SIZE_BYTES + <int64_t> load_i32(out.c_data + offset)
-        count += 1
-    return count
-
-
-cdef void forget_formers(OutBuf *out, Unacked *unacked) noexcept:
-    """The records of the buffer go, and with them what they had been before."""
-    while out.former_first < out.former_end:
-        unacked_done(unacked, out.formers[out.former_first].place)
-        out.former_first += 1
-
-
 cdef void free_write(WriteJob *job, Unacked *unacked) noexcept:
     forget_formers(&job.out, unacked)
     out_free(&job.out)
     free(job)
-
-
-def buffers_alive() -> int:
-    """Write buffers that own memory now, of all queues."""
-    return buffers
