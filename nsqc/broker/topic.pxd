@@ -11,15 +11,16 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
 from nsqc.store.backlog cimport Backlog, BacklogOwner, Commit, CommitWaiter
 from nsqc.store.clock cimport Clock
-from nsqc.store.fifo cimport Entry
+from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 
 
 cdef struct Batch:
-    # Messages of a checked multi-publish that are still to be published, each behind its size.
+    # Messages of a checked multi-publish that are still to be published: each behind its size at c_at, or gathered.
     const char *c_at
+    Fifo *gathered          # not owned; NULL: they lie at c_at
     int32_t left
     int result              # PutResult of those before
 
@@ -63,6 +64,8 @@ cdef class Topic(BacklogOwner):
 
     # Makes a message with an id of its own and puts it; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    # Puts a message that has no id yet; it takes the reference in any case.
+    cdef int publish_gathered(self, Message *message) noexcept
     # Publishes messages of a batch until the slice is over; whether all are.
     cdef bint publish_slice(self, Batch *batch) noexcept
     # Whether a publisher has to wait before it goes on; if so, publish_on() follows.

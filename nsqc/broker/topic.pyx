@@ -6,7 +6,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memchr
 
 from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
-from nsqc.store.fifo cimport Entry
+from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport STEPS
@@ -66,19 +66,35 @@ cdef class Topic(BacklogOwner):
             message_unref(message)
         return result
 
+    cdef int publish_gathered(self, Message *message) noexcept:
+        cdef int result = PUT_EXITING
+        if not self.exiting:
+            self.guids.next(self.clock.wall, message.id)
+            message.timestamp_ns = self.clock.wall
+            result = self.put(message, 0)
+        if result == PUT_NO_MEMORY or result == PUT_EXITING:
+            message_unref(message)
+        return result
+
     cdef bint publish_slice(self, Batch *batch) noexcept:
         cdef int one, cost = 1 + self.fan_count, left = STEPS
-        cdef int32_t size
+        cdef int32_t size = 0
+        cdef Entry entry
         while batch.left > 0:
-            size = load_i32(batch.c_at)
-            one = self.publish_bytes(batch.c_at + 4, <uint32_t> size, 0)
+            if batch.gathered is NULL:
+                size = load_i32(batch.c_at)
+                one = self.publish_bytes(batch.c_at + 4, <uint32_t> size, 0)
+            else:
+                fifo_pop(batch.gathered, &entry)
+                one = self.publish_gathered(entry.message)
             if one == PUT_EXITING or one == PUT_NO_MEMORY:
                 batch.result = one
                 batch.left = 0
                 return True
             if one == PUT_DISK:
                 batch.result = one
-            batch.c_at += 4 + size
+            if batch.gathered is NULL:
+                batch.c_at += 4 + size
             batch.left -= 1
             left -= cost
             if left <= 0:
@@ -167,6 +183,7 @@ cdef class Topic(BacklogOwner):
         """
         cdef Batch part
         part.c_at = <const char *> batch + start
+        part.gathered = NULL
         part.left = left
         part.result = PUT_MEMORY
         if left < 0:

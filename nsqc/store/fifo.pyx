@@ -1,12 +1,13 @@
 """The memory queue of a topic or channel."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from nsqc.store.message cimport message_new, message_unref
 
 cdef enum:
-    BLOCK_ENTRIES = 255
+    BLOCK_SLOTS = 511
+    OWN_ENTRY = 1
     MAX_SPARE_BLOCKS = 64   # shared by all queues; small queues that come and go reuse them
 
 cdef FifoBlock *c_spare = NULL
@@ -39,10 +40,18 @@ cdef void block_free(FifoBlock *block) noexcept nogil:
 
 cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept nogil:
     cdef FifoBlock *block = fifo.tail
-    cdef Entry *entry
-    if block is NULL or fifo.end == BLOCK_ENTRIES:
+    cdef Entry *entry = NULL
+    if attempts or defer_ms:
+        entry = <Entry *> malloc(sizeof(Entry))
+        if entry is NULL:
+            return -1
+        entry.message = message
+        entry.attempts = attempts
+        entry.defer_ms = defer_ms
+    if block is NULL or fifo.end == BLOCK_SLOTS:
         block = block_new()
         if block is NULL:
+            free(entry)
             return -1
         if fifo.tail is NULL:
             fifo.head = block
@@ -51,10 +60,7 @@ cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t def
             fifo.tail.next = block
         fifo.tail = block
         fifo.end = 0
-    entry = &block.entries[fifo.end]
-    entry.message = message
-    entry.attempts = attempts
-    entry.defer_ms = defer_ms
+    block.slots[fifo.end] = <uintptr_t> message if entry is NULL else <uintptr_t> entry | OWN_ENTRY
     fifo.end += 1
     fifo.count += 1
     return 0
@@ -62,15 +68,23 @@ cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t def
 
 cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
     cdef FifoBlock *block = fifo.head
+    cdef uintptr_t slot
     if fifo.count == 0:
         return False
-    entry[0] = block.entries[fifo.first]
+    slot = block.slots[fifo.first]
+    if slot & OWN_ENTRY:
+        slot ^= OWN_ENTRY
+        entry[0] = (<Entry *> slot)[0]
+        free(<void *> slot)
+    else:
+        entry.message = <Message *> slot
+        entry.attempts = entry.defer_ms = 0
     fifo.first += 1
     fifo.count -= 1
     if fifo.count == 0:
         block_free(block)
         fifo.head = fifo.tail = NULL
-    elif fifo.first == BLOCK_ENTRIES:
+    elif fifo.first == BLOCK_SLOTS:
         fifo.head = block.next
         fifo.first = 0
         block_free(block)

@@ -1,41 +1,71 @@
 """The allocator behind messages. See the .pxd."""
 
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
-from libc.stdlib cimport free, malloc
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *addr, size_t length, int advice)
     int MADV_HUGEPAGE
 
+cdef extern from *:
+    int clz "__builtin_clz"(unsigned int value) nogil
+
 cdef enum:
     CHUNK_BYTES = 2097152
     CHUNK_HEAD = 64
-    FINE_STEP = 16          # classes up to FINE_LIMIT
-    FINE_LIMIT = 1024
-    COARSE_STEP = 128       # classes up to LARGEST
-    LARGEST = 4096          # what is larger comes from malloc
-    FINE_CLASSES = 64
-    CLASSES = 88
-    MAX_SPARE = 4           # empty chunks kept for the next use
+    ROOM = CHUNK_BYTES - CHUNK_HEAD
+    # Classes of small pieces, by their size.
+    FINE_STEP = 8           # up to FINE_LIMIT
+    FINE_LIMIT = 256
+    STEP = 32               # up to SMALL_LIMIT
+    SMALL_LIMIT = 2048
+    FINE_CLASSES = 32
+    SMALL_CLASSES = 88
+    # Classes of larger pieces, by how many make up a chunk: OCTAVE of them between a power of two and the next.
+    OCTAVE = 16
+    LEAST_PIECES = 16
+    CLASSES = 200           # up to 2048 pieces: more than the smallest of them needs
+    LARGEST = ROOM // LEAST_PIECES & ~7     # what is larger has a mapping of its own
+    LEAST_SPARE = 16        # empty chunks kept for the next use, and one more for each four that are in use
+    # Mappings of their own that are kept for the next use.
+    PAGE_BYTES = 4096
+    HUGE_FROM = 4194304
+    KEPT_MAPPINGS = 8
+    KEPT_BYTES = 16777216
+
+cdef struct Mapping:        # lies in the mapping itself while it is kept
+    Mapping *next
+    size_t bytes
 
 cdef Chunk *partial[CLASSES]        # chunks with free pieces, the one to take from first
 cdef uint32_t chunks_of[CLASSES]
 cdef Chunk *c_spare = NULL
 cdef int spares = 0
 cdef int64_t chunks = 0
+cdef Mapping *c_kept = NULL
+cdef int kept = 0
+cdef size_t kept_bytes = 0
+cdef int64_t mapped_bytes = 0
 
 
 cdef inline uint32_t class_of(size_t size) noexcept nogil:
+    cdef uint32_t pieces, octave
     if size <= FINE_LIMIT:
         return <uint32_t> ((size - 1) // FINE_STEP)
-    return <uint32_t> (FINE_CLASSES + (size - FINE_LIMIT - 1) // COARSE_STEP)
+    if size <= SMALL_LIMIT:
+        return <uint32_t> (FINE_CLASSES + (size - FINE_LIMIT - 1) // STEP)
+    pieces = <uint32_t> (ROOM // ((size + 7) & ~<size_t> 7))
+    octave = <uint32_t> (31 - clz(pieces)) - 4
+    return SMALL_CLASSES + octave * OCTAVE + ((pieces >> octave) - LEAST_PIECES)
 
 
 cdef inline uint32_t piece_bytes(uint32_t index) noexcept nogil:
     if index < FINE_CLASSES:
         return (index + 1) * FINE_STEP
-    return FINE_LIMIT + (index - FINE_CLASSES + 1) * COARSE_STEP
+    if index < SMALL_CLASSES:
+        return FINE_LIMIT + (index - FINE_CLASSES + 1) * STEP
+    index -= SMALL_CLASSES
+    return (ROOM // ((LEAST_PIECES + index % OCTAVE) << (index // OCTAVE))) & ~<uint32_t> 7
 
 
 cdef void *slab_alloc(size_t size) noexcept nogil:
@@ -43,7 +73,7 @@ cdef void *slab_alloc(size_t size) noexcept nogil:
     cdef Chunk *chunk
     cdef char *c_piece
     if size > LARGEST:
-        return malloc(size)
+        return map_new(size)
     index = class_of(size)
     chunk = partial[index]
     if chunk is NULL:
@@ -55,7 +85,7 @@ cdef void *slab_alloc(size_t size) noexcept nogil:
         chunk.free = (<void **> c_piece)[0]
     else:
         chunk.fresh -= 1
-        c_piece = <char *> chunk + CHUNK_HEAD + <size_t> chunk.fresh * piece_bytes(index)
+        c_piece = <char *> chunk + CHUNK_HEAD + <size_t> chunk.fresh * chunk.piece_bytes
     chunk.used += 1
     if chunk.free is NULL and chunk.fresh == 0:
         unlink(chunk)
@@ -65,7 +95,7 @@ cdef void *slab_alloc(size_t size) noexcept nogil:
 cdef void slab_free(void *c_piece, size_t size) noexcept nogil:
     cdef Chunk *chunk
     if size > LARGEST:
-        free(c_piece)
+        map_free(c_piece, size)
         return
     chunk = <Chunk *> (<uintptr_t> c_piece & ~<uintptr_t> (CHUNK_BYTES - 1))
     (<void **> c_piece)[0] = chunk.free
@@ -78,6 +108,53 @@ cdef void slab_free(void *c_piece, size_t size) noexcept nogil:
     elif not chunk.listed:
         link(chunk)
 
+
+# ---------------------------------------------------------------------- mappings of their own
+
+cdef inline size_t pages(size_t size) noexcept nogil:
+    return (size + PAGE_BYTES - 1) & ~<size_t> (PAGE_BYTES - 1)
+
+
+cdef void *map_new(size_t size) noexcept nogil:
+    """A kept mapping of just this many pages, or a new one."""
+    global c_kept, kept, kept_bytes, mapped_bytes
+    cdef size_t need = pages(size)
+    cdef Mapping **c_at = &c_kept
+    cdef Mapping *found
+    cdef void *c_mapped
+    while c_at[0] is not NULL:
+        found = c_at[0]
+        if found.bytes == need:
+            c_at[0] = found.next
+            kept -= 1
+            kept_bytes -= need
+            return found
+        c_at = &found.next
+    c_mapped = mmap(NULL, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    if c_mapped == MAP_FAILED:
+        return NULL
+    if need >= HUGE_FROM:
+        madvise(c_mapped, need, MADV_HUGEPAGE)
+    mapped_bytes += need
+    return c_mapped
+
+
+cdef void map_free(void *c_mapped, size_t size) noexcept nogil:
+    global c_kept, kept, kept_bytes, mapped_bytes
+    cdef size_t bytes = pages(size)
+    cdef Mapping *mapping = <Mapping *> c_mapped
+    if kept < KEPT_MAPPINGS and kept_bytes + bytes <= KEPT_BYTES:
+        mapping.bytes = bytes
+        mapping.next = c_kept
+        c_kept = mapping
+        kept += 1
+        kept_bytes += bytes
+        return
+    mapped_bytes -= bytes
+    munmap(c_mapped, bytes)
+
+
+# ---------------------------------------------------------------------- chunks
 
 cdef void link(Chunk *chunk) noexcept nogil:
     """Behind the chunk that is being taken from, so that allocation stays in one place."""
@@ -120,20 +197,25 @@ cdef Chunk *chunk_new(uint32_t index) noexcept nogil:
     chunks_of[index] += 1
     chunk.free = NULL
     chunk.used = 0
-    chunk.fresh = (CHUNK_BYTES - CHUNK_HEAD) // piece_bytes(index)
+    chunk.piece_bytes = piece_bytes(index)
+    chunk.fresh = ROOM // chunk.piece_bytes
     chunk.index = index
     link(chunk)
     return chunk
 
 
 cdef void chunk_free(Chunk *chunk) noexcept nogil:
+    """Kept, or given back; a queue that shrinks takes its spare ones along."""
     global c_spare, spares, chunks
+    cdef int64_t limit = LEAST_SPARE + (chunks - spares) // 4
     chunks_of[chunk.index] -= 1
-    if spares < MAX_SPARE:
-        chunk.next = c_spare
-        c_spare = chunk
-        spares += 1
-    else:
+    chunk.next = c_spare
+    c_spare = chunk
+    spares += 1
+    while spares > limit:
+        chunk = c_spare
+        c_spare = chunk.next
+        spares -= 1
         chunks -= 1
         munmap(chunk, CHUNK_BYTES)
 
@@ -153,9 +235,9 @@ cdef Chunk *map_aligned() noexcept nogil:
 
 
 cdef int64_t slab_bytes() noexcept nogil:
-    return chunks * CHUNK_BYTES
+    return chunks * CHUNK_BYTES + mapped_bytes
 
 
 def held_bytes() -> int:
-    """Bytes held from the system for messages of up to 4 KiB."""
+    """Bytes held from the system for messages, those kept for the next ones included."""
     return slab_bytes()

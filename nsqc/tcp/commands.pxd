@@ -1,5 +1,6 @@
 # One function for each V2 command, and the switch that lists them.
 
+from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.session cimport Session
 from nsqc.wire.parser cimport Command, Parser
 
@@ -12,7 +13,7 @@ cdef enum Outcome:
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
     WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
-    GOES_ON         # of a multi-publish: the slice is over; go_on_mpub() with session.batch.c_at put right
+    GOES_ON         # of a multi-publish: the slice is over; go_on_mpub(), with session.batch.c_at put right if it counts
     UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
 
 
@@ -22,8 +23,11 @@ cdef enum Outcome:
 cdef int run_line(Session session, Parser parser) noexcept
 # The body is known, too.
 cdef int run_body(Session session, Parser parser) noexcept
+# All messages of a PUB or MPUB are gathered.
+cdef int run_gathered(Session session, Parser parser, LargeBody body) noexcept
 cdef int go_on_mpub(Session session, Parser parser) noexcept
 # The parser refuses the body: event says why.
 cdef int refuse(Session session, Parser parser, int event) noexcept
-# The connection ends, or stalls, amid a command: FATAL with what is missing, or DONE where nothing is to be said.
+# The connection ends, or stalls, amid a command of which have bytes have come: FATAL with what is missing, or DONE
+# where nothing is to be said.
 cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept

@@ -9,17 +9,19 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
+from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
 from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS,
                              Guard)
+from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
                                CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
-                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_TOO_BIG,
-                               parse_decimal)
+                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_NO_MEMORY,
+                               PARSE_TOO_BIG, parse_decimal)
 
 import os
 import traceback
@@ -41,6 +43,13 @@ cdef int run_line(Session session, Parser parser) noexcept:
 cdef int run_body(Session session, Parser parser) noexcept:
     try:
         return body(session, parser)
+    except BaseException as error:
+        return broken(session, &parser.command, error)
+
+
+cdef int run_gathered(Session session, Parser parser, LargeBody body) noexcept:
+    try:
+        return gathered(session, &parser.command, body)
     except BaseException as error:
         return broken(session, &parser.command, error)
 
@@ -313,6 +322,20 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
 cdef int do_mpub(Session session, Command *command) except -1:
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     session.batch.c_at = command.body + 4
+    session.batch.gathered = NULL
+    session.batch.left = command.mpub.count
+    session.batch.result = PUT_MEMORY
+    return publish_batch(session, command)
+
+
+cdef int gathered(Session session, Command *command, LargeBody body) except -1:
+    cdef Topic topic = session.publish_topic(body.topic_name, body.topic_bytes)
+    cdef Entry entry
+    if command.kind == CMD_PUB:
+        fifo_pop(&body.whole, &entry)
+        return published(session, topic.publish_gathered(entry.message), 1, b"PUB")
+    session.batch_topic = topic
+    session.batch.gathered = &body.whole
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
     return publish_batch(session, command)
@@ -454,6 +477,8 @@ cdef int refused(Session session, Parser parser, int event) except -1:
     if event == PARSE_TOO_BIG:
         return session.fail(code + name + (b" message" if message else b" body")
                             + b" too big %d > %d" % (command.size, parser.limit))
+    if event == PARSE_NO_MEMORY:
+        return published(session, PUT_NO_MEMORY, 0, name)
     if event == PARSE_BAD_COUNT:
         return session.fail(b"E_BAD_BODY MPUB invalid message count %d" % command.mpub.value)
     if event == PARSE_BAD_MESSAGE_SIZE:

@@ -10,6 +10,7 @@ from nsqc.broker.broker cimport Broker
 from nsqc.broker.topic cimport Publisher
 from nsqc.store.backlog cimport Commit
 from nsqc.store.slices cimport Slicer
+from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.outbox cimport Outbox, Turn
 from nsqc.tcp.session cimport Limits, Session
 from nsqc.wire.codec cimport Codec
@@ -31,7 +32,8 @@ cdef class Hub:
     cdef readonly dict connections      # connection to None, in order of arrival; all that are open
     cdef Slicer slicer
     cdef char *area                     # owned
-    cdef Py_ssize_t room                # bytes of it that the next read may use
+    cdef char *c_into                   # where the next read goes: into the area, or into a message that is coming
+    cdef Py_ssize_t room                # bytes there that it may use
     # Errors of clients, which can be many, since the last line about them.
     cdef int64_t error_lines_ns         # monotonic: when the count below begins anew
     cdef int64_t error_lines
@@ -85,9 +87,17 @@ cdef class Connection(Publisher):
     cdef bint ending                    # closes once all marks are settled
     cdef bint suspect                   # silent for too long, unless the next read shows otherwise
     cdef Py_ssize_t batch_at            # where an unfinished multi-publish goes on, from its line; 0: there is none
+    cdef LargeBody large                # None until one has come
+    cdef bint gathering                 # into large; the parser waits
+    cdef bint direct                    # the read under way goes into large
+    cdef bint arrived                   # it was the last of a message
+    cdef bint gathered                  # large goes on in the next slice: an unfinished multi-publish
 
     cdef int _take(self, Py_ssize_t length) except -1       # bytes that lie in the area
+    cdef int _take_direct(self, Py_ssize_t length) except -1
     cdef int _take_detour(self, Py_ssize_t length) except -1
+    cdef Py_ssize_t _begin_gathering(self, const char *c_at, Py_ssize_t have) except -1
+    cdef int _cut_short(self) except -1
     cdef int _decode(self) except -1
     cdef void _hold(self, int why) noexcept
     cdef void _release(self, int why) noexcept
@@ -101,6 +111,7 @@ cdef class Connection(Publisher):
     cdef int _mark(self, Commit commit) except -1
     cdef void _settle_marks(self) noexcept
     cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1
+    cdef bint _batch_is_open(self) noexcept
     cdef int _hold_slice(self) except -1
     cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1
     cdef void _watch_stall(self) noexcept

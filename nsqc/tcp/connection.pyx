@@ -4,7 +4,7 @@ The object is the loop's BufferedProtocol and the buffer itself, so a read makes
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -14,8 +14,9 @@ from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, GOES_ON, SPILLED, UPGRADE, WAITS, WANTS_BODY,
-                                cut_short, go_on_mpub, refuse, run_body, run_line)
+                                cut_short, go_on_mpub, refuse, run_body, run_gathered, run_line)
 from nsqc.tcp.guard cimport Guard
+from nsqc.tcp.largebody cimport LargeBody
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
@@ -35,6 +36,9 @@ cdef enum:
     HEADROOM = 65536
     # A read of a loop iteration that has read enough: it cannot be refused, and has to be kept.
     LITTLE_BYTES = 4096
+    # Of a message, read straight into it: less is not worth a read of its own, more takes too long.
+    DIRECT_LEAST = 16384
+    DIRECT_MOST = 1048576
     ERROR_LINES = 10            # about clients in a second; beyond that they are counted
     SUSPECT_MS = 50             # to a client that seems silent, after the loop may have been busy
 
@@ -145,25 +149,53 @@ cdef class Connection(Publisher):
         self.hub.log.info("TCP: new client(%s)", self.address)
 
     def get_buffer(self, sizehint):
-        """Where the next bytes go: the shared area, through this object's buffer interface."""
-        self.hub.room = LITTLE_BYTES if self.hub.turn.read_enough() else RECEIVE_BYTES
+        """Where the next bytes go: the shared area, or a large message, through this object's buffer interface."""
+        cdef Hub hub = self.hub
+        cdef Py_ssize_t missing
+        cdef bint enough = hub.turn.read_enough()
+        hub.c_into = hub.area + HEADROOM
+        hub.room = LITTLE_BYTES if enough else RECEIVE_BYTES
+        self.direct = False
+        if self.gathering and not self.held and not self.detour and self.outbox.fd >= 0:
+            missing = self.large.missing()
+            if missing >= DIRECT_LEAST:
+                self.direct = True
+                hub.c_into = self.large.into()
+                hub.room = min(missing, LITTLE_BYTES if enough else DIRECT_MOST)
         return self
 
     def __len__(self):
         return self.hub.room    # TLS asks for the size of its buffer
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.hub.area + HEADROOM, self.hub.room, 0, flags)
+        PyBuffer_FillInfo(view, self, self.hub.c_into, self.hub.room, 0, flags)
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have come."""
         try:
-            if self.detour:
+            if self.direct:
+                self._take_direct(length)
+            elif self.detour:
                 self._take_detour(length)
             else:
                 self._take(length)
         except BaseException as error:
             self.broke(error)
+
+    cdef int _take_direct(self, Py_ssize_t length) except -1:
+        """Notes what has been read into a message."""
+        self.direct = False
+        if self.closing:
+            return 0
+        self.hub.broker.clock.refresh()
+        self.heard_ns = self.hub.broker.clock.monotonic
+        self.hub.turn.begin_reading(self.heard_ns)
+        self.large.have += <uint32_t> length
+        if self.large.missing() == 0:
+            self.arrived = True
+            self._consume(NULL, 0)
+        self._after_input()
+        return 0
 
     cdef int _take(self, Py_ssize_t length) except -1:
         """Runs what lies in the area, behind what is kept."""
@@ -195,12 +227,12 @@ cdef class Connection(Publisher):
 
     cdef void _after_input(self) noexcept:
         """After commands were run."""
-        if self.inbuf.length and not self.held & HELD_INPUT:
+        if (self.inbuf.length or self.gathering) and not self.held & HELD_INPUT:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
             self.session.pump_due = False
             self.session.channel.pump()
-        if (self.outbox.blocked and self.outbox.buf.length > self.hub.limits.max_buffered_bytes
+        if (self.outbox.blocked and self.outbox.unread_bytes() > self.hub.limits.max_buffered_bytes
                 and not self.held & HELD_UNREAD):
             self._hold(HELD_UNREAD)
 
@@ -235,10 +267,18 @@ cdef class Connection(Publisher):
                 if self.codec is not None and self.codec.cut_short():
                     self._act(self.session.fail(b"E_INVALID %b stream is cut short" % self.codec.name.encode()))
                 else:
-                    self._act(cut_short(self.session, self.parser, self.inbuf.length))
+                    self._cut_short()
         finally:
             self.close()
         return True
+
+    cdef int _cut_short(self) except -1:
+        """The client has left, or stalled, amid a command, or between two."""
+        cdef Py_ssize_t have = self.inbuf.length
+        if self.gathering:
+            have = self.parser.line_bytes + 4 + self.large.body_bytes(self.parser, have)
+        self._act(cut_short(self.session, self.parser, have))
+        return 0
 
     def connection_lost(self, error):
         """The connection is gone."""
@@ -257,6 +297,8 @@ cdef class Connection(Publisher):
                 timer.cancel()
         self.heartbeat_timer = self.stall_timer = None
         inbuf_free(&self.inbuf)
+        if self.large is not None:
+            self.large.drop(self.hub.slicer)
         self._leave()
         self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
         # These refer to each other; without a cut they would wait for the garbage collector.
@@ -278,6 +320,8 @@ cdef class Connection(Publisher):
             return
         self.blocked_ns = 0
         self.outbox.unblock()
+        if self.outbox.blocked:
+            return      # by what was left; nothing is added to it
         if self.upgrade is not None:
             self.upgrade_now()
         if self.codec is not None and self.held & HELD_UNREAD:
@@ -303,17 +347,28 @@ cdef class Connection(Publisher):
         cdef const char *c_at = c_from
         cdef const char *c_end = c_from + length
         cdef int event, outcome, steps = STEPS
+        cdef Py_ssize_t used
         cdef Topic topic
-        if self.batch_at:
+        if self._batch_is_open():
             c_at += self._go_on_batch(c_at)
-            if self.batch_at:
-                return 0
+            if self.held & HELD_INPUT:
+                return c_at - c_from
         if self.session is None:
             c_at += self._greet(c_at, length)
             if self.session is None:
                 return c_at - c_from
-        while c_at < c_end and not self.closing:
-            event = parser.next(c_at, c_end)
+        while (c_at < c_end or self.arrived) and not self.closing:
+            if self.gathering:
+                event = self.large.gather(parser, c_at, c_end - c_at, &used)
+                c_at += used
+                self.arrived = False
+            else:
+                event = parser.next(c_at, c_end)
+                if event == PARSE_MORE and LargeBody.wants(parser, c_end - c_at):
+                    used = self._begin_gathering(c_at, c_end - c_at)
+                    c_at += used
+                    if used:
+                        continue
             if event == PARSE_MORE:
                 break
             if event == PARSE_LINE:
@@ -323,9 +378,15 @@ cdef class Connection(Publisher):
                     continue
             elif event == PARSE_BODY:
                 topic = self.session.topic
-                outcome = run_body(self.session, parser)
+                if self.gathering:
+                    self.gathering = False
+                    outcome = run_gathered(self.session, parser, self.large)
+                    self.gathered = outcome == GOES_ON
+                else:
+                    outcome = run_body(self.session, parser)
+                    if outcome == GOES_ON:
+                        self.batch_at = self.session.batch.c_at - c_at
                 if outcome == GOES_ON:
-                    self.batch_at = self.session.batch.c_at - c_at
                     self._hold_slice()
                     break
                 if not self._act(outcome):
@@ -358,31 +419,52 @@ cdef class Connection(Publisher):
                 steps = STEPS
         return c_at - c_from
 
+    cdef Py_ssize_t _begin_gathering(self, const char *c_at, Py_ssize_t have) except -1:
+        """The body that has begun to come goes into messages; how many bytes are done with, 0: it does not."""
+        cdef Py_ssize_t used
+        if self.session.guard is not None and self.parser.command.kind == CMD_PUB:
+            return 0    # whether it may is asked once its body is there, with its line
+        if self.large is None:
+            self.large = LargeBody.__new__(LargeBody)
+        used = self.large.begin(self.parser, c_at)
+        if used < 0:
+            return 0    # gathered here instead, or refused for the same reason
+        self.gathering = True
+        return used
+
+    cdef bint _batch_is_open(self) noexcept:
+        """Whether a multi-publish is published in part."""
+        return self.batch_at != 0 or self.gathered
+
     cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1:
-        """Goes on with a multi-publish that begins there; how many bytes are done with."""
+        """Goes on with a multi-publish that begins there, or is gathered; how many bytes are done with."""
         cdef int outcome
-        self.session.batch.c_at = c_from + self.batch_at
+        cdef bint gathered = self.gathered
+        if not gathered:
+            self.session.batch.c_at = c_from + self.batch_at
         outcome = go_on_mpub(self.session, self.parser)
         if outcome == GOES_ON:
-            self.batch_at = self.session.batch.c_at - c_from
+            if not gathered:
+                self.batch_at = self.session.batch.c_at - c_from
             self._hold_slice()
             return 0
         self.batch_at = 0
+        self.gathered = False
         self.began_ns = 0
         self._act(outcome)
         if not self.closing and self.session.topic.holds(self):
             self._hold(HELD_BEHIND)
             self._hold_slice()      # what follows is run once both are over
-        return self.parser.used
+        return 0 if gathered else self.parser.used
 
     cdef int _hold_slice(self) except -1:
         """The slice is over: what is left of the input goes on in the next one."""
-        if self.batch_at and self.session.batch.result == PUT_DISK:
+        if self._batch_is_open() and self.session.batch.result == PUT_DISK:
             # An error of what was published so far comes in the place of the answer.
             self._mark(self.session.batch_topic.commit)
             self.session.batch.result = PUT_MEMORY
         self._hold(HELD_SLICE)
-        if self.batch_at and self.session.batch_topic.commit.is_full():
+        if self._batch_is_open() and self.session.batch_topic.commit.is_full():
             self.session.batch_topic.commit.block(self)
         else:
             self.hub.slicer.add(self)
@@ -628,7 +710,7 @@ cdef class Connection(Publisher):
         mark = Mark.__new__(Mark)
         mark.commit = commit
         mark.serial = commit.serial
-        mark.at = self.outbox.sent_bytes + self.outbox.buf.length
+        mark.at = self.outbox.end()
         mark.kind = self.parser.command.kind
         if not self.marks:
             self.outbox.hold = mark.at
@@ -657,7 +739,7 @@ cdef class Connection(Publisher):
             if mark.error and not self.outbox.closed:
                 self.marks.clear()
                 self.outbox.hold = -1
-                self.outbox.buf.length = <Py_ssize_t> (mark.at - self.outbox.sent_bytes)
+                self.outbox.cut(mark.at)
                 name = MARK_NAMES[mark.kind]
                 text = b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(mark.error).encode())
                 self.hub.complain(self, text)
@@ -743,7 +825,7 @@ cdef class Connection(Publisher):
         cdef int64_t left_ns
         self.stall_timer = None
         if (self.closing or self.held & HELD_INPUT
-                or (self.session is not None and self.inbuf.length == 0)):
+                or (self.session is not None and self.inbuf.length == 0 and not self.gathering)):
             return
         left_ns = self.began_ns + self.hub.limits.stall_ns - monotonic_ns()
         if left_ns > 1000000:
@@ -752,7 +834,7 @@ cdef class Connection(Publisher):
         self.hub.log.error("client(%s) - stalled within a command", self.address)
         try:
             if self.session is not None:
-                self._act(cut_short(self.session, self.parser, self.inbuf.length))
+                self._cut_short()
         finally:
             self._end()
 
@@ -787,7 +869,7 @@ cdef class Connection(Publisher):
 
     def unsent(self) -> int:
         """Bytes that wait for the client's socket, or for the commit that they depend on."""
-        return self.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.buf.length)
+        return self.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.bytes())
 
     def give_up(self, Py_ssize_t before):
         """Ends a connection that is closing and whose client has taken none of the bytes that were left before."""

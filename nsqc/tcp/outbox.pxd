@@ -13,8 +13,8 @@ from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
+from nsqc.tcp.gather cimport Gather
 from nsqc.wire.codec cimport Codec
-from nsqc.wire.framer cimport SendBuf
 
 
 cdef class Turn:
@@ -33,7 +33,7 @@ cdef class Turn:
 
 
 cdef class Outbox:
-    cdef SendBuf buf            # owned
+    cdef Gather gather          # owned: what is still to be sent
     cdef Turn turn
     cdef object transport
     cdef Codec codec            # None: not compressed
@@ -44,7 +44,8 @@ cdef class Outbox:
     cdef bint due               # in turn.due
     cdef bint blocked           # the transport holds bytes that the socket did not take
     cdef bint closed
-    cdef readonly int64_t sent_bytes    # before compression; where in all output the buffer begins
+    cdef Py_ssize_t refused     # bytes that were left here when the socket took no more
+    cdef readonly int64_t sent_bytes    # before compression; where in all output what is still to be sent begins
     cdef int64_t hold           # where in all output what must not leave yet begins; -1: everything may leave
 
     @staticmethod
@@ -54,11 +55,17 @@ cdef class Outbox:
     # room: whether the client may get more messages behind this one
     cdef void message(self, Message *message, uint16_t attempts, bint room) noexcept
     cdef void flush(self) noexcept
-    cdef void unblock(self) noexcept        # the transport has got rid of its bytes
+    cdef Py_ssize_t bytes(self) noexcept            # still to be sent, beside what the transport has
+    cdef Py_ssize_t unread_bytes(self) noexcept     # of those, what has come since the socket took no more
+    cdef int64_t end(self) noexcept                 # where in all output the next reply will begin
+    cdef void cut(self, int64_t at) noexcept        # what begins there in all output does not leave
+    cdef void unblock(self) noexcept        # the transport has got rid of its bytes; it may be blocked again
     cdef void unhold(self) noexcept         # hold has changed
     cdef void close(self) noexcept
     cdef void _due(self) noexcept
     cdef void _send(self) noexcept
     cdef void _wait(self) noexcept
-    cdef int _put(self, const char *c_data, Py_ssize_t length) except -1
+    cdef void _send_plain(self, Py_ssize_t length) noexcept
+    cdef Py_ssize_t _send_vector(self, Py_ssize_t length) noexcept
     cdef void _send_encoded(self, Py_ssize_t length) noexcept
+    cdef void _fail(self) noexcept

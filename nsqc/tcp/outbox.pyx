@@ -3,14 +3,19 @@
 cimport cython
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
-from libc.string cimport memmove
+from libc.string cimport memset
 
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport ITERATION_NS
-from nsqc.wire.framer cimport frame_bytes, frame_message, sendbuf_clear, sendbuf_free
+from nsqc.tcp.gather cimport gather_bytes, gather_cut, gather_free, gather_message, gather_sent, gather_vector, iovec
+from nsqc.wire.framer cimport frame_bytes, frame_message
 
 cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int fd, const msghdr *message, int flags)
     ssize_t send(int fd, const void *buf, size_t length, int flags)
     int MSG_DONTWAIT
     int MSG_NOSIGNAL
@@ -19,6 +24,9 @@ cdef enum:
     # A system call costs as much as copying tens of KiB, so a full buffer is worth sending early only from here on.
     FLUSH_BYTES = 131072
     OUTBOXES = 16       # sent between two looks at the clock
+    LARGE_BODY = 2048   # from here on a body is sent from where it lies: a piece more costs as much as copying this
+    PIECES = 256        # of one system call
+    WAKE_BYTES = 4096   # what the transport gets of output that the socket does not take
 
 
 @cython.final
@@ -84,23 +92,44 @@ cdef class Outbox:
         return self
 
     def __dealloc__(self):
-        sendbuf_free(&self.buf)
+        gather_free(&self.gather)
+
+    cdef Py_ssize_t bytes(self) noexcept:
+        return gather_bytes(&self.gather)
+
+    cdef Py_ssize_t unread_bytes(self) noexcept:
+        return gather_bytes(&self.gather) - self.refused
+
+    cdef int64_t end(self) noexcept:
+        return self.sent_bytes + gather_bytes(&self.gather)
+
+    cdef void cut(self, int64_t at) noexcept:
+        gather_cut(&self.gather, <Py_ssize_t> (at - self.sent_bytes))
 
     cdef void reply(self, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept:
         if self.closed:
             return
-        if frame_bytes(&self.buf, frame_type, c_data, length) < 0:
+        if frame_bytes(&self.gather.buf, frame_type, c_data, length) < 0:
             self.transport.abort()
             return
         self._due()
 
     cdef void message(self, Message *message, uint16_t attempts, bint room) noexcept:
+        cdef int added
+        cdef Py_ssize_t bytes
         if self.closed:
             return
-        if frame_message(&self.buf, message.timestamp_ns, attempts, message.id, message.body, message.size) < 0:
+        # A codec needs all bytes of a flush in one piece, and TLS copies them.
+        if message.size >= LARGE_BODY and self.fd >= 0 and self.codec is None:
+            added = gather_message(&self.gather, message, attempts)
+        else:
+            added = frame_message(&self.gather.buf, message.timestamp_ns, attempts, message.id, message.body,
+                                  message.size)
+        if added < 0:
             self.transport.abort()
             return
-        if self.buf.length >= self.size and (self.buf.length >= FLUSH_BYTES or self.turn.waits):
+        bytes = gather_bytes(&self.gather)
+        if bytes >= self.size and (bytes >= FLUSH_BYTES or self.turn.waits):
             self.flush()
         elif self.turn.waits and room and self.timeout_ms > 0:
             self._wait()
@@ -126,7 +155,7 @@ cdef class Outbox:
         self._send()
 
     cdef void _send(self) noexcept:
-        cdef Py_ssize_t length = self.buf.length
+        cdef Py_ssize_t length = gather_bytes(&self.gather)
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -134,60 +163,90 @@ cdef class Outbox:
             length = <Py_ssize_t> (self.hold - self.sent_bytes)
         if length == 0 or self.blocked or self.closed:
             return
-        self.sent_bytes += length
         if self.codec is not None:
             self._send_encoded(length)
         else:
-            self._put(self.buf.data, length)
-        if length == self.buf.length:
-            sendbuf_clear(&self.buf)
-        else:
-            self.buf.length -= length
-            memmove(self.buf.data, self.buf.data + length, <size_t> self.buf.length)
+            self._send_plain(length)
+        self.refused = gather_bytes(&self.gather)
 
-    cdef int _put(self, const char *c_data, Py_ssize_t length) except -1:
-        """To the socket, or to the transport what the socket does not take."""
-        cdef ssize_t sent = 0
-        if self.fd >= 0:
-            sent = send(self.fd, c_data, <size_t> length, MSG_DONTWAIT | MSG_NOSIGNAL)
-            if sent < 0:
-                if errno != EAGAIN and errno != EINTR:
-                    self.closed = True
-                    self.transport.abort()
-                    return 0
-                sent = 0
-        if sent < length:
-            # The transport keeps the rest and calls pause_writing, which blocks this outbox.
-            self.transport.write(c_data[sent:length])
-        return 0
+    cdef void _send_plain(self, Py_ssize_t length) noexcept:
+        """To the socket. Once that takes no more, a piece goes to the transport, which tells when it takes more."""
+        cdef Py_ssize_t sent
+        cdef iovec piece
+        while length > 0 and not self.blocked and not self.closed:
+            sent = self._send_vector(length) if self.fd >= 0 else 0
+            if sent == 0 and not self.closed:
+                gather_vector(&self.gather, length, &piece, 1, &sent)
+                if self.fd >= 0:
+                    sent = min(sent, <Py_ssize_t> WAKE_BYTES)
+                try:
+                    self.transport.write((<char *> piece.iov_base)[:sent])
+                except BaseException:
+                    self._fail()
+            self.sent_bytes += sent
+            length -= sent
+            gather_sent(&self.gather, sent)
+
+    cdef Py_ssize_t _send_vector(self, Py_ssize_t length) noexcept:
+        """What the socket has taken of the first length bytes; 0: nothing, or the connection has failed."""
+        cdef iovec[PIECES] pieces
+        cdef msghdr header
+        cdef Py_ssize_t bytes
+        cdef ssize_t sent
+        memset(&header, 0, sizeof(header))
+        header.msg_iov = pieces
+        header.msg_iovlen = <size_t> gather_vector(&self.gather, length, pieces, PIECES, &bytes)
+        sent = sendmsg(self.fd, &header, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent < 0:
+            if errno != EAGAIN and errno != EINTR:
+                self._fail()
+            return 0
+        return sent
 
     cdef void _send_encoded(self, Py_ssize_t length) noexcept:
         """One block of compressed output for a flush, so the client can read all of it."""
+        cdef const char *c_data
+        cdef ssize_t sent = 0
         try:
-            data = self.codec.encode(self.buf.data, length)
-            self._put(data, len(data))
+            data = self.codec.encode(self.gather.buf.data, length)
+            self.sent_bytes += length
+            gather_sent(&self.gather, length)
+            c_data = data
+            if self.fd >= 0:
+                sent = send(self.fd, c_data, <size_t> len(data), MSG_DONTWAIT | MSG_NOSIGNAL)
+                if sent < 0:
+                    if errno != EAGAIN and errno != EINTR:
+                        self._fail()
+                        return
+                    sent = 0
+            if sent < len(data):
+                # The transport keeps the rest and calls pause_writing, which blocks this outbox.
+                self.transport.write(data[sent:] if sent else data)
         except BaseException:
-            # What the client misses cannot be sent again, so it must not wait for it.
-            self.closed = True
-            self.transport.abort()
+            self._fail()
+
+    cdef void _fail(self) noexcept:
+        """What the client misses cannot be sent again, so it must not wait for it."""
+        self.closed = True
+        self.transport.abort()
 
     cdef void unblock(self) noexcept:
         self.blocked = False
-        if self.buf.length:
-            self._due()
+        self._send()
 
     cdef void unhold(self) noexcept:
-        if self.buf.length and not self.closed:
+        if gather_bytes(&self.gather) and not self.closed:
             self._due()
 
     cdef void close(self) noexcept:
         """No more output; what was collected leaves with the transport's own close()."""
         if not self.closed:
+            self._send()
             if self.blocked:
                 # Behind what the transport keeps already.
                 self.fd = -1
                 self.blocked = False
-            self._send()
+                self._send()
             self.closed = True
         if self.timer is not None:
             self.timer.cancel()

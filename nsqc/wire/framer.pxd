@@ -15,6 +15,9 @@ cdef struct SendBuf:
 
 # All return 0, or -1 where there is no memory; the buffer is unchanged then.
 cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil
+# Of a message frame all but the body, which follows from elsewhere.
+cdef int frame_message_head(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
+                            uint32_t size) noexcept nogil
 cdef int frame_message(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
                        const char *c_body, uint32_t size) noexcept nogil
 cdef void sendbuf_clear(SendBuf *buf) noexcept nogil    # empties it; keeps a small allocation only

@@ -42,6 +42,15 @@ cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
     return buf.data + need - length
 
 
+cdef inline void put_message_head(char *c_to, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
+                                  uint32_t size) noexcept nogil:
+    store_i32(c_to, <int32_t> (4 + MESSAGE_HEAD_BYTES + size))
+    store_i32(c_to + 4, FRAME_MESSAGE)
+    store_i64(c_to + 8, timestamp_ns)
+    store_u16(c_to + 16, attempts)
+    memcpy(c_to + 18, c_id, MESSAGE_ID_BYTES)
+
+
 cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil:
     cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + length)
     if c_to is NULL:
@@ -57,12 +66,17 @@ cdef int frame_message(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, co
     cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + <Py_ssize_t> size)
     if c_to is NULL:
         return -1
-    store_i32(c_to, <int32_t> (4 + MESSAGE_HEAD_BYTES + size))
-    store_i32(c_to + 4, FRAME_MESSAGE)
-    store_i64(c_to + 8, timestamp_ns)
-    store_u16(c_to + 16, attempts)
-    memcpy(c_to + 18, c_id, MESSAGE_ID_BYTES)
+    put_message_head(c_to, timestamp_ns, attempts, c_id, size)
     memcpy(c_to + 34, c_body, size)
+    return 0
+
+
+cdef int frame_message_head(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
+                            uint32_t size) noexcept nogil:
+    cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES)
+    if c_to is NULL:
+        return -1
+    put_message_head(c_to, timestamp_ns, attempts, c_id, size)
     return 0
 
 

@@ -30,4 +30,8 @@ cdef struct MpubCheck:
 # above max_body.
 cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
                     int64_t max_body) noexcept nogil
+# Only the size field at c_at, of which have bytes have come: MPUB_WHOLE and, in value, the size; or as above.
+cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max_message,
+                   int64_t max_body) noexcept nogil
+cdef bint mpub_passed(MpubCheck *check) noexcept nogil      # that message has come; whether it is the last one
 cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil      # of the messages checked, sizes left out

@@ -1,6 +1,6 @@
 """Multi-publish bodies, checked as they arrive. Makes no message; knows bytes only."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from nsqc.wire.hton cimport load_i32
 
@@ -14,7 +14,7 @@ cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
 
 cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
                     int64_t max_body) noexcept nogil:
-    cdef int32_t length
+    cdef int found
     if check.count == 0:
         if have < 4:
             return MPUB_MORE
@@ -25,22 +25,34 @@ cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t 
         check.count = check.value
         check.at = 4
     while check.index < check.count:
-        if check.at + 4 > have:
+        found = mpub_next(check, c_body + check.at, have - check.at, max_message, max_body)
+        if found != MPUB_WHOLE:
+            return found
+        if check.at + 4 + check.value > have:
             return MPUB_MORE
-        length = load_i32(c_body + check.at)
-        check.value = length
-        if length <= 0:
-            return MPUB_BAD_SIZE
-        if length > max_message:
-            return MPUB_TOO_BIG
-        # Sizes do not count: a client that leaves them out of what it declares may fill the limit with its messages.
-        if mpub_bytes(check) + length > max_body:
-            return MPUB_OVERRUN
-        if check.at + 4 + length > have:
-            return MPUB_MORE
-        check.at += 4 + length
-        check.index += 1
+        mpub_passed(check)
     return MPUB_WHOLE
+
+
+cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max_message,
+                   int64_t max_body) noexcept nogil:
+    if have < 4:
+        return MPUB_MORE
+    check.value = load_i32(c_at)
+    if check.value <= 0:
+        return MPUB_BAD_SIZE
+    if check.value > max_message:
+        return MPUB_TOO_BIG
+    # Sizes do not count: a client that leaves them out of what it declares may fill the limit with its messages.
+    if mpub_bytes(check) + check.value > max_body:
+        return MPUB_OVERRUN
+    return MPUB_WHOLE
+
+
+cdef bint mpub_passed(MpubCheck *check) noexcept nogil:
+    check.at += 4 + check.value
+    check.index += 1
+    return check.index == check.count
 
 
 def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool:

@@ -35,6 +35,7 @@ cdef enum ParseEvent:
     PARSE_BAD_MESSAGE_SIZE
     PARSE_MESSAGE_TOO_BIG
     PARSE_OVERRUN
+    PARSE_NO_MEMORY         # never from next(): for whoever takes a body over
 
 cdef enum ParseState:
     AT_LINE
@@ -71,6 +72,8 @@ cdef class Parser:
     cdef int next(self, const char *c_at, const char *c_end) noexcept
     # Accepts the body of the command whose line next() has just returned, up to limit bytes.
     cdef void expect_body(self, int64_t limit) noexcept
+    # Whoever has taken the body over, after PARSE_MORE at AT_BODY, has it whole: the next command follows.
+    cdef void body_ended(self) noexcept
 
     cdef int _line(self, const char *c_at, const char *c_end) noexcept
     cdef int _body(self, const char *c_at, const char *c_end) noexcept
@@ -78,6 +81,7 @@ cdef class Parser:
 
 
 cdef bint command_has_body(int kind) noexcept nogil
+cdef int mpub_event(int found) noexcept nogil       # a ParseEvent for a MpubState
 
 # A decimal number without sign, as the protocol has them; -1: not one. Wraps around like the original beyond 64 bits.
 cdef bint parse_decimal(const char *c_text, Py_ssize_t length, int64_t *value) noexcept nogil

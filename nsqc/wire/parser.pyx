@@ -79,6 +79,10 @@ cdef class Parser:
         self.limit = limit
         self.state = AT_SIZE
 
+    cdef void body_ended(self) noexcept:
+        self.state = AT_LINE
+        self.used = 0
+
     cdef int _line(self, const char *c_at, const char *c_end) noexcept:
         cdef Py_ssize_t have = c_end - c_at
         cdef const char *c_feed = <const char *> memchr(c_at + self.searched, c'\n', have - self.searched)
@@ -146,6 +150,8 @@ cdef class Parser:
 
 
 cdef int mpub_event(int found) noexcept nogil:
+    if found == MPUB_WHOLE:
+        return PARSE_BODY
     if found == MPUB_MORE:
         return PARSE_MORE
     if found == MPUB_BAD_COUNT:

@@ -1,0 +1,100 @@
+"""Large bodies of PUB and MPUB, gathered in their messages as they come. Knows no socket and publishes nothing."""
+
+cimport cython
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+from nsqc.store.fifo cimport fifo_push
+from nsqc.store.message cimport message_new, message_unref
+from nsqc.store.slices cimport Slicer, Trash
+from nsqc.wire.mpub cimport mpub_next, mpub_passed
+from nsqc.wire.parser cimport (CMD_MPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Parser,
+                               mpub_event)
+
+cdef const char *NO_ID = b"0000000000000000"
+
+
+@cython.final
+cdef class LargeBody:
+    """What has come of a large body; one for each connection that has ever sent one."""
+
+    def __dealloc__(self):
+        self.drop(None)
+
+    @staticmethod
+    cdef bint wants(Parser parser, Py_ssize_t have) noexcept:
+        if parser.state != AT_BODY or have < LEAST_GATHERED:
+            return False
+        if parser.command.kind == CMD_PUB:
+            return parser.command.size >= LARGE_MESSAGE
+        return parser.command.kind == CMD_MPUB and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
+
+    cdef Py_ssize_t begin(self, Parser parser, const char *c_at) noexcept:
+        self.topic_bytes = parser.command.arg_bytes[1]
+        memcpy(self.topic_name, parser.command.args[1], <size_t> self.topic_bytes)
+        if parser.command.kind == CMD_PUB:
+            if not self._expect(<uint32_t> parser.command.size):
+                return -1
+            return parser.command.body - c_at
+        # What was checked of the batch is checked again as it is taken.
+        parser.command.mpub.index = 0
+        parser.command.mpub.at = 4
+        return parser.command.body + 4 - c_at
+
+    cdef bint _expect(self, uint32_t size) noexcept:
+        self.partial = message_new(NO_ID, 0, NULL, size)
+        self.have = 0
+        return self.partial is not NULL
+
+    cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept:
+        cdef Py_ssize_t part, at = 0
+        cdef int found = PARSE_MORE
+        while True:
+            if self.partial is NULL:
+                found = mpub_event(mpub_next(&parser.command.mpub, c_at + at, length - at, parser.max_message,
+                                             parser.limit))
+                if found != PARSE_BODY:
+                    break
+                if not self._expect(<uint32_t> parser.command.mpub.value):
+                    found = PARSE_NO_MEMORY
+                    break
+                at += 4
+            part = min(length - at, <Py_ssize_t> (self.partial.size - self.have))
+            memcpy(self.partial.body + self.have, c_at + at, <size_t> part)
+            self.have += <uint32_t> part
+            at += part
+            if self.have < self.partial.size:
+                found = PARSE_MORE
+                break
+            if fifo_push(&self.whole, self.partial, 0, 0) < 0:
+                found = PARSE_NO_MEMORY
+                break
+            self.partial = NULL
+            if parser.command.kind == CMD_PUB or mpub_passed(&parser.command.mpub):
+                parser.body_ended()
+                found = PARSE_BODY
+                break
+        used[0] = at
+        return found
+
+    cdef Py_ssize_t missing(self) noexcept:
+        return 0 if self.partial is NULL else <Py_ssize_t> (self.partial.size - self.have)
+
+    cdef char *into(self) noexcept:
+        return self.partial.body + self.have
+
+    cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept:
+        if parser.command.kind == CMD_PUB:
+            return self.have
+        return <Py_ssize_t> parser.command.mpub.at + (kept if self.partial is NULL else 4 + <Py_ssize_t> self.have)
+
+    cdef void drop(self, Slicer slicer) noexcept:
+        cdef Trash trash
+        if self.partial is not NULL:
+            message_unref(self.partial)
+            self.partial = NULL
+        if self.whole.count:
+            trash = Trash.new(slicer)
+            trash.take_fifo(&self.whole)
+            if slicer is not None:
+                trash.start()

@@ -1,0 +1,180 @@
+"""Rates and memory by size of body: `python -m perf.sizes.run [--nsqd PATH] [--rounds 3] [--sizes 100,1024,...]`.
+
+For each size, on a fresh server each time, in turns with the order alternating:
+
+    publish   MPUBs of up to 1 MiB on two connections into a queue that grows, in memory
+    memory    resident bytes that this took, for each byte of the records (30 bytes more than the body)
+    consume   that queue by one connection, RDY 2500, with FIN
+    steady    one connection publishes while another consumes: messages that arrive, and what was left in the queue
+
+Sides: nsqc, perf/sizes/floor.c (one core that copies each body once into memory of its own and sends it from it), and
+nsqd if --nsqd says where one is. A figure is the median over the rounds, a ratio the median of those within the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+from perf.load import build
+from perf.load.run import machine
+from perf.load.server import Server, Side
+
+NSQC, FLOOR, NSQD = "nsqc", "floor", "nsqd"
+SIZES = (100, 1024, 4096, 10240, 65536)
+FILL_BYTES = 1 << 30
+MOST_MESSAGES = 4_000_000
+BATCH_BYTES = 1 << 20
+MOST_BATCH = 200
+RECORD_BYTES = 30       # of a message beside its body, as its record in a disk queue has it
+STEADY_S = 3.0
+BAR_NSQD, BAR_FLOOR, BAR_MEMORY = 2.0, 0.5, 1.15
+KEYS = ("publish", "consume", "steady")
+
+Figures = dict[str, float]
+
+
+class Work:
+    """The work for one side and one size."""
+
+    def __init__(self, size: int, quick: bool):
+        self.client = str(build.client())
+        self.size = size
+        self.batch = max(1, min(MOST_BATCH, BATCH_BYTES // size))
+        self.count = min(MOST_MESSAGES, FILL_BYTES // size) // (50 if quick else 1)
+        self.seconds = 0.3 if quick else STEADY_S
+
+    def start(self, server: Server, mode: str, *options: object) -> subprocess.Popen[str]:
+        """Starts the load client."""
+        command = [self.client, mode, "-p", str(server.tcp), "-s", str(self.size), "-b", str(self.batch),
+                   *map(str, options)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    @staticmethod
+    def ended(process: subprocess.Popen[str]) -> dict:
+        """The load client's line. Raises RuntimeError."""
+        out = process.communicate(timeout=300)[0]
+        if process.returncode:
+            raise RuntimeError(f"the load client failed: {process.args}")
+        return json.loads(out)
+
+    def run(self, side: Side) -> Figures:
+        """All figures of a side."""
+        figures = {}
+        touched = (self.count * (self.size + 200)) // 4096 + 1
+        subprocess.run([self.client, "touch", "-n", str(touched), "-s", "4096"], check=True, stdout=subprocess.DEVNULL)
+        with Server(side, f"--mem-queue-size={2 * self.count}") as server:
+            server.channel("load", "ch")
+            resident, cpu = server.resident(), server.cpu_s()
+            done = self.ended(self.start(server, "pub", "-c", 2, "-w", 4, "-t", 120, "-n", self.count))
+            figures["publish"] = done["per_s"]
+            figures["publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+            count = done["messages"]
+            figures["memory"] = (server.resident() - resident) / (count * (self.size + RECORD_BYTES))
+            cpu = server.cpu_s()
+            done = self.ended(self.start(server, "sub", "-c", 1, "-r", 2500, "-t", 120, "-n", count))
+            if done["messages"] < count:
+                raise RuntimeError(f"{side.name}: drained {done['messages']} of {count} messages")
+            figures["consume"] = done["per_s"]
+            figures["consume cpu"] = (server.cpu_s() - cpu) / count * 1e6
+        with Server(side, f"--mem-queue-size={200 * self.count}") as server:
+            server.channel("load", "ch")
+            consumer = self.start(server, "sub", "-c", 1, "-r", 2500, "-t", self.seconds + 60)
+            time.sleep(0.2)
+            cpu = server.cpu_s()
+            publisher = self.start(server, "pub", "-c", 1, "-w", 4, "-t", self.seconds)
+            published = self.ended(publisher)
+            figures["left"] = depth(server) if side.queues else 0.0
+            consumed = self.ended(consumer)
+            if consumed["messages"] < published["messages"]:
+                raise RuntimeError(f"{side.name}: {consumed['messages']} of {published['messages']} arrived")
+            # Until the last message has arrived: what was left in the queue counts with the time it took.
+            figures["steady"] = consumed["messages"] / (consumed["seconds"] - 0.2)
+            figures["steady cpu"] = (server.cpu_s() - cpu) / consumed["messages"] * 1e6
+        return figures
+
+
+def depth(server: Server) -> float:
+    """Messages that wait in the channel."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.http}/stats?format=json&topic=load") as answer:
+        return json.load(answer)["topics"][0]["channels"][0]["depth"]
+
+
+def sides_of(args: argparse.Namespace) -> list[Side]:
+    """nsqc, the floor, and nsqd if it is there."""
+    floor = build.program("sizes-floor", [Path(__file__).with_name("floor.c")])
+    sides = [Side(NSQC, tuple(shlex.split(args.nsqc))), Side(FLOOR, (str(floor),), queues=False)]
+    if args.nsqd:
+        sides.append(Side(NSQD, (args.nsqd,)))
+    return sides
+
+
+def middle(rounds: list[dict[str, Figures]], side: str, key: str) -> float:
+    """The median of a figure over the rounds."""
+    return statistics.median(done[side][key] for done in rounds)
+
+
+def ratio(rounds: list[dict[str, Figures]], other: str, key: str) -> float | None:
+    """nsqc's figure for one of another side, median of the rounds; None where that side was not measured."""
+    if other not in rounds[0]:
+        return None
+    return statistics.median(done[NSQC][key] / done[other][key] for done in rounds)
+
+
+def rows(size: int, rounds: list[dict[str, Figures]]) -> list[list[str]]:
+    """The lines of the table for one size."""
+    def show(value: float | None, digits: int = 2) -> str:
+        return "" if value is None else f"{value:,.{digits}f}"
+
+    lines = []
+    for key in KEYS:
+        by_floor, by_nsqd = ratio(rounds, FLOOR, key), ratio(rounds, NSQD, key)
+        rates = [middle(rounds, side, key) if side in rounds[0] else None for side in (NSQC, FLOOR, NSQD)]
+        holds = by_floor >= BAR_FLOOR or (by_nsqd is not None and by_nsqd >= BAR_NSQD)
+        lines.append([f"{size:,} B", key, *(show(rate, 0) for rate in rates), show(by_floor), show(by_nsqd),
+                      show(middle(rounds, NSQC, f"{key} cpu"), 2), "yes" if holds else "NO"])
+    held = middle(rounds, NSQC, "memory")
+    lines.append([f"{size:,} B", "memory × records", show(held), "", show(middle(rounds, NSQD, "memory")
+                  if NSQD in rounds[0] else None), "", "", "", "yes" if held <= BAR_MEMORY else "NO"])
+    return lines
+
+
+def main() -> int:
+    """0: everything was measured, whether the bars hold or not."""
+    parser = argparse.ArgumentParser(prog="python -m perf.sizes.run", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--nsqd", metavar="PATH", help="an nsqd to measure as well")
+    parser.add_argument("--nsqc", default=f"{shlex.quote(sys.executable)} -m nsqc serve", metavar="CMD")
+    parser.add_argument("--json", metavar="FILE", help="all rounds, for perf/chart")
+    parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")
+    args = parser.parse_args()
+    sides = sides_of(args)
+    where, done, table = machine(), {}, []
+    for size in map(int, args.sizes.split(",")):
+        rounds: list[dict[str, Figures]] = []
+        for number in range(1 if args.quick else args.rounds):
+            work = Work(size, args.quick)
+            rounds.append({side.name: work.run(side) for side in (sides if number % 2 == 0 else sides[::-1])})
+            print(f"{size} B: round {number + 1}", file=sys.stderr)
+        done[size] = rounds
+        table += rows(size, rounds)
+    print(f"{where}\n\n| body | figure | nsqc | floor | nsqd | × floor | × nsqd | daemon µs/message | ok |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--|")
+    for line in table:
+        print("| " + " | ".join(line) + " |")
+    if args.json:
+        Path(args.json).write_text(json.dumps({"machine": where, "sizes": done}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
