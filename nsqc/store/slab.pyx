@@ -101,7 +101,7 @@ cdef void slab_free(void *c_piece, size_t size) noexcept nogil:
     (<void **> c_piece)[0] = chunk.free
     chunk.free = c_piece
     chunk.used -= 1
-    if chunk.used == 0 and chunks_of[chunk.index] > 1:
+    if chunk.used == 0:
         if chunk.listed:
             unlink(chunk)
         chunk_free(chunk)

@@ -13,7 +13,7 @@ cdef enum Outcome:
     WANTS_BODY      # the line is fine: parser.expect_body has been called
     SPILLED         # ANSWER_OK, which holds only once the turn's disk commit has succeeded
     WAITS           # for an auth server: nothing is done yet, run the command again from its line after go_on()
-    GOES_ON         # of a multi-publish: the slice is over; go_on_mpub(), with session.batch.c_at put right if it counts
+    GOES_ON         # of a multi-publish: the slice is over; go_on_mpub(), with session.batch.c_at put right
     UPGRADE         # ANSWER, and behind it TLS or compression, as session.upgrade says
 
 

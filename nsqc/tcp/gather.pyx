@@ -102,7 +102,7 @@ cdef void close_up(Gather *gather) noexcept nogil:
 
 
 cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil:
-    cdef Py_ssize_t at = gather.buf_at, skip = gather.body_at, size
+    cdef Py_ssize_t at = gather.buf_at, skip = gather.body_at
     cdef int body = gather.first
     while body < gather.end and gather.bodies[body].at - at < length:
         length -= gather.bodies[body].at - at

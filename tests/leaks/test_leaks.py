@@ -56,7 +56,7 @@ def test_counters_count(daemon):
 def test_everything_clients_do(daemon):
     node = daemon("--mem-queue-size=50", "--max-bytes-per-file=3000", "--msg-timeout=1s", "--sync-timeout=100ms")
     for _ in range(3):
-        producer = node.connect()
+        producer, clients = node.connect(), []
         consumers = [node.connect().sub("t", channel, 20) for channel in ("a", "b", "e#ephemeral")]
         producer.pub("t", *[b"%d" % n * 50 for n in range(300)])
         producer.ok("DPUB t 60000", b"much later")
@@ -68,8 +68,12 @@ def test_everything_clients_do(daemon):
         node.post("/channel/pause?topic=t&channel=a")
         consumers[1].send(b"PUB t\n" + struct.pack(">i", 1000) + b"unfinished")
         producer.send(b"MPUB t\n" + struct.pack(">i", 500) + batch(b"x" * 20)[:30])
+        for body in (b"MPUB large\n" + struct.pack(">i", 500_000) + batch(*[b"x" * 50_000] * 10)[:-1],
+                     b"PUB large\n" + struct.pack(">i", 500_000) + b"x" * 400_000):
+            clients.append(node.connect())
+            clients[-1].send(body)
         node.post("/channel/empty?topic=t&channel=b")
-        for client in (*consumers, producer):
+        for client in (*consumers, producer, *clients):
             client.close()
         node.post("/channel/unpause?topic=t&channel=a")
     wait_until(lambda: figures(node)["nsqc.tcp.session.Session"] == 0)
