@@ -10,7 +10,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways pages dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale ways pages dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -92,6 +92,9 @@ load: build                              ## the whole daemon beside a floor; fig
 
 stalls: build                            ## who waits while something large happens; ARGS="--nsqd PATH" beside nsqd
 	$(BIN)/python -m perf.stalls.run $(ARGS)
+
+sizes: build                             ## rates and memory by size of body beside a copying floor; ARGS="--nsqd PATH"
+	$(BIN)/python -m perf.sizes.run $(ARGS)
 
 ways: build                              ## rates over TLS, deflate and snappy beside plain
 	$(BIN)/python -m perf.ways.run $(ARGS)

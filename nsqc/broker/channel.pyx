@@ -16,7 +16,7 @@ from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
 from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove, idmap_reserve
 from nsqc.store.message cimport message_ref, message_unref
-from nsqc.store.slices cimport STEPS, Trash
+from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
 cdef int64_t NEVER = INT64_MAX
 cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory goes on for so long
@@ -161,12 +161,13 @@ cdef class Channel:
                 return True
             if not self.backlog.pop(&entry):
                 return True
+            # To send a large one takes as long as many small ones.
+            steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
                 self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.backlog.place)
             else:
                 self._deliver(entry.message, entry.attempts, self.backlog.place)
-            steps -= 1
-            if steps == 0:
+            if steps <= 0:
                 if self.slicer.over():
                     self.slicer.add(self)
                     return False

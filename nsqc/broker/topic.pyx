@@ -9,7 +9,7 @@ from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, P
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
-from nsqc.store.slices cimport STEPS
+from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
@@ -83,9 +83,11 @@ cdef class Topic(BacklogOwner):
         while batch.left > 0:
             if batch.gathered is NULL:
                 size = load_i32(batch.c_at)
+                left -= cost * (size >> SIZE_SHIFT)
                 one = self.publish_bytes(batch.c_at + 4, <uint32_t> size, 0)
             else:
                 fifo_pop(batch.gathered, &entry)
+                left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
                 one = self.publish_gathered(entry.message)
             if one == PUT_EXITING or one == PUT_NO_MEMORY:
                 batch.result = one
@@ -270,6 +272,7 @@ cdef class Topic(BacklogOwner):
                 self.waiting = self.backlog.depth() > 0 and not self.retrying
                 break
             passed += 1
+            left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
             if not self._pass_on(&entry, self.backlog.place is not NULL, self.fan):
                 more = False
                 break

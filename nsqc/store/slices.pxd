@@ -12,6 +12,7 @@ cdef enum:
     SLICE_NS = 500000           # of one piece of work
     ITERATION_NS = 2000000      # of all of them in a loop iteration; and, apart from that, of reading from clients
     STEPS = 64                  # between two looks at the clock
+    SIZE_SHIFT = 13             # a message of n bytes whose body is copied takes 1 + (n >> SIZE_SHIFT) of them
 
 
 cdef class Sliced:

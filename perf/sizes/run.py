@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--nsqd", metavar="PATH", help="an nsqd to measure as well")
     parser.add_argument("--nsqc", default=f"{shlex.quote(sys.executable)} -m nsqc serve", metavar="CMD")
-    parser.add_argument("--json", metavar="FILE", help="all rounds, for perf/chart")
+    parser.add_argument("--json", metavar="FILE", help="all rounds, for perf.sizes.chart")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")
     args = parser.parse_args()
     sides = sides_of(args)

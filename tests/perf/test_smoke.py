@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -62,6 +63,21 @@ def test_load_beside_other_servers(tmp_path):
     assert all(publish)
     latency = next(row for row in rows if row[0].startswith("PUB to delivery, RDY 100"))
     assert latency[1] and not latency[2] and latency[3]
+
+
+def test_sizes_give_every_figure_and_a_chart(tmp_path):
+    results = tmp_path / "sizes.json"
+    out = run("perf.sizes.run", "--quick", "--sizes", "100,65536", "--json", str(results))
+    rows = [line.split("|")[1:-1] for line in out.splitlines() if re.match(r"\| [\d,]+ B \|", line)]
+    assert len(rows) == 4 * 2
+    assert all(float(row[2].replace(",", "")) > 0 for row in rows)
+    run("perf.sizes.chart", str(results), str(tmp_path))
+    for theme in ("light", "dark"):
+        chart = ElementTree.parse(tmp_path / f"chart-{theme}.svg").getroot()
+        words = [element.text for element in chart.iter("{http://www.w3.org/2000/svg}text")]
+        # A number for each bar: sizes, kinds of work, sides.
+        assert len([word for word in words if re.fullmatch(r"[\d.]+ ?[kM]?/s", word)]) == 2 * 3 * 2
+        assert any("rounds" in word for word in words)
 
 
 def test_ways_give_every_figure():
