@@ -94,7 +94,9 @@ cdef class Connection(Publisher):
     cdef bint gathered                  # large goes on in the next slice: an unfinished multi-publish
 
     cdef int _take(self, Py_ssize_t length) except -1       # bytes that lie in the area
+    cdef bint _may_read_direct(self) noexcept
     cdef int _take_direct(self, Py_ssize_t length) except -1
+    cdef int _gather_again(self) except -1
     cdef int _take_detour(self, Py_ssize_t length) except -1
     cdef Py_ssize_t _begin_gathering(self, const char *c_at, Py_ssize_t have) except -1
     cdef int _cut_short(self) except -1

@@ -12,11 +12,12 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY
+from nsqc.store.message cimport Message, message_unref
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport (ANSWER, ANSWER_OK, DONE, FAILED, GOES_ON, SPILLED, UPGRADE, WAITS, WANTS_BODY,
                                 cut_short, go_on_mpub, refuse, run_body, run_gathered, run_line)
 from nsqc.tcp.guard cimport Guard
-from nsqc.tcp.largebody cimport LargeBody
+from nsqc.tcp.largebody cimport CAME_WHOLE, CAME_WRONG, LargeBody
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
@@ -156,9 +157,9 @@ cdef class Connection(Publisher):
         hub.c_into = hub.area + HEADROOM
         hub.room = LITTLE_BYTES if enough else RECEIVE_BYTES
         self.direct = False
-        if self.gathering and not self.held and not self.detour and self.outbox.fd >= 0:
-            missing = self.large.missing()
-            if missing >= DIRECT_LEAST:
+        if self.gathering and not self.detour and (self.large.guessed or self._may_read_direct()):
+            missing = self.large.missing(self.parser, DIRECT_LEAST)
+            if missing >= DIRECT_LEAST or self.large.guessed:
                 self.direct = True
                 hub.c_into = self.large.into()
                 hub.room = min(missing, LITTLE_BYTES if enough else DIRECT_MOST)
@@ -182,19 +183,40 @@ cdef class Connection(Publisher):
         except BaseException as error:
             self.broke(error)
 
+    cdef bint _may_read_direct(self) noexcept:
+        """Nothing stands before the next read, and it is not TLS's."""
+        return not self.held and self.inbuf.length == 0 and self.outbox.fd >= 0
+
     cdef int _take_direct(self, Py_ssize_t length) except -1:
         """Notes what has been read into a message."""
+        cdef int came
         self.direct = False
         if self.closing:
             return 0
         self.hub.broker.clock.refresh()
         self.heard_ns = self.hub.broker.clock.monotonic
         self.hub.turn.begin_reading(self.heard_ns)
-        self.large.have += <uint32_t> length
-        if self.large.missing() == 0:
+        came = self.large.came(self.parser, length)
+        if came == CAME_WHOLE:
             self.arrived = True
             self._consume(NULL, 0)
+        elif came == CAME_WRONG:
+            self._gather_again()
         self._after_input()
+        return 0
+
+    cdef int _gather_again(self) except -1:
+        """What was read into a message of a wrong size is input like any other."""
+        cdef Py_ssize_t length = <Py_ssize_t> self.large.have + 4
+        cdef Message *wrong = self.large.take_wrong()
+        cdef const char *c_from = wrong.body - 4
+        cdef Py_ssize_t used
+        try:
+            used = self._consume(c_from, length)
+            if used < length and not self.closing and inbuf_append(&self.inbuf, c_from + used, length - used) < 0:
+                self._end()
+        finally:
+            message_unref(wrong)
         return 0
 
     cdef int _take(self, Py_ssize_t length) except -1:

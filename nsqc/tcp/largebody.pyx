@@ -1,15 +1,18 @@
 """Large bodies of PUB and MPUB, gathered in their messages as they come. Knows no socket and publishes nothing."""
 
 cimport cython
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
 
 from nsqc.store.fifo cimport fifo_push
-from nsqc.store.message cimport message_new, message_unref
+from nsqc.store.message cimport Message, message_new, message_unref
 from nsqc.store.slices cimport Slicer, Trash
-from nsqc.wire.mpub cimport mpub_next, mpub_passed
+from nsqc.wire.mpub cimport MPUB_WHOLE, mpub_next, mpub_passed
 from nsqc.wire.parser cimport (CMD_MPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Parser,
                                mpub_event)
+
+cdef enum:
+    SIZE_BYTES = 4
 
 cdef const char *NO_ID = b"0000000000000000"
 
@@ -30,6 +33,7 @@ cdef class LargeBody:
         return parser.command.kind == CMD_MPUB and (parser.command.size >= LARGE_BATCH or have >= LARGE_BATCH)
 
     cdef Py_ssize_t begin(self, Parser parser, const char *c_at) noexcept:
+        self.last_size = 0
         self.topic_bytes = parser.command.arg_bytes[1]
         memcpy(self.topic_name, parser.command.args[1], <size_t> self.topic_bytes)
         if parser.command.kind == CMD_PUB:
@@ -44,6 +48,7 @@ cdef class LargeBody:
     cdef bint _expect(self, uint32_t size) noexcept:
         self.partial = message_new(NO_ID, 0, NULL, size)
         self.have = 0
+        self.guessed = False
         return self.partial is not NULL
 
     cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept:
@@ -58,10 +63,10 @@ cdef class LargeBody:
                 if not self._expect(<uint32_t> parser.command.mpub.value):
                     found = PARSE_NO_MEMORY
                     break
-                at += 4
-            part = min(length - at, <Py_ssize_t> (self.partial.size - self.have))
+                at += SIZE_BYTES
+            part = min(length - at, <Py_ssize_t> (<int64_t> self.partial.size - self.have))
             memcpy(self.partial.body + self.have, c_at + at, <size_t> part)
-            self.have += <uint32_t> part
+            self.have += part
             at += part
             if self.have < self.partial.size:
                 found = PARSE_MORE
@@ -69,6 +74,7 @@ cdef class LargeBody:
             if fifo_push(&self.whole, self.partial, 0, 0) < 0:
                 found = PARSE_NO_MEMORY
                 break
+            self.last_size = self.partial.size
             self.partial = NULL
             if parser.command.kind == CMD_PUB or mpub_passed(&parser.command.mpub):
                 parser.body_ended()
@@ -77,8 +83,30 @@ cdef class LargeBody:
         used[0] = at
         return found
 
-    cdef Py_ssize_t missing(self) noexcept:
-        return 0 if self.partial is NULL else <Py_ssize_t> (self.partial.size - self.have)
+    cdef Py_ssize_t missing(self, Parser parser, uint32_t least) noexcept:
+        if self.partial is NULL:
+            if parser.command.kind == CMD_PUB or self.last_size < least or not self._expect(self.last_size):
+                return 0
+            self.have = -SIZE_BYTES
+            self.guessed = True
+        return <Py_ssize_t> (<int64_t> self.partial.size - self.have)
+
+    cdef int came(self, Parser parser, Py_ssize_t length) noexcept:
+        self.have += length
+        if self.guessed and self.have >= 0:
+            if (mpub_next(&parser.command.mpub, self.partial.body - SIZE_BYTES, SIZE_BYTES, parser.max_message,
+                          parser.limit) != MPUB_WHOLE
+                    or <uint32_t> parser.command.mpub.value != self.partial.size):
+                return CAME_WRONG
+            self.guessed = False
+        return CAME_WHOLE if self.have == self.partial.size else CAME_PART
+
+    cdef Message *take_wrong(self) noexcept:
+        cdef Message *wrong = self.partial
+        self.partial = NULL
+        self.last_size = 0
+        self.guessed = False
+        return wrong
 
     cdef char *into(self) noexcept:
         return self.partial.body + self.have
@@ -86,7 +114,7 @@ cdef class LargeBody:
     cdef Py_ssize_t body_bytes(self, Parser parser, Py_ssize_t kept) noexcept:
         if parser.command.kind == CMD_PUB:
             return self.have
-        return <Py_ssize_t> parser.command.mpub.at + (kept if self.partial is NULL else 4 + <Py_ssize_t> self.have)
+        return <Py_ssize_t> parser.command.mpub.at + (kept if self.partial is NULL else SIZE_BYTES + self.have)
 
     cdef void drop(self, Slicer slicer) noexcept:
         cdef Trash trash

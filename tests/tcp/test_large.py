@@ -75,6 +75,37 @@ def test_batches_of_mixed_sizes(daemon, seed):
     assert sorted(drained(node, len(sent))) == sorted(sent)
 
 
+@pytest.mark.parametrize("sizes", [
+    [40_000] * 20,
+    [40_000] * 10 + [39_999],
+    [40_000] * 5 + [40_001] * 5 + [1] * 3 + [40_000],
+    [70_000, 5, 70_000, 5, 300_000, 20_000, 300_000],
+    [16_384] * 30 + [16_383] * 3,
+], ids=lambda sizes: f"{len(sizes)} of {sizes[0]}")
+@pytest.mark.parametrize("how", ["at once", "in pieces", "with pauses"])
+def test_batches_whose_next_size_can_be_guessed(daemon, sizes, how):
+    node = daemon()
+    sender = node.connect()
+    bodies = [body_of(size, number) for number, size in enumerate(sizes)]
+    data = (command("MPUB t", batch(*bodies)) + command("PUB t", b"behind")) * 2
+    if how == "at once":
+        sender.send(data)
+    elif how == "in pieces":
+        in_pieces(sender, data, len(sizes))
+    else:
+        # Every message of the batch ends a write, and so does each half of a size field.
+        at = 0
+        for body in bodies:
+            end = data.index(body, at) + len(body)
+            for part in (data[at:end - len(body) - 2], data[end - len(body) - 2:end]):
+                sender.send(part)
+                time.sleep(0.002)
+            at = end
+        sender.send(data[at:])
+    assert [sender.frame() for _ in range(4)] == [(0, b"OK")] * 4
+    assert drained(node, 2 * len(bodies) + 2) == [*bodies, b"behind"] * 2
+
+
 def test_ids_and_times_are_those_of_the_end(daemon):
     node = daemon()
     slow, quick = node.connect(), node.connect()
