@@ -257,9 +257,3 @@ def test_no_answer_in_time():
     with pytest.raises(NoAnswer):
         connection.publish("t", b"x")
     connection.close()
-
-
-@pytest.mark.parametrize("wrong", ["localhost", "127.0.0.1:0", "127.0.0.1:port", ":4150"])
-def test_what_is_no_address(wrong):
-    with pytest.raises(ConnectError, match="is no HOST:PORT"):
-        Connection(wrong)
