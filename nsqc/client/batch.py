@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, TypeAlias
+from contextlib import suppress
+from typing import Protocol, TypeAlias
 
 from nsqc.client.chunk import Chunk
 from nsqc.client.errors import ConnectError
 
 Ids: TypeAlias = bytes | bytearray | memoryview | Chunk     # 16 bytes each
+# As Inflow.columns() gives them: count, bodies, offsets, timestamps, attempts, ids.
+Columns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk]
 
 
 class Answers(Protocol):
@@ -20,31 +23,23 @@ class Answers(Protocol):
         """REQ."""
 
 
-class Columns(NamedTuple):
-    """Each but the first is an object with the buffer protocol.
+class Batch:
+    """Messages as columns, each an object with the buffer protocol: body n is bodies[offsets[n]:offsets[n + 1]], where
+    offsets are int32; timestamps: int64; attempts: int32; ids: 16 bytes each. count: how many messages.
 
-    Body n is bodies[offsets[n]:offsets[n + 1]] (int32); timestamps: int64; attempts: int32; ids: 16 bytes each.
+    `with batch:` finishes all of them at the end of the block, and requeues them at once where the block raises, unless
+    they were answered by finish() or requeue() within.
     """
 
-    count: int
-    bodies: Chunk
-    offsets: Chunk
-    timestamps: Chunk
-    attempts: Chunk
-    ids: Chunk
+    __slots__ = ("_connection", "answered", "attempts", "bodies", "count", "ids", "offsets", "timestamps")
 
-
-class Batch(Columns):
-    """Messages as columns. `with batch:` finishes all of them at the end of the block, and requeues them at once where
-    the block raises, unless they were answered by finish() or requeue() within."""
-
-    _connection: Answers
-    answered: bool = False
-
-    def over(self, connection: Answers) -> Batch:
-        """Came over this connection."""
+    def __init__(self, columns: Columns, connection: Answers):
+        self.count, self.bodies, self.offsets, self.timestamps, self.attempts, self.ids = columns
+        self.answered = False
         self._connection = connection
-        return self
+
+    def __len__(self) -> int:
+        return self.count
 
     def finish(self) -> None:
         """FIN for all of them, in one write. Raises ConnectError."""
@@ -65,7 +60,5 @@ class Batch(Columns):
         if kind is None:
             self.finish()
             return
-        try:
+        with suppress(ConnectError):    # they come again all the same, and what the block raised matters more
             self.requeue()
-        except ConnectError:
-            pass    # they come again all the same, and what the block raised matters more

@@ -14,7 +14,8 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, Unpack
+from functools import partial
+from typing import TypeVar, Unpack
 
 from nsqc.client import encode
 from nsqc.client.address import checked_address
@@ -94,7 +95,7 @@ class Connection(Core):
         while True:
             head = self._guard(lambda: self._socket.receive_exactly(8, deadline))
             size = self.frame_size(head)
-            data = self._guard(lambda size=size: self._socket.receive_exactly(size, deadline))
+            data = self._guard(partial(self._socket.receive_exactly, size, deadline))
             said = self.understand(int.from_bytes(head[4:], "big"), data)
             if said is not Said.HEARTBEAT:
                 return data
@@ -169,7 +170,7 @@ class Connection(Core):
 
     def receive_batch(self, timeout: float | None = None) -> Batch | None:
         """The same as columns; None where nothing comes. Finish them by its finish(), or by finish_ids."""
-        return Batch(*self.inflow.columns()).over(self) if self._wait_for_rows(timeout) else None
+        return Batch(self.inflow.columns(), self) if self._wait_for_rows(timeout) else None
 
     def collected(self) -> list[Message]:
         """The messages that pull() has brought."""

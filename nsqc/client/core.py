@@ -53,15 +53,15 @@ Step: TypeAlias = Say | Secure | Compress
 class Said(enum.Enum):
     """What a response or a harmless error is."""
 
-    HEARTBEAT = enum.auto()     # to be answered by NOP
-    CLOSING = enum.auto()       # nsqd waits to be closed
-    LATE = enum.auto()          # a FIN, REQ or TOUCH came too late; noted in failed_ids
-    ANSWER = enum.auto()        # to a command
+    HEARTBEAT = 1     # to be answered by NOP
+    CLOSING = 2       # nsqd waits to be closed
+    LATE = 3          # a FIN, REQ or TOUCH came too late; noted in failed_ids
+    ANSWER = 4        # to a command
 
 
 class Core:
-    """features: nsqd's answer to IDENTIFY; identity: that to AUTH. failed_ids: messages whose FIN, REQ or TOUCH came too
-    late: they come again. inflow: what has come and was not taken yet."""
+    """features: nsqd's answer to IDENTIFY; identity: that to AUTH. failed_ids: messages whose FIN, REQ or TOUCH came
+    too late: they come again. inflow: what has come and was not taken yet."""
 
     def __init__(self, address: str, options: Options):
         self.address = address

@@ -42,19 +42,13 @@ def checked(body, int64_t max_msg_size) -> bytes:
 def all_checked(bodies, int64_t max_msg_size) -> tuple:
     """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError for
     what is no body, and what the iterable raises."""
-    cdef Py_ssize_t index
-    cdef tuple found
-    cdef bint plain = True
+    cdef list found = []
     if isinstance(bodies, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"bodies is {type(bodies).__name__}: it takes an iterable of bodies, not a single one")
-    found = tuple(bodies)
-    for index in range(len(found)):
-        if as_bytes(found[index], index, max_msg_size) is not found[index]:
-            plain = False
-            break
-    if plain:
-        return found
-    return tuple([as_bytes(found[index], index, max_msg_size) for index in range(len(found))])
+    for body in bodies:
+        # Copied at once: a generator may fill the same bytearray again and again.
+        found.append(as_bytes(body, len(found), max_msg_size))
+    return tuple(found)
 
 
 def pub(bytes topic not None, bytes body not None) -> bytes:
@@ -67,7 +61,8 @@ def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
     return with_body(b"DPUB %b %d\n" % (topic, delay_ms), body)
 
 
-def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes) -> tuple:
+def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
+         int64_t max_bytes) -> tuple:
     """An MPUB of bodies from start on: (command, index behind them). At least one, otherwise within both limits;
     max_bytes counts the body of the command. bodies: of all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)

@@ -1,6 +1,7 @@
 # What one nsqd sends, cut into frames: messages become columns, everything else small Python objects.
 #
-# The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then says how much came; feed() copies into it.
+# The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then says how much came.
+# feed() copies bytes into it that came another way.
 
 from libc.stdint cimport int64_t
 from nsqc.client.chunk cimport Chunk

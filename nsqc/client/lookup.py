@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from nsqc.client.errors import LookupFailed
 from nsqc.client.address import checked_address, split_address
+from nsqc.client.errors import LookupFailed
 
 log = logging.getLogger("nsqc.client")
 
@@ -45,7 +45,7 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
 def ask(address: str, path: str, timeout: float) -> list[dict[str, Any]]:
     """The producers that one nsqlookupd knows; none where it does not know the topic. Raises OSError, ValueError,
     KeyError, TypeError."""
-    import http.client      # brings a lot along, and most clients are told their nsqd
+    import http.client  # brings a lot along, and most clients are told their nsqd
 
     host, port = split_address(address)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)

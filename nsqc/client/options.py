@@ -1,4 +1,5 @@
-"""What Connection, Producer and Consumer, blocking or not, can be told: checked when they are made, not when they connect.
+"""What Connection, Producer and Consumer, blocking or not, can be told: checked when they are made, not when they
+connect.
 
 ConnectionOptions is for type checkers and documentation, Options is what the code works with.
 """
@@ -10,7 +11,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn, TypedDict
 
-from nsqc.version import __version__
+from nsqc import __version__
 
 KIB, MIB = 1 << 10, 1 << 20
 FRAME_ROOM = 64 * KIB           # of a frame above the largest message
@@ -44,7 +45,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class Rule(NamedTuple):
-    """An option: its default, what it takes in words and as types, and bounds. None is taken where it is the default."""
+    """An option: its default, what it takes in words and as types, bounds. None is taken where it is the default."""
 
     default: Any
     takes: str
@@ -53,13 +54,14 @@ class Rule(NamedTuple):
     above: float | None = None
     high: float | None = None
 
-    def check(self, name: str, value: Any) -> None:
+    def check(self, name: str, value: object) -> None:
         """Raises TypeError, ValueError."""
         if value is None and self.default is None:
             return
         if not isinstance(value, self.kinds) or (isinstance(value, bool) and bool not in self.kinds):
             raise TypeError(f"{name} is {value!r}; it takes {self.takes}")
-        if ((self.low is not None and not value >= self.low) or (self.above is not None and not value > self.above)
+        if isinstance(value, (int, float)) and (
+                (self.low is not None and not value >= self.low) or (self.above is not None and not value > self.above)
                 or (self.high is not None and not value <= self.high)):
             raise ValueError(f"{name} is {value!r}; it takes {self.takes}")
 
@@ -122,7 +124,7 @@ def checked(**values: Any) -> None:
 
 def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
     """Raises the TypeError for an option that there is none of, with the near one."""
-    from difflib import get_close_matches       # where something is wrong only
+    from difflib import get_close_matches  # where something is wrong only
 
     near = [ELSEWHERE_CALLED[name]] if name in ELSEWHERE_CALLED else get_close_matches(name, list(known), 1)
     raise TypeError(f"{owner} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

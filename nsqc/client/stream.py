@@ -44,7 +44,7 @@ class Stream:
         """Feeds what has come. How many bytes: 0 where nothing is there and deadline is None. Raises EOFError at the
         end, BadStream for what are no frames."""
         if self._codec is not None:
-            return self._receive_coded(inflow, deadline)
+            return self._receive_coded(self._codec, inflow, deadline)
         self._wait_until(deadline)
         try:
             count = self._socket.recv_into(inflow)
@@ -55,7 +55,7 @@ class Stream:
         inflow.fed(count)
         return count
 
-    def _receive_coded(self, inflow: Inflow, deadline: float | None) -> int:
+    def _receive_coded(self, codec: Codec, inflow: Inflow, deadline: float | None) -> int:
         """Never more than a piece at a time, so that little input cannot become much memory."""
         if not self._more:
             self._wait_until(deadline)
@@ -65,8 +65,8 @@ class Stream:
                 return 0
             if not data:
                 raise EOFError
-            self._codec.put(data)
-        piece = self._codec.get()
+            codec.put(data)
+        piece = codec.get()
         self._more = bool(piece)
         inflow.feed(piece)
         # Bytes have come, even if they do not make a piece yet.

@@ -1,11 +1,14 @@
 """Daemons with certificates and auth servers, and a small nsqlookupd."""
 
+import asyncio
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import uvloop
 
+from tests.client.faults import Proxy
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.support.secure import make_certificates
@@ -56,3 +59,31 @@ def lookupd():
 
 def address(node) -> str:
     return f"127.0.0.1:{node.tcp_port}"
+
+
+@pytest.fixture
+def proxy():
+    """Starts proxies in front of daemons: proxy(node)."""
+    running = []
+
+    def start(node) -> Proxy:
+        running.append(Proxy(node.tcp_port))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Runs a coroutine function on one of the event loops, within 60 s."""
+    def start(main):
+        async def bounded():
+            async with asyncio.timeout(60):
+                return await main()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if request.param == "uvloop" else None) as runner:
+            return runner.run(bounded())
+
+    return start

@@ -1,5 +1,5 @@
-"""Consuming a channel of several nsqd on an event loop: messages are taken from the connections where they are asked for;
-one task looks after the connections."""
+"""Consuming a channel of several nsqd on an event loop: messages are taken from the connections where they are asked
+for; one task looks after the connections."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class Consumer:
 
     def _lost(self, peer: Peer[Connection], gone: Connection, error: Exception) -> None:
         """Its messages come again, from wherever they are then; those that nobody has taken yet are dropped here."""
-        if peer.connection is not gone:
+        if peer.connection is not gone or self._closed:
             return
         self._arrived = deque(message for message in self._arrived if message.connection is not gone)
         self._peers.failed(peer, error, time.monotonic())

@@ -126,8 +126,8 @@ class Producer:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
-                raise RuntimeError("this Producer is connected in another event loop: close() it there, or make one for "
-                                   "each loop")
+                raise RuntimeError("this Producer is connected in another event loop: close() it there, or make one "
+                                   "for each loop")
             self._loop, self._connection, self._dialing = loop, None, None
         connection = self._connection
         return connection if connection is not None and connection.alive else None

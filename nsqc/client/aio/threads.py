@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -31,10 +32,8 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
             result = call(*args, **kwargs)
         except BaseException as caught:
             error = caught
-        try:
+        with suppress(RuntimeError):    # the loop may have been closed meanwhile
             loop.call_soon_threadsafe(tell, result, error)
-        except RuntimeError:
-            pass    # the loop has been closed meanwhile
 
     threading.Thread(target=run, daemon=True, name="nsqc lookup").start()
     return await waiter
