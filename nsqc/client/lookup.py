@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
 
 from nsqc.client.address import checked_address, split_address
 from nsqc.client.errors import LookupFailed
@@ -17,6 +16,8 @@ log = logging.getLogger("nsqc.client")
 def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
     """The nsqd (HOST:PORT of TCP) that have a topic, as all nsqlookupd (HOST:PORT of HTTP) together know. Raises
     LookupFailed where none of them answers."""
+    from urllib.parse import quote  # as http.client below
+
     return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout)
 
 
