@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar, Unpack
 
-from nsqc.client import encode
 from nsqc.client.address import checked_address
-from nsqc.client.batch import Batch, Ids
+from nsqc.client.batch import Batch
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS, CLS, NOP, Compress, Core, Said, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
@@ -177,20 +176,6 @@ class Connection(Core):
         found = messages(self.inflow.columns(), self)
         self.hold(message.id for message in found)
         return found
-
-    def finish_ids(self, ids: Ids) -> None:
-        """FIN for ids, 16 bytes each, of any number, in one write. Raises ConnectError."""
-        self.forget(ids)
-        self.post(encode.finish(ids))
-
-    def requeue_ids(self, ids: Ids, delay_ms: int = 0) -> None:
-        """REQ for ids, 16 bytes each. Raises ConnectError."""
-        self.forget(ids)
-        self.post(encode.requeue(ids, delay_ms))
-
-    def touch_id(self, message_id: bytes) -> None:
-        """TOUCH. Raises ConnectError."""
-        self.post(encode.touch(message_id))
 
     def _wait_for_rows(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout

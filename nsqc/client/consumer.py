@@ -23,7 +23,8 @@ LOOK_SECONDS = 0.1      # how often connections are looked after while messages 
 
 
 class Consumer:
-    """Iterate over it for messages; finish or requeue each of them.
+    """Iterate over it for messages; finish or requeue each of them. Where the connection of a message is lost before
+    that, the message comes again, and its finish(), requeue() and touch() do nothing.
 
     nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: for each nsqd. max_in_flight: over
     all connections. backoff: seconds before the first try to connect again; the pause doubles. Everything else goes to
@@ -112,6 +113,7 @@ class Consumer:
         for peer in self._peers.due(time.monotonic()):
             try:
                 made = Connection.made(peer.address, self._options)
+                made.forgiving = True
                 try:
                     made.subscribe(self.topic, self.channel)
                 except BaseException:

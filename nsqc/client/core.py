@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
+from nsqc.client.batch import Ids
 from nsqc.client.commands import channel_name, topic_name
 from nsqc.client.errors import AuthError, ConnectError, refusal
 from nsqc.client.inflow import Inflow
-from nsqc.client.options import FRAME_ROOM, Options, tls_context
+from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.wire.codec import Codec
 
 RESPONSE, ERROR = 0, 1
@@ -74,6 +75,9 @@ class Core:
         self.features: dict[str, Any] = {}
         self.identity: dict[str, Any] = {}
         self.subscribed = False
+        # Whether an answer to a message may be lost with its connection, as one that comes too late may be: then the
+        # message comes again, and whoever owns this connection makes another.
+        self.forgiving = False
         self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered
 
     # ------------------------------------------------------------------ beginning
@@ -83,10 +87,7 @@ class Core:
         Refused."""
         body = json.dumps(self.options.identify()).encode()
         answer = yield Say(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
-        try:
-            self.features = dict(json.loads(answer))
-        except (ValueError, TypeError):
-            raise ConnectError(f"{self.address}: answers IDENTIFY with {answer[:60]!r}: no nsqd") from None
+        self.features = self._json(answer, "IDENTIFY")
         for name in ("tls", "deflate", "snappy"):
             if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
                 raise ConnectError(f"{self.address}: nsqd does not offer {name}")
@@ -101,14 +102,23 @@ class Core:
             if not secret:
                 raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, and there is no auth_secret")
             answer = yield Say(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
-            self.identity = json.loads(answer)
+            self.identity = self._json(answer, "AUTH")
+
+    def _json(self, answer: bytes, command: str) -> dict[str, Any]:
+        try:
+            found = json.loads(answer)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ConnectError(f"{self.address}: answers {command} with {answer[:60]!r}: no nsqd")
+        return found
 
     def _agreed_codec(self) -> Codec | None:
         """Imported where it is used: it brings a library along."""
         if self.features.get("deflate"):
             from nsqc.wire.deflate import Deflate
 
-            return Deflate(self.features.get("deflate_level") or 6)
+            return Deflate(self.options.deflate or 6)
         if self.features.get("snappy"):
             from nsqc.wire.snappy import Snappy
 
@@ -144,7 +154,8 @@ class Core:
     @property
     def max_ready(self) -> int:
         """The largest RDY that this nsqd allows."""
-        return int(self.features.get("max_rdy_count") or DEFAULT_MAX_READY)
+        told = self.features.get("max_rdy_count")
+        return told if isinstance(told, int) and told > 0 else DEFAULT_MAX_READY
 
     # ------------------------------------------------------------------ commands
 
@@ -162,12 +173,38 @@ class Core:
         """The application has these messages and is to answer them."""
         self._held.update(dict.fromkeys(ids))
 
-    def forget(self, ids: Any) -> None:
+    def forget(self, ids: Ids) -> None:
         """These are answered, 16 bytes each."""
         if self._held:
             ids = bytes(ids)
             for at in range(0, len(ids), 16):
                 self._held.pop(ids[at:at + 16], None)
+
+    def post(self, data: bytes) -> None:
+        """Sends it as soon as that can be. Raises ConnectError."""
+        raise NotImplementedError
+
+    def finish_ids(self, ids: Ids) -> None:
+        """FIN for ids, 16 bytes each, of any number, in one write. Raises ConnectError."""
+        self.forget(ids)
+        self._answer_message(encode.finish(ids))
+
+    def requeue_ids(self, ids: Ids, delay_ms: int = 0) -> None:
+        """REQ for ids, 16 bytes each. Raises ConnectError, ValueError."""
+        checked(delay_ms=delay_ms)
+        self.forget(ids)
+        self._answer_message(encode.requeue(ids, delay_ms))
+
+    def touch_id(self, message_id: bytes) -> None:
+        """TOUCH. Raises ConnectError."""
+        self._answer_message(encode.touch(message_id))
+
+    def _answer_message(self, command: bytes) -> None:
+        try:
+            self.post(command)
+        except ConnectError:
+            if not self.forgiving:
+                raise
 
     def hand_back(self) -> bytes:
         """REQs of everything that has come and was not answered; it is forgotten then."""

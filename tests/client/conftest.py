@@ -75,15 +75,26 @@ def proxy():
         one.close()
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request):
-    """Runs a coroutine function on one of the event loops, within 60 s."""
-    def start(main):
+def runner_of(factory):
+    """Runs a coroutine function on a loop of this kind, within 60 s."""
+    def run(main):
         async def bounded():
             async with asyncio.timeout(60):
                 return await main()
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop if request.param == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=factory) as runner:
             return runner.run(bounded())
 
-    return start
+    return run
+
+
+@pytest.fixture(params=[None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request):
+    """On each kind of event loop: for what has to do with bytes, sockets and cancellation."""
+    return runner_of(request.param)
+
+
+@pytest.fixture
+def run_asyncio():
+    """On asyncio's own loop: for what is the same on all."""
+    return runner_of(None)

@@ -70,7 +70,7 @@ def test_many_tasks_one_connection(daemon, proxy, run):
     assert drained(node, 2000) == sorted(b"%d" % n for n in range(2000))
 
 
-def test_fail_over_under_load(daemon, run):
+def test_fail_over_under_load(daemon, run_asyncio):
     """Whatever was acknowledged is there; nothing else is lost either, for all of it is tried elsewhere."""
     one, two = daemon(kept(), "--mem-queue-size=0"), daemon()
     acknowledged = []
@@ -84,7 +84,7 @@ def test_fail_over_under_load(daemon, run):
                     if len(acknowledged) == 300:
                         one.kill()
             await asyncio.gather(*(publish(n) for n in range(50)))
-    run(main)
+    run_asyncio(main)
     assert len(acknowledged) == 1000
     one.start()
     found = [set(drained(node, count(node))) for node in (one, two)]
@@ -96,7 +96,7 @@ def count(node) -> int:
     return topics.get("t", 0)
 
 
-def test_all_down_at_once_for_all(daemon, run):
+def test_all_down_at_once_for_all(daemon, run_asyncio):
     node = daemon(kept())
     where = address(node)
     node.kill()
@@ -108,11 +108,11 @@ def test_all_down_at_once_for_all(daemon, run):
         assert "given up after 3 tries: " in str(found[0]) and where in str(found[0])
         await producer.close()
     began = time.monotonic()
-    run(main)
+    run_asyncio(main)
     assert time.monotonic() - began < 30, "they try together, not one behind the other"
 
 
-def test_who_is_refused_and_who_is_not(daemon, run):
+def test_who_is_refused_and_who_is_not(daemon, run_asyncio):
     node = daemon("--max-msg-size=10")
 
     async def main():
@@ -125,7 +125,7 @@ def test_who_is_refused_and_who_is_not(daemon, run):
                 await producer.publish("bad topic", b"x")
             with pytest.raises(BadMessage):
                 await producer.publish("t", b"")
-    run(main)
+    run_asyncio(main)
     assert node.stats("t")["message_count"] >= 396
 
 
@@ -202,7 +202,7 @@ def test_a_cancelled_get_keeps_what_came(daemon, run):
     assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (0, 0, 0)
 
 
-def test_leaving_hands_everything_back_at_once(daemon, run):
+def test_leaving_hands_everything_back_at_once(daemon, run_asyncio):
     node = daemon()
     publish(node, *(b"%d" % n for n in range(1000)))
 
@@ -221,10 +221,10 @@ def test_leaving_hands_everything_back_at_once(daemon, run):
         assert (found["depth"], found["in_flight_count"], found["timeout_count"]) == (995, 0, 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)    # of the one that was never closed
-        run(main)
+        run_asyncio(main)
 
 
-def test_with_message(daemon, run):
+def test_with_message(daemon, run_asyncio):
     node = daemon()
     publish(node, b"good", b"bad", b"answered")
 
@@ -252,10 +252,46 @@ def test_with_message(daemon, run):
                 await asyncio.sleep(1)
             task.uncancel()
             assert (await consumer.get(10)).attempts == 2
-    run(main)
+    run_asyncio(main)
 
 
-def test_a_daemon_that_comes_back(daemon, run):
+def test_messages_worked_on_in_threads(daemon):
+    node = daemon()
+    publish(node, *(b"%d" % n for n in range(500)))
+
+    def work(message):
+        with message:
+            if message.attempts == 1 and int(message.body) % 10 == 0:
+                message.requeue(1)
+            return message.answered
+
+    async def main():
+        async with Consumer("t", "c", address(node), max_in_flight=20) as consumer:
+            for _ in range(550):
+                working = asyncio.to_thread(work, await consumer.get(10))
+                await working
+            await eventually(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+        assert node.channel("t", "c")["depth"] == 0
+    asyncio.run(main(), debug=True)     # tells of what is not safe in a thread
+
+
+def test_messages_of_a_connection_that_is_gone(daemon, run_asyncio):
+    node = daemon()
+    publish(node, b"x", b"y")
+
+    async def main():
+        async with Consumer("t", "c", address(node), max_in_flight=2) as consumer:
+            first, second = await consumer.get(10), await consumer.get(10)
+            await asyncio.to_thread(node.kill)
+            await asyncio.sleep(0.05)
+            with pytest.raises(ZeroDivisionError), first:   # not the lost connection's error
+                1 / 0  # noqa: B018
+            with second:
+                second.touch()
+    run_asyncio(main)
+
+
+def test_a_daemon_that_comes_back(daemon, run_asyncio):
     node = daemon(kept())
 
     async def main():
@@ -263,14 +299,15 @@ def test_a_daemon_that_comes_back(daemon, run):
                 Producer(address(node), backoff=0.05) as producer:
             await producer.publish("t", b"before")
             assert await take(consumer, 1) == [b"before"]
+            await eventually(lambda: node.channel("t", "c")["in_flight_count"] == 0)
             await asyncio.to_thread(node.restart)
             await producer.publish("t", b"after")
             assert await take(consumer, 1) == [b"after"]
-    run(main)
+    run_asyncio(main)
 
 
 @pytest.mark.parametrize("in_flight,connections", [(1, 1), (100, 2)])
-def test_two_daemons(daemon, monkeypatch, run, in_flight, connections):
+def test_two_daemons(daemon, monkeypatch, run_asyncio, in_flight, connections):
     monkeypatch.setattr("nsqc.client.peers.TURN_SECONDS", 0.1)
     monkeypatch.setattr("nsqc.client.aio.consumer.TICK_SECONDS", 0.1)
     nodes = [daemon(), daemon()]
@@ -282,12 +319,12 @@ def test_two_daemons(daemon, monkeypatch, run, in_flight, connections):
             assert sorted(await take(consumer, 100)) == sorted([b"%d" % n for n in range(50)] * 2)
             ready = [client["ready_count"] for node in nodes for client in node.channel("t", "c")["clients"]]
             assert len(ready) == 2 * connections and sum(ready) <= in_flight
-    run(main)
+    run_asyncio(main)
     for node in nodes:
         wait_until(lambda node=node: not node.channel("t", "c")["clients"])
 
 
-def test_by_lookup(daemon, lookupd, run):
+def test_by_lookup(daemon, lookupd, run_asyncio):
     one, two = daemon(), daemon()
     lookupd.ports = [one.tcp_port]
     publish(two, b"b")
@@ -308,10 +345,10 @@ def test_by_lookup(daemon, lookupd, run):
                 await call()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)    # the consumer that failed was not closed
-        run(main)
+        run_asyncio(main)
 
 
-def test_what_nsqd_does_not_allow(daemon, secured, run):  # noqa: F811
+def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
     node = daemon("--max-channel-consumers=1", "--snappy=false")
     first = node.connect().sub("t", "c")
 
@@ -332,7 +369,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run):  # noqa: F811
                 (secured, {"tls": True}, PublishFailed, "CERTIFICATE_VERIFY_FAILED")):
             with pytest.raises(error, match=text):
                 await Producer(address(where), retries=0, **options).publish("t", b"x")
-    run(main)
+    run_asyncio(main)
 
 
 @pytest.mark.parametrize("answers,text", [
@@ -357,14 +394,14 @@ def test_servers_that_go_wrong(run, answers, text):
     run(main)
 
 
-def test_no_answer_in_time(run):
+def test_no_answer_in_time(run_asyncio):
     async def main():
         for answers in ((), (IDENTIFIED,)):
             producer = Producer(serve(*answers, hold=3), retries=0, timeout=0.2)
             found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(3)), return_exceptions=True)
             assert {str(error).rpartition(": ")[2] for error in found} == {"no answer in time"}
             await producer.close()
-    run(main)
+    run_asyncio(main)
 
 
 def test_a_daemon_that_stops_reading(daemon, proxy, run):
@@ -409,7 +446,7 @@ def test_closed_in_the_middle_of_a_frame(daemon, proxy, run, cut):
     run(main)
 
 
-def test_heartbeats_are_answered(daemon, run):
+def test_heartbeats_are_answered(daemon, run_asyncio):
     node = daemon()
     options = {"heartbeat_interval_ms": 1000}
 
@@ -423,10 +460,10 @@ def test_heartbeats_are_answered(daemon, run):
             await producer.publish("t", b"y")
             assert producer._connection is connection
             assert await take(consumer, 1) == [b"y"]
-    run(main)
+    run_asyncio(main)
 
 
-def test_a_busy_handler_lets_the_loop_run(daemon, run):
+def test_a_busy_handler_lets_the_loop_run(daemon, run_asyncio):
     node = daemon()
     publish(node, *[b"x"] * 40)
 
@@ -448,7 +485,7 @@ def test_a_busy_handler_lets_the_loop_run(daemon, run):
                     time.sleep(0.011)
             assert ticks - before >= 30
         ticking.cancel()
-    run(main)
+    run_asyncio(main)
 
 
 # ---------------------------------------------------------------------- what is left behind
@@ -531,7 +568,7 @@ def test_the_end_of_a_program_with_open_clients(daemon, way):
     wait_until(lambda: not node.channel("t", "c")["clients"])
 
 
-def test_leaving_a_lookup_that_hangs(run):
+def test_leaving_a_lookup_that_hangs(run_asyncio):
     """A nsqlookupd that does not answer holds up neither the context nor the end of the loop."""
     async def main():
         async with Consumer("t", "c", nsqlookupd=[serve(hold=20)], timeout=15) as consumer:
@@ -542,7 +579,7 @@ def test_leaving_a_lookup_that_hangs(run):
                 await producer.publish("t", b"x")
         await producer.close()
     began = time.monotonic()
-    run(main)
+    run_asyncio(main)
     assert time.monotonic() - began < 10
 
 

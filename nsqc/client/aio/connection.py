@@ -11,11 +11,10 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
-from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
-from nsqc.client.batch import Ids
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Said, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.inflow import BadStream
@@ -43,6 +42,7 @@ class Connection(Core, asyncio.BufferedProtocol):
                  on_end: Callable[[Connection, Exception], None] | None = None):
         super().__init__(address, options)
         self.loop = asyncio.get_running_loop()
+        self._thread = get_ident()
         self._on_rows, self._on_end = on_rows, on_end
         self._transport: asyncio.Transport | None = None
         self._area = memoryview(bytearray(AREA_BYTES))
@@ -276,9 +276,13 @@ class Connection(Core, asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ out
 
     def post(self, data: bytes) -> None:
-        """Sends it at the end of this iteration of the loop. Raises ConnectError."""
+        """Sends it at the end of this iteration of the loop. Other threads may do so, too: those in which messages are
+        worked on. Raises ConnectError."""
         if self.error is not None:
             raise self._fresh(self.error)
+        if get_ident() != self._thread:
+            self.loop.call_soon_threadsafe(self._post_late, data)
+            return
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes >= FLUSH_BYTES:
@@ -286,6 +290,10 @@ class Connection(Core, asyncio.BufferedProtocol):
         elif not self._flush_due:
             self._flush_due = True
             self.loop.call_soon(self._flush_late)
+
+    def _post_late(self, data: bytes) -> None:
+        if self.error is None:
+            self.post(data)
 
     def flush(self) -> None:
         """Gives everything that was posted to the transport."""
@@ -346,20 +354,6 @@ class Connection(Core, asyncio.BufferedProtocol):
         found = messages(self.inflow.columns(), self)
         self.hold(message.id for message in found)
         return found
-
-    def finish_ids(self, ids: Ids) -> None:
-        """FIN for ids, 16 bytes each. Raises ConnectError."""
-        self.forget(ids)
-        self.post(encode.finish(ids))
-
-    def requeue_ids(self, ids: Ids, delay_ms: int = 0) -> None:
-        """REQ for ids, 16 bytes each. Raises ConnectError."""
-        self.forget(ids)
-        self.post(encode.requeue(ids, delay_ms))
-
-    def touch_id(self, message_id: bytes) -> None:
-        """TOUCH. Raises ConnectError."""
-        self.post(encode.touch(message_id))
 
     # ------------------------------------------------------------------ waiting
 

@@ -146,6 +146,9 @@ class Consumer:
                         await self._look.wait()
                 except TimeoutError:
                     pass
+        except Exception as error:
+            self._fail(error)
+            raise
         finally:
             if not self._closed:
                 # The loop ends, and nobody has closed this.
@@ -172,12 +175,13 @@ class Consumer:
 
     async def _connect(self, peer: Peer[Connection]) -> None:
         made = Connection(peer.address, self._options, self._wake, lambda _, error: self._lost(peer, made, error))
+        made.forgiving = True
         try:
             await made.open()
             await made.subscribe(self.topic, self.channel)
         except ConnectError as error:
             self._peers.failed(peer, error, time.monotonic())
-        except Refused as error:
+        except Exception as error:
             self._peers.failed(peer, error, time.monotonic())
             self._fail(error)
         except BaseException:
@@ -210,6 +214,8 @@ class Consumer:
         gets none."""
         if self._closed:
             return
+        if self._keeper is not None and self._keeper.get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("this Consumer belongs to another event loop")
         self._closed = True
         self._arrived.clear()
         self._wake()

@@ -60,7 +60,9 @@ class Producer:
             await self._attempt(deferred)
 
     async def close(self) -> None:
-        """Waits for the answers that are due, and closes the connection; the next publish makes another."""
+        """Waits for the answers that are due, and closes the connection; the next publish makes another. Raises
+        RuntimeError in another event loop."""
+        self._ready()
         dialing, self._dialing = self._dialing, None
         if dialing is not None:
             dialing.cancel()
