@@ -585,3 +585,43 @@ def test_leaving_a_lookup_that_hangs(run_asyncio):
 
 def test_connect_error_is_an_os_error():
     assert issubclass(ConnectError, OSError)
+
+
+@pytest.mark.parametrize("answers", [(IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), (b"SSH-2.0-OpenSSH_9.2\r\n",), (frame(1, b"E_BAD_BODY no"),)])
+def test_a_consumer_goes_on_beside_one_that_is_no_nsqd(daemon, run_asyncio, answers):
+    node = daemon()
+    publish(node, b"x")
+
+    async def main():
+        async with Consumer("t", "c", [serve(*answers, hold=0.2), address(node)], max_in_flight=2, timeout=2) as consumer:
+            found = None
+            while found is None:
+                with contextlib.suppress(Refused):      # what it says instead of a message is told once
+                    found = await consumer.get(5)
+            found.finish()
+    run_asyncio(main)
+
+
+def test_leaving_may_be_cancelled(daemon, proxy, run, monkeypatch):
+    """Whoever has no time for the end: the connections are closed all the same, and nothing is left behind."""
+    monkeypatch.setattr("nsqc.client.aio.producer.CLOSE_SECONDS", 0.2)
+    node = daemon()
+    between = proxy(node)
+    publish(node, b"x")
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                async with Producer(between.address) as producer, Consumer("t", "c", between.address) as consumer:
+                    await producer.publish("t", b"y")
+                    await consumer.get(5)
+                    between.to_client = 0
+                    waiting = asyncio.create_task(producer.publish("t", b"z"))
+                    await asyncio.sleep(0.4)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        await producer.close()
+        await consumer.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+    run(main)
+    wait_until(lambda: not node.channel("t", "c")["clients"])

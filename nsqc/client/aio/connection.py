@@ -398,17 +398,18 @@ class Connection(Core, asyncio.BufferedProtocol):
         """An exception of its own for each of those who get it: a traceback is one's own."""
         return type(error)(*error.args)
 
-    async def leave(self) -> None:
-        """Waits for answers that are due; hands all messages that were not answered back to nsqd, also those still on
-        their way; then closes."""
+    async def leave(self, patience: float) -> None:
+        """Hands all messages that were not answered back to nsqd, also those still on their way; waits for answers that
+        are due, for patience seconds at most; then closes."""
         self._on_end = None
         self._leaving = True
         try:
             if self.subscribed:
                 async with asyncio.timeout(2 * CLOSE_SECONDS):
                     await self._hand_back_all()
-            while self._owed and self.error is None:
-                await self._change()
+            async with asyncio.timeout(patience):
+                while self._owed and self.error is None:
+                    await self._change()
             if self.error is None:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._close_gently()

@@ -14,6 +14,7 @@ from typing import Unpack
 from nsqc.client.aio.connection import Connection
 from nsqc.client.aio.threads import in_thread
 from nsqc.client.consumer import OWN
+from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ConnectError, LookupFailed, Refused
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
@@ -226,7 +227,7 @@ class Consumer:
         try:
             if tasks:
                 await asyncio.wait(tasks)
-            await asyncio.gather(*(connection.leave() for connection in connections))
+            await asyncio.gather(*(connection.leave(CLOSE_SECONDS) for connection in connections))
         finally:
             for connection in connections:
                 connection.abort()

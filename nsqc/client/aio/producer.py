@@ -15,6 +15,7 @@ from typing import Unpack
 from nsqc.client.aio.connection import Caught, Connection
 from nsqc.client.aio.threads import in_thread
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
+from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import Closed, ConnectError, Refused
 from nsqc.client.failover import Failover, Tries
 from nsqc.client.options import ConnectionOptions, Options
@@ -62,6 +63,9 @@ class Producer:
     async def close(self) -> None:
         """Waits for the answers that are due, and closes the connection; the next publish makes another. Raises
         RuntimeError in another event loop."""
+        await self._close(self._options.timeout)
+
+    async def _close(self, patience: float) -> None:
         self._ready()
         dialing, self._dialing = self._dialing, None
         if dialing is not None:
@@ -69,14 +73,15 @@ class Producer:
             await asyncio.wait({dialing})
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.leave()
+            await connection.leave(patience)
         self._loop = None
 
     async def __aenter__(self) -> Producer:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Waits for others' answers, but not for long where the block has raised or was cancelled."""
+        await self._close(self._options.timeout if kind is None else min(CLOSE_SECONDS, self._options.timeout))
 
     def __del__(self) -> None:
         connection, self._connection = self._connection, None
