@@ -11,6 +11,7 @@ import time
 import warnings
 
 import pytest
+import uvloop
 
 from nsqc.client import AuthError, BadMessage, BadName, ConnectError, LookupFailed, PublishFailed, Refused, tls
 from nsqc.client.aio import Consumer, Producer
@@ -36,7 +37,10 @@ async def eventually(condition):
     return await asyncio.to_thread(wait_until, condition)
 
 
-@pytest.mark.parametrize("way", WAYS)
+# Each way once, and each layer on each loop.
+@pytest.mark.parametrize("run,way", [*((None, way) for way in WAYS if way != "tls+snappy"), *(
+    (uvloop.new_event_loop, way) for way in ("plain", "tls+deflate", "tls+snappy"))], indirect=["run"],
+    ids=lambda value: value if isinstance(value, str) else "uvloop" if value else "asyncio")
 def test_messages_of_all_sizes_both_ways(secured, certs, run, way):  # noqa: F811
     options = {"auth_secret": "open sesame", **WAYS[way]}
     if "tls" in options:
@@ -604,7 +608,8 @@ def test_a_consumer_goes_on_beside_one_that_is_no_nsqd(daemon, run_asyncio, answ
 
 def test_leaving_may_be_cancelled(daemon, proxy, run, monkeypatch):
     """Whoever has no time for the end: the connections are closed all the same, and nothing is left behind."""
-    monkeypatch.setattr("nsqc.client.aio.producer.CLOSE_SECONDS", 0.2)
+    for module in ("producer", "connection", "consumer"):
+        monkeypatch.setattr(f"nsqc.client.aio.{module}.CLOSE_SECONDS", 0.2)
     node = daemon()
     between = proxy(node)
     publish(node, b"x")
