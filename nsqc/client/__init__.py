@@ -1,9 +1,12 @@
-"""A blocking client of nsqd: producers, consumers, and the connection below them. See docs/client.md."""
+"""A blocking client of nsqd: producers, consumers, and the connection below them; nsqc.client.aio is asyncio's. See
+docs/client.md."""
 
-from nsqc.client.connection import Batch, Connection
+from nsqc.client.batch import Batch
+from nsqc.client.connection import Connection
 from nsqc.client.consumer import Consumer
 from nsqc.client.errors import (
     AuthError,
+    BadAddress,
     BadMessage,
     BadName,
     ClientError,
@@ -11,14 +14,15 @@ from nsqc.client.errors import (
     ConnectError,
     LookupFailed,
     NoAnswer,
+    PublishFailed,
     Refused,
 )
 from nsqc.client.lookup import lookup, nodes
 from nsqc.client.message import Message
-from nsqc.client.producer import Producer, PublishFailed
+from nsqc.client.producer import Producer
 from nsqc.client.tls import tls
 
 __all__ = [
-    "AuthError", "BadMessage", "BadName", "Batch", "ClientError", "Closed", "ConnectError", "Connection", "Consumer",
-    "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "lookup", "nodes", "tls",
+    "AuthError", "BadAddress", "BadMessage", "BadName", "Batch", "ClientError", "Closed", "ConnectError", "Connection",
+    "Consumer", "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "lookup", "nodes", "tls",
 ]

@@ -5,199 +5,130 @@ Publishing blocks for its answers; consuming blocks only where a time-out says s
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import select
-import socket
 import ssl
-import struct
 import time
+import warnings
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar, Unpack
 
-from nsqc.client import encode
-from nsqc.client.errors import AuthError, BadName, Closed, ConnectError, NoAnswer, Refused, refusal
-from nsqc.client.inflow import BadStream, Inflow
+from nsqc.client.address import checked_address
+from nsqc.client.batch import Batch
+from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
+from nsqc.client.core import CLOSE_SECONDS, CLS, NOP, Compress, Core, Said, Secure, Step
+from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
+from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
+from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.client.stream import Stream
-from nsqc.version import __version__
 from nsqc.wire.codec import CodecError
-from nsqc.wire.names import is_valid_name
 
 log = logging.getLogger("nsqc.client")
+T = TypeVar("T")
 
-RESPONSE, ERROR = 0, 1
-HEARTBEAT, OK, CLOSE_WAIT = b"_heartbeat_", b"OK", b"CLOSE_WAIT"
-HARMLESS = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
-KIB, MIB = 1 << 10, 1 << 20
-FRAME_ROOM = 64 * KIB           # of a frame above the largest message
-MPUB_ROOM = 8                   # of an MPUB's body above its only message
-DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 PULL_BYTES = MIB                # read of one connection before others have their turn
-CLOSE_SECONDS = 2.0
-DEFAULT_MAX_READY = 2500        # nsqd's, where it does not tell
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-class Batch(NamedTuple):
-    """Messages as columns, each an object with the buffer protocol.
+class Connection(Core):
+    """address: HOST:PORT or the path of a unix socket. timeout: seconds for connecting and for any answer. Everything
+    else: nsqc.client.options.ConnectionOptions.
 
-    Body n is bodies[offsets[n]:offsets[n + 1]] (int32); timestamps: int64; attempts: int32; ids: 16 bytes each.
+    Raises ConnectError, Refused, AuthError; BadAddress, ValueError, TypeError for arguments that cannot be.
     """
 
-    count: int
-    bodies: Any
-    offsets: Any
-    timestamps: Any
-    attempts: Any
-    ids: Any
+    def __init__(self, address: str, *, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
+        self._stream: Stream | None = None
+        super().__init__(checked_address(address), Options("Connection", ("address",), timeout, options))
+        self._begin()
 
+    @classmethod
+    def made(cls, address: str, options: Options) -> Connection:
+        """The same from what is checked already. Raises ConnectError, Refused, AuthError."""
+        self = cls.__new__(cls)
+        self._stream = None
+        Core.__init__(self, address, options)
+        self._begin()
+        return self
 
-class Connection:
-    """address: HOST:PORT or the path of a unix socket. timeout: seconds for connecting and for any answer.
-
-    tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls) or None. deflate: a level from 1 to 9,
-    or 0. auth_secret: what AUTH sends where nsqd asks for it. max_msg_size, max_body_size: nsqd's limits, which it does
-    not tell; what is larger is refused before it is sent. tick_ns: unit of the timestamps of Batch.
-    features: nsqd's answer to IDENTIFY. failed_ids: messages whose FIN, REQ or TOUCH came too late: they come again.
-
-    Raises ConnectError, Refused, AuthError; ValueError for arguments that exclude each other.
-    """
-
-    def __init__(self, address: str, *, timeout: float = 10.0, tls: bool | ssl.SSLContext | None = None,
-                 deflate: int = 0, snappy: bool = False, auth_secret: str | bytes | None = None,
-                 client_id: str | None = None, hostname: str | None = None, user_agent: str | None = None,
-                 heartbeat_interval_ms: int | None = None, msg_timeout_ms: int | None = None,
-                 output_buffer_size: int | None = None, output_buffer_timeout_ms: int | None = None,
-                 sample_rate: int = 0, max_msg_size: int = MIB, max_body_size: int = 5 * MIB,
-                 max_frame_bytes: int | None = None, tick_ns: int = 1):
-        if deflate and snappy:
-            raise ValueError("deflate and snappy exclude each other")
-        self.address = address
-        self.timeout = timeout
-        self.max_msg_size = min(max_msg_size, max_body_size - MPUB_ROOM)
-        self.max_body_size = max_body_size
-        self.inflow = Inflow(max_frame_bytes or max_msg_size + FRAME_ROOM, tick_ns)
-        self.failed_ids: list[bytes] = []
-        self.subscribed = False
+    def _begin(self) -> None:
         self._owed: deque[int] = deque()        # OKs awaited for each thing submitted
-        self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered
-        name = socket.gethostname()
-        wanted = {
-            "client_id": client_id or name.split(".")[0], "hostname": hostname or name,
-            "user_agent": user_agent or f"nsqc/{__version__}", "feature_negotiation": True,
-            "heartbeat_interval": heartbeat_interval_ms, "msg_timeout": msg_timeout_ms,
-            "output_buffer_size": output_buffer_size, "output_buffer_timeout": output_buffer_timeout_ms,
-            "sample_rate": sample_rate or None, "tls_v1": bool(tls) or None, "snappy": snappy or None,
-            "deflate": bool(deflate) or None, "deflate_level": deflate or None}
-        self._stream = self._guard(lambda: Stream(address, timeout))
+        self._exact = True                      # what follows a reply may be in another form
+        self._stream = self._guard(lambda: Stream(self.address, self.timeout))
+        _open.add(self)
         try:
-            self._open({key: value for key, value in wanted.items() if value is not None}, tls, auth_secret)
+            self._greet()
         except BaseException:
-            self._stream.close()
+            self.close()
             raise
 
     # ------------------------------------------------------------------ beginning
 
-    def _open(self, wanted: dict[str, Any], tls: Any, secret: str | bytes | None) -> None:
-        body = json.dumps(wanted).encode()
-        self._send(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
-        answer = self._exact_reply()
+    def _greet(self) -> None:
+        steps = self.greeting()
         try:
-            self.features: dict[str, Any] = json.loads(answer)
-        except ValueError:
-            raise ConnectError(f"{self.address}: answers IDENTIFY with {answer[:60]!r}: no nsqd") from None
-        for name in ("tls_v1", "deflate", "snappy"):
-            if wanted.get(name) and not self.features.get(name):
-                raise ConnectError(f"{self.address}: nsqd does not offer {name.removesuffix('_v1')}")
-        if tls:
-            self._secure(ssl.create_default_context() if tls is True else tls)
-        self._compress()
-        if self.features.get("auth_required"):
-            self._authenticate(secret)
+            step = next(steps)
+            while True:
+                self._take_step(step)
+                step = steps.send(self._exact_reply() if self._exact else self.reply())
+        except StopIteration:
+            pass
 
-    def _secure(self, context: ssl.SSLContext) -> None:
-        server_name = self.address.rpartition(":")[0].strip("[]")
-        self._guard(lambda: self._stream.secure(context, server_name or "localhost", self._deadline()))
-        self._expect_ok(self._exact_reply())
-
-    def _compress(self) -> None:
-        """Codecs are imported where they are used: they bring a library along."""
-        if self.features.get("deflate"):
-            from nsqc.wire.deflate import Deflate
-
-            self._stream.compress(Deflate(self.features.get("deflate_level") or 6))
-        elif self.features.get("snappy"):
-            from nsqc.wire.snappy import Snappy
-
-            self._stream.compress(Snappy())
+    def _take_step(self, step: Step) -> None:
+        if isinstance(step, Secure):
+            self._guard(lambda: self._socket.secure(step.context, step.server_name, self._deadline()))
+        elif isinstance(step, Compress):
+            self._socket.compress(step.codec)
+            self._exact = False
         else:
-            return
-        self._expect_ok(self.reply())
-
-    def _authenticate(self, secret: str | bytes | None) -> None:
-        if not secret:
-            raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, and there is no auth_secret")
-        secret = secret.encode() if isinstance(secret, str) else secret
-        self._send(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
-        self.identity: dict[str, Any] = json.loads(self.reply())
+            self._send(step.data)
 
     def _exact_reply(self) -> bytes:
-        """A response of which not a byte more is read, for what follows may be encrypted or compressed."""
+        """A response of which not a byte more is read."""
         deadline = self._deadline()
         while True:
-            head = self._guard(lambda: self._stream.receive_exactly(8, deadline))
-            size, kind = struct.unpack(">ii", head)
-            if not 4 <= size <= FRAME_ROOM:
-                raise ConnectError(f"{self.address}: answers with {head!r}: no nsqd")
-            data = self._guard(lambda size=size: self._stream.receive_exactly(size - 4, deadline))
-            if kind == ERROR:
-                raise refusal(self.address, data.decode(errors="replace"))
-            if data != HEARTBEAT:
+            head = self._guard(lambda: self._socket.receive_exactly(8, deadline))
+            size = self.frame_size(head)
+            data = self._guard(partial(self._socket.receive_exactly, size, deadline))
+            said = self.understand(int.from_bytes(head[4:], "big"), data)
+            if said is not Said.HEARTBEAT:
                 return data
-            self._send(b"NOP\n")
-
-    @property
-    def max_ready(self) -> int:
-        """The largest RDY that this nsqd allows."""
-        return int(self.features.get("max_rdy_count") or DEFAULT_MAX_READY)
+            self._send(NOP)
 
     # ------------------------------------------------------------------ publishing
 
-    def publish(self, topic: str, body: bytes) -> None:
+    def publish(self, topic: str, body: Body) -> None:
         """PUB; returns when nsqd has it. Raises BadName, BadMessage, Refused, ConnectError."""
-        name = topic_name(topic)
-        encode.check((body,), self.max_msg_size)
-        self.submit(encode.pub(name, body))
-        self.drain(0)
+        self.publish_all(Single(self.options, topic, body))
 
-    def publish_many(self, topic: str, bodies: Sequence[bytes], *, batch_bytes: int = 256 * KIB,
-                     batch_rows: int = 10_000, window: int = 4) -> None:
+    def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
+                     batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
         """MPUBs of up to batch_bytes and batch_rows, of which window are on their way at a time; returns when nsqd has
-        all. bodies: a list or tuple. Raises BadMessage before anything is sent, BadName, Refused, ConnectError."""
-        name = topic_name(topic)
-        encode.check(bodies, self.max_msg_size)
-        at, limit = 0, min(batch_bytes, self.max_body_size)
-        while at < len(bodies):
-            command, at = encode.mpub(name, bodies, at, batch_rows, limit)
-            self.submit(command)
-            self.drain(max(window, 1) - 1)
-        self.drain(0)
+        all. bodies: any iterable, taken whole before anything is sent. Raises BadMessage or what the iterable raises
+        before anything is sent, BadName, Refused, ConnectError."""
+        self.publish_all(Many(self.options, topic, bodies, batch_bytes, batch_rows, window))
 
-    def publish_deferred(self, topic: str, body: bytes, delay_ms: int) -> None:
+    def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
         """DPUB: to be delivered after delay_ms milliseconds. Raises as publish."""
         self.publish_deferred_many(topic, (body,), delay_ms)
 
-    def publish_deferred_many(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+    def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
         """A DPUB for each body, sent without waiting for the answers between them. Raises as publish_many."""
-        name = topic_name(topic)
-        encode.check(bodies, self.max_msg_size)
-        for at in range(0, len(bodies), DEFERRED_AT_ONCE):
-            part = bodies[at:at + DEFERRED_AT_ONCE]
-            self.submit(b"".join(encode.dpub(name, body, delay_ms) for body in part), len(part))
-            self.drain(0)
+        self.publish_all(Deferred(self.options, topic, bodies, delay_ms))
 
-    def submit(self, commands: Any, answers: int = 1) -> None:
+    def publish_all(self, publication: Publication) -> None:
+        """Sends its commands and waits for their answers. Raises Refused, ConnectError."""
+        for command, answers in publication:
+            self.submit(command, answers)
+            self.drain(publication.window - 1)
+        self.drain(0)
+
+    def submit(self, commands: bytes | bytearray | memoryview, answers: int = 1) -> None:
         """Sends commands that will be answered with so many OKs. Raises ConnectError."""
         self._send(commands)
         self._owed.append(answers)
@@ -207,7 +138,7 @@ class Connection:
         Raises Refused, ConnectError."""
         done = 0
         while len(self._owed) > outstanding:
-            self._expect_ok(self.reply())
+            self.expect_ok(self.reply())
             self._owed[0] -= 1
             if not self._owed[0]:
                 self._owed.popleft()
@@ -223,46 +154,28 @@ class Connection:
     def subscribe(self, topic: str, channel: str) -> None:
         """SUB: from here on the connection consumes; nothing comes before ready(). Raises BadName, Refused,
         ConnectError."""
-        self._send(b"SUB %b %b\n" % (topic_name(topic), channel_name(channel)))
-        self._expect_ok(self.reply())
+        self._send(self.sub(topic, channel))
+        self.expect_ok(self.reply())
         self.subscribed = True
 
     def ready(self, count: int) -> None:
         """RDY: how many messages may be in flight. Raises ConnectError."""
-        self.post(b"RDY %d\n" % min(count, self.max_ready))
+        self.post(self.rdy(count))
 
     def receive(self, timeout: float | None = None) -> list[Message]:
         """The messages that have come: at least one, but none where nothing comes within timeout seconds (None: waits).
         Heartbeats are answered. Raises ConnectError, Refused."""
-        if not self._wait_for_rows(timeout):
-            return []
-        found = messages(self.inflow.columns(), self)
-        self._held.update((message.id, None) for message in found)
-        return found
+        return self.collected() if self._wait_for_rows(timeout) else []
 
     def receive_batch(self, timeout: float | None = None) -> Batch | None:
-        """The same as columns; None where nothing comes. Finish them by finish_ids."""
-        return Batch(*self.inflow.columns()) if self._wait_for_rows(timeout) else None
+        """The same as columns; None where nothing comes. Finish them by its finish(), or by finish_ids."""
+        return Batch(self.inflow.columns(), self) if self._wait_for_rows(timeout) else None
 
-    def finish_ids(self, ids: Any) -> None:
-        """FIN for ids, 16 bytes each, of any number, in one write. Raises ConnectError."""
-        self._forget(ids)
-        self.post(encode.finish(ids))
-
-    def requeue_ids(self, ids: Any, delay_ms: int = 0) -> None:
-        """REQ for ids, 16 bytes each. Raises ConnectError."""
-        self._forget(ids)
-        self.post(encode.requeue(ids, delay_ms))
-
-    def touch_id(self, message_id: bytes) -> None:
-        """TOUCH. Raises ConnectError."""
-        self.post(encode.touch(message_id))
-
-    def _forget(self, ids: Any) -> None:
-        if self._held:
-            ids = bytes(ids)
-            for at in range(0, len(ids), 16):
-                self._held.pop(ids[at:at + 16], None)
+    def collected(self) -> list[Message]:
+        """The messages that pull() has brought."""
+        found = messages(self.inflow.columns(), self)
+        self.hold(message.id for message in found)
+        return found
 
     def _wait_for_rows(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -285,34 +198,34 @@ class Connection:
     # ------------------------------------------------------------------ without waiting
 
     def fileno(self) -> int:
-        """For a selector."""
-        return self._stream.fileno()
+        """For a selector; -1 when it is closed."""
+        return -1 if self._stream is None else self._stream.fileno()
 
     @property
     def pending(self) -> bool:
         """Whether pull() has something to take that a selector does not see."""
-        return self._stream.pending
+        return self._socket.pending
 
     @property
     def unsent(self) -> bool:
         """Whether something posted waits for the socket."""
-        return self._stream.unsent > 0
+        return self._socket.unsent > 0
 
     def post(self, data: bytes) -> None:
         """Sends as much as the socket takes; flush() sends the rest. Raises ConnectError."""
-        self._stream.push(data)
+        self._socket.push(data)
         self.flush()
 
     def flush(self) -> bool:
         """Whether everything that was posted is gone. Raises ConnectError."""
-        return self._guard(self._stream.flush)
+        return self._guard(self._socket.flush)
 
     def pull(self) -> int:
         """Takes what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
         the connection."""
         rows, taken = self.inflow.rows, 0
         while taken < PULL_BYTES or self.pending:
-            count = self._guard(lambda: self._stream.receive(self.inflow, None))
+            count = self._guard(lambda: self._socket.receive(self.inflow, None))
             if not count:
                 break
             taken += count
@@ -323,24 +236,19 @@ class Connection:
     def _answer(self) -> bool:
         """Deals with what is no message; whether nsqd waits to be closed."""
         waits = False
-        replies = list(self.inflow.replies)
-        self.inflow.replies.clear()
-        for kind, data in replies:
-            text = data.decode(errors="replace")
-            if kind == ERROR and text.startswith(HARMLESS):
-                self.failed_ids += [word.encode() for word in text.split() if len(word) == 16]
-            elif kind == ERROR:
-                raise refusal(self.address, text)
-            elif data == HEARTBEAT:
-                self.post(b"NOP\n")
-            waits |= data == CLOSE_WAIT
+        while self.inflow.replies:
+            said = self.understand(*self.inflow.replies.pop(0))
+            if said is Said.HEARTBEAT:
+                self.post(NOP)
+            waits |= said is Said.CLOSING
         return waits
 
     # ------------------------------------------------------------------ the end
 
     def close(self) -> None:
         """Closes at once. What is in flight comes again after its time-out; leave() hands it back."""
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
 
     def leave(self) -> None:
         """Hands all messages that were not answered back to nsqd, also those still on their way; then closes."""
@@ -349,33 +257,26 @@ class Connection:
         try:
             if self.subscribed:
                 self._hand_back_all()
-            self._stream.close_gently(time.monotonic() + CLOSE_SECONDS)
-        except (OSError, Refused) as error:
+            self._socket.close_gently(time.monotonic() + CLOSE_SECONDS)
+        except (OSError, ClientError) as error:
             log.debug("%s: on leaving: %s", self.address, error)
         finally:
-            self._stream.close()
+            self.close()
 
     def _hand_back_all(self) -> None:
         self.ready(0)
-        if self._held:
-            self.requeue_ids(b"".join(self._held))
-        self.post(b"CLS\n")
+        self.post(self.hand_back() + CLS)
         deadline = time.monotonic() + CLOSE_SECONDS
         waits = False
         while not waits and time.monotonic() < deadline:
-            self._hand_back()
+            self.post(self.hand_back())
             try:
-                self._guard(lambda: self._stream.receive(self.inflow, time.monotonic() + 0.1))
+                self._guard(lambda: self._socket.receive(self.inflow, time.monotonic() + 0.1))
             except NoAnswer:
                 continue
             waits = self._answer()
-        self._hand_back()
-        self._guard(lambda: self._stream.send(b"", time.monotonic() + CLOSE_SECONDS))
-
-    def _hand_back(self) -> None:
-        if self.inflow.rows:
-            self.post(encode.requeue(self.inflow.columns()[5]))
-        self.flush()
+        self.post(self.hand_back())
+        self._guard(lambda: self._socket.send(b"", time.monotonic() + CLOSE_SECONDS))
 
     def __enter__(self) -> Connection:
         return self
@@ -383,35 +284,44 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
+    def __del__(self) -> None:
+        if self.fileno() >= 0:
+            warnings.warn(f"unclosed connection to nsqd {self.address}", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
     # ------------------------------------------------------------------ for all of it
+
+    @property
+    def _socket(self) -> Stream:
+        if self._stream is None:
+            raise Closed(f"{self.address}: the connection is closed")
+        return self._stream
 
     def _deadline(self) -> float:
         return time.monotonic() + self.timeout
 
-    def _send(self, data: Any) -> None:
-        self._guard(lambda: self._stream.send_all(data, self._deadline()))
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        self._guard(lambda: self._socket.send_all(data, self._deadline()))
 
     def reply(self) -> bytes:
-        """The next response, within the time-out; heartbeats are answered. Raises Refused, ConnectError."""
+        """The next answer, within the time-out; heartbeats are answered. Raises Refused, ConnectError."""
         deadline = self._deadline()
         while True:
             while self.inflow.replies:
                 kind, data = self.inflow.replies.pop(0)
-                if kind == ERROR:
-                    raise refusal(self.address, data.decode(errors="replace"))
-                if data != HEARTBEAT:
+                said = self.understand(kind, data)
+                if said is Said.HEARTBEAT:
+                    self._send(NOP)
+                elif said is not Said.LATE:
                     return data
-                self._send(b"NOP\n")
-            self._guard(lambda: self._stream.receive(self.inflow, deadline))
+            self._guard(lambda: self._socket.receive(self.inflow, deadline))
 
-    def _expect_ok(self, data: bytes) -> None:
-        if data != OK:
-            raise ConnectError(f"{self.address}: answers {data[:60]!r} where OK was due")
-
-    def _guard(self, call: Callable[[], Any]) -> Any:
+    def _guard(self, call: Callable[[], T]) -> T:
         """What the stream raises, in this module's terms."""
         try:
             return call()
+        except ClientError:
+            raise
         except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise NoAnswer(f"{self.address}: no answer in time") from None
         except EOFError:
@@ -419,23 +329,15 @@ class Connection:
         except (BadStream, CodecError) as error:
             raise ConnectError(f"{self.address}: {error}") from None
         except (OSError, ValueError) as error:
-            if not isinstance(error, ssl.SSLError) and hasattr(self, "_stream") and self._stream.fileno() < 0:
+            if not isinstance(error, ssl.SSLError) and self._stream is not None and self.fileno() < 0:
                 raise Closed(f"{self.address}: the connection is closed") from None
             raise ConnectError(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def topic_name(topic: str) -> bytes:
-    """As bytes. Raises BadName."""
-    return checked_name("topic", topic)
+def _after_fork() -> None:
+    """A child's copies of connections are closed there: two processes that speak over one would confuse nsqd."""
+    for connection in list(_open):
+        connection.close()
 
 
-def channel_name(channel: str) -> bytes:
-    """As bytes. Raises BadName."""
-    return checked_name("channel", channel)
-
-
-def checked_name(what: str, name: str) -> bytes:
-    found = name.encode()
-    if not is_valid_name(found):
-        raise BadName(f"{what} {name!r}: a name is 1 to 64 of . a-z A-Z 0-9 _ -, and #ephemeral may follow")
-    return found
+os.register_at_fork(after_in_child=_after_fork)

@@ -6,61 +6,46 @@ import logging
 import selectors
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Unpack
 
-from nsqc.client.connection import Connection, channel_name, topic_name
+from nsqc.client.connection import Connection
 from nsqc.client.errors import ConnectError, LookupFailed
 from nsqc.client.lookup import lookup
-from nsqc.client.message import Message, messages
+from nsqc.client.message import Message
+from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.peers import TICK_SECONDS, Peer, Peers
 
 log = logging.getLogger("nsqc.client")
 
-LONGEST_PAUSE = 30.0
-TURN_SECONDS = 5.0      # how long a connection keeps its RDY where there are more connections than RDY
-TICK_SECONDS = 0.5      # how often connections are looked after while nothing comes
-LOOK_SECONDS = 0.1      # and while messages that have come wait to be taken
-
-
-class Peer:
-    """One nsqd: its connection, or when the next try is due."""
-
-    def __init__(self, address: str):
-        self.address = address
-        self.connection: Connection | None = None
-        self.ready = 0
-        self.failures = 0
-        self.next_try = 0.0
+OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff")
+LOOK_SECONDS = 0.1      # how often connections are looked after while messages that have come wait to be taken
 
 
 class Consumer:
-    """Iterate over it for messages; finish or requeue each of them.
+    """Iterate over it for messages; finish or requeue each of them. Where the connection of a message is lost before
+    that, the message comes again, and its finish(), requeue() and touch() do nothing.
 
     nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: for each nsqd. max_in_flight: over
     all connections. backoff: seconds before the first try to connect again; the pause doubles. Everything else goes to
     Connection. Heartbeats are answered while the consumer waits or takes messages: work on a message may take two
-    heartbeat intervals at most, unless it touches the message. Raises BadName, and LookupFailed or Refused from
-    iterating.
+    heartbeat intervals at most, unless it touches the message. Raises BadName, BadAddress, ValueError, TypeError;
+    LookupFailed or Refused from iterating.
     """
 
-    def __init__(self, topic: str, channel: str, nsqd: Sequence[str] = (), *, nsqlookupd: Sequence[str] = (),
-                 max_in_flight: int = 1, connections: int = 1, poll_interval: float = 60.0, backoff: float = 0.1,
-                 timeout: float = 10.0, **connection: Any):
-        if bool(nsqd) == bool(nsqlookupd):
-            raise ValueError("give either nsqd or nsqlookupd")
-        if max_in_flight < 1 or connections < 1:
-            raise ValueError("max_in_flight and connections are 1 or more")
-        topic_name(topic), channel_name(channel)
+    def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
+                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int = 1, connections: int = 1,
+                 poll_interval: float = 60.0, backoff: float = 0.1, timeout: float = 10.0,
+                 **options: Unpack[ConnectionOptions]):
+        self._closed = True
+        self._options = Options("Consumer", OWN, timeout, options)
+        self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
+                                               poll_interval, backoff)
         self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
-        self._nsqlookupd = [nsqlookupd] if isinstance(nsqlookupd, str) else list(nsqlookupd)
-        self._connections, self._poll_interval, self._backoff = connections, poll_interval, backoff
-        self._timeout, self._options = timeout, connection
-        self._peers = self._peers_at([nsqd] if isinstance(nsqd, str) else nsqd)
-        self._looked = float("-inf")
         self._looked_after = float("-inf")
-        self._turn, self._turned = 0, time.monotonic()
         self._arrived: deque[Message] = deque()
-        self._selector = selectors.DefaultSelector()
+        # poll, not epoll: a child after fork() must not share what the kernel keeps.
+        self._selector = selectors.PollSelector()
         self._closed = False
 
     # ------------------------------------------------------------------ messages
@@ -92,98 +77,62 @@ class Consumer:
         self._looked_after = time.monotonic()
         self._look_up()
         self._connect()
-        for peer in self._peers:
-            if peer.connection is not None:
-                self._take(peer)
-        self._spread()
-
-    def _take(self, peer: Peer) -> None:
-        try:
-            if peer.connection.pull():
-                found = messages(peer.connection.inflow.columns(), peer.connection)
-                peer.connection._held.update((message.id, None) for message in found)
-                self._arrived.extend(found)
-                peer.failures = 0
-        except ConnectError as error:
-            self._lost(peer, error)
+        for peer, connection in self._peers.connected:
+            try:
+                if connection.pull():
+                    self._arrived.extend(connection.collected())
+                    peer.failures = 0
+            except ConnectError as error:
+                self._lost(peer, error)
+        for peer, connection, want in self._peers.shares(time.monotonic()):
+            try:
+                connection.ready(want)
+                peer.ready = want
+            except ConnectError as error:
+                self._lost(peer, error)
 
     def _wait(self, seconds: float) -> None:
-        if not any(peer.connection is not None and peer.connection.pending for peer in self._peers):
+        if not any(connection.pending for _, connection in self._peers.connected):
             self._selector.select(seconds)
-
-    # ------------------------------------------------------------------ RDY
-
-    def _spread(self) -> None:
-        """Gives every connection its share; where there are more of them than max_in_flight, they take turns."""
-        alive = [peer for peer in self._peers if peer.connection is not None]
-        if not alive:
-            return
-        if time.monotonic() - self._turned >= TURN_SECONDS:
-            self._turn, self._turned = self._turn + self.max_in_flight, time.monotonic()
-        share, more = divmod(self.max_in_flight, len(alive))
-        first = self._turn % len(alive)
-        for at, peer in enumerate(alive):
-            want = min(share + ((at - first) % len(alive) < more), peer.connection.max_ready)
-            if want != peer.ready:
-                try:
-                    peer.connection.ready(want)
-                    peer.ready = want
-                except ConnectError as error:
-                    self._lost(peer, error)
 
     # ------------------------------------------------------------------ connections
 
-    def _peers_at(self, addresses: Sequence[str]) -> list[Peer]:
-        return [Peer(address) for address in addresses for _ in range(self._connections)]
-
     def _look_up(self) -> None:
-        """Which nsqd there are; those that are gone are kept while they answer."""
-        now = time.monotonic()
-        if not self._nsqlookupd or now - self._looked < self._poll_interval:
+        now, first = time.monotonic(), not self._peers.looked_up
+        if not self._peers.look_up_due(now):
             return
-        first, self._looked = self._looked == float("-inf"), now
+        self._peers.asked(now)
         try:
-            known = lookup(self.topic, self._nsqlookupd, self._timeout)
+            self._peers.found(lookup(self.topic, self._peers.nsqlookupd, self._options.timeout))
         except LookupFailed as error:
             if first:
                 raise
             log.warning("%s; going on with the nsqd that are known", error)
-            return
-        self._peers = [peer for peer in self._peers if peer.connection is not None or peer.address in known]
-        there = {peer.address for peer in self._peers}
-        self._peers += self._peers_at([address for address in known if address not in there])
 
     def _connect(self) -> None:
-        for peer in self._peers:
-            if peer.connection is not None or peer.next_try > time.monotonic():
-                continue
+        for peer in self._peers.due(time.monotonic()):
             try:
-                made = Connection(peer.address, timeout=self._timeout, **self._options)
+                made = Connection.made(peer.address, self._options)
+                made.forgiving = True
                 try:
                     made.subscribe(self.topic, self.channel)
                 except BaseException:
                     made.close()
                     raise
             except ConnectError as error:
-                self._pause(peer, error)
+                self._peers.failed(peer, error, time.monotonic())
                 continue
-            peer.connection, peer.ready = made, 0
+            peer.connected(made)
             self._selector.register(made, selectors.EVENT_READ)
 
-    def _lost(self, peer: Peer, error: ConnectError) -> None:
+    def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
         """Its messages come again, from wherever they are then; those that nobody has taken yet are dropped here."""
         gone = peer.connection
-        self._selector.unregister(gone)
-        gone.close()
+        if gone is not None:
+            self._selector.unregister(gone)
+            gone.close()
         self._arrived = deque(message for message in self._arrived if message.connection is not gone)
-        peer.connection = None
-        self._pause(peer, error)
-
-    def _pause(self, peer: Peer, error: ConnectError) -> None:
-        if not peer.failures:
-            log.warning("%s; trying again", error)
-        peer.next_try = time.monotonic() + min(self._backoff * 2 ** min(peer.failures, 20), LONGEST_PAUSE)
-        peer.failures += 1
+        self._peers.failed(peer, error, time.monotonic())
 
     # ------------------------------------------------------------------ the end
 
@@ -193,9 +142,8 @@ class Consumer:
             return
         self._closed = True
         self._arrived.clear()
-        for peer in self._peers:
-            if peer.connection is not None:
-                peer.connection.leave()
+        for _, connection in self._peers.connected:
+            connection.leave()
         self._selector.close()
 
     def __enter__(self) -> Consumer:

@@ -1,6 +1,6 @@
 """Commands as bytes: PUB, MPUB and DPUB from bytes objects, FIN, REQ and TOUCH from ids. One copy of each body."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
@@ -13,25 +13,42 @@ cdef enum:
     SIZE_BYTES = 4
 
 
-cdef int64_t checked(bodies, Py_ssize_t index, int64_t max_msg_size) except -1:
-    """A body's size. Raises BadMessage, TypeError."""
-    body = bodies[index]
-    if not isinstance(body, bytes):
-        raise TypeError(f"message {index} is {type(body).__name__}, not bytes")
+cdef bytes as_bytes(body, Py_ssize_t index, int64_t max_msg_size):
+    """A body's bytes, copied where it is not bytes. Raises BadMessage, TypeError."""
+    if PyBytes_CheckExact(body):
+        pass
+    elif isinstance(body, (bytes, bytearray)):
+        body = bytes(body)
+    elif isinstance(body, memoryview):
+        # Whatever its items and its order in memory are: what its own tobytes() gives.
+        body = body.tobytes()
+    elif isinstance(body, str):
+        raise TypeError(f"message {index} is str, not bytes: encode it, as in 'text'.encode()")
+    else:
+        raise TypeError(f"message {index} is {type(body).__name__}, not bytes, bytearray or memoryview")
     cdef int64_t size = PyBytes_GET_SIZE(body)
     if size == 0:
         raise BadMessage(index, "is empty")
     if size > max_msg_size:
         raise BadMessage(index, f"has {size} bytes, {max_msg_size} are allowed")
-    return size
+    return <bytes> body
 
 
-def check(bodies not None, int64_t max_msg_size) -> None:
-    """Raises BadMessage for the first body that nsqd would refuse, TypeError for what is not bytes. bodies: a list or
-    tuple of bytes."""
-    cdef Py_ssize_t index
-    for index in range(len(bodies)):
-        checked(bodies, index, max_msg_size)
+def checked(body, int64_t max_msg_size) -> bytes:
+    """One body as bytes. Raises BadMessage where nsqd would refuse it, TypeError for what is no body."""
+    return as_bytes(body, 0, max_msg_size)
+
+
+def all_checked(bodies, int64_t max_msg_size) -> tuple:
+    """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError for
+    what is no body, and what the iterable raises."""
+    cdef list found = []
+    if isinstance(bodies, (bytes, bytearray, memoryview, str)):
+        raise TypeError(f"bodies is {type(bodies).__name__}: it takes an iterable of bodies, not a single one")
+    for body in bodies:
+        # Copied at once: a generator may fill the same bytearray again and again.
+        found.append(as_bytes(body, len(found), max_msg_size))
+    return tuple(found)
 
 
 def pub(bytes topic not None, bytes body not None) -> bytes:
@@ -44,9 +61,10 @@ def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
     return with_body(b"DPUB %b %d\n" % (topic, delay_ms), body)
 
 
-def mpub(bytes topic not None, bodies not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes):
+def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
+         int64_t max_bytes) -> tuple:
     """An MPUB of bodies from start on: (command, index behind them). At least one, otherwise within both limits;
-    max_bytes counts the body of the command. bodies must have been checked."""
+    max_bytes counts the body of the command. bodies: of all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)
     cdef int64_t size = SIZE_BYTES, one
     cdef bytes line = b"MPUB " + topic + b"\n", command, body

@@ -20,27 +20,43 @@ class Closed(ConnectError):
 
 
 class Refused(ClientError):
-    """nsqd answered with an error. code: its first word, such as E_BAD_TOPIC."""
+    """nsqd answered with an error. address: of that nsqd; text: the answer; code: its first word, such as
+    E_BAD_TOPIC."""
 
     def __init__(self, address: str, text: str):
-        super().__init__(f"{address}: {text}")
+        super().__init__(address, text)
+        self.address, self.text = address, text
         self.code = text.split(" ", 1)[0]
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.text}"
 
 
 class AuthError(Refused):
     """The secret is missing or was refused, or it does not allow the command."""
 
 
+class PublishFailed(ClientError):
+    """All tries at all nsqd have failed; the text names the last cause."""
+
+
 class BadMessage(ClientError, ValueError):
     """A message that nsqd would refuse; nothing was sent. index: its place among those given."""
 
     def __init__(self, index: int, text: str):
-        super().__init__(f"message {index}: {text}")
-        self.index = index
+        super().__init__(index, text)
+        self.index, self.text = index, text
+
+    def __str__(self) -> str:
+        return f"message {self.index}: {self.text}"
 
 
 class BadName(ClientError, ValueError):
     """No name for a topic or channel."""
+
+
+class BadAddress(ClientError, ValueError):
+    """Neither HOST:PORT nor the path of a unix socket. No other try would help."""
 
 
 class LookupFailed(ClientError, OSError):

@@ -1,6 +1,7 @@
 # What one nsqd sends, cut into frames: messages become columns, everything else small Python objects.
 #
 # The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then says how much came.
+# feed() copies bytes into it that came another way.
 
 from libc.stdint cimport int64_t
 from nsqc.client.chunk cimport Chunk
@@ -18,4 +19,5 @@ cdef class Inflow:
     cdef readonly list replies          # (type, data) of responses and errors, in order; the reader clears it
 
     cdef int _fresh(self) except -1
+    cdef int _make_room(self) except -1
     cdef int _message(self, const char *c_at, Py_ssize_t length) except -1

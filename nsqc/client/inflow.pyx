@@ -55,7 +55,16 @@ cdef class Inflow:
     def __releasebuffer__(self, Py_buffer *buffer):
         self.lent -= 1
 
-    def fed(self, Py_ssize_t count):
+    def feed(self, const unsigned char[::1] data not None) -> None:
+        """Takes bytes that came another way than through the lent end. Raises BadStream."""
+        cdef Py_ssize_t at = 0, count
+        while at < data.shape[0]:
+            count = min(self.room - self.end, data.shape[0] - at)
+            memcpy(self.c_data + self.end, &data[at], <size_t> count)
+            at += count
+            self.fed(count)
+
+    def fed(self, Py_ssize_t count) -> None:
         """count bytes were put into the lent end. Raises BadStream."""
         cdef Py_ssize_t size
         cdef int kind
@@ -76,7 +85,7 @@ cdef class Inflow:
             self.begin += SIZE_BYTES + size
         self._make_room()
 
-    def _make_room(self):
+    cdef int _make_room(self) except -1:
         """Moves half a frame to the front; grows the area where it would not fit."""
         cdef Py_ssize_t kept = self.end - self.begin, need = AREA_BYTES
         cdef char *c_grown
@@ -91,6 +100,7 @@ cdef class Inflow:
                 raise MemoryError
             self.c_data = c_grown
             self.room = need
+        return 0
 
     cdef int _message(self, const char *c_at, Py_ssize_t length) except -1:
         cdef Py_ssize_t size = length - MESSAGE_HEAD_BYTES
@@ -114,7 +124,7 @@ cdef class Inflow:
         """Of the bodies that are collected."""
         return self.bodies.length
 
-    def columns(self):
+    def columns(self) -> tuple:
         """The messages collected, which are then forgotten: (count, bodies, body offsets, timestamps, attempts, ids);
         offsets int32, one more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""
         found = (self.rows, self.bodies, self.offsets, self.times, self.attempts, self.ids)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 from collections.abc import Iterable
-from urllib.parse import quote
+from typing import Any
 
+from nsqc.client.address import checked_address, split_address
 from nsqc.client.errors import LookupFailed
-from nsqc.client.stream import split_address
 
 log = logging.getLogger("nsqc.client")
 
@@ -17,6 +16,8 @@ log = logging.getLogger("nsqc.client")
 def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
     """The nsqd (HOST:PORT of TCP) that have a topic, as all nsqlookupd (HOST:PORT of HTTP) together know. Raises
     LookupFailed where none of them answers."""
+    from urllib.parse import quote  # as http.client below
+
     return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout)
 
 
@@ -32,9 +33,9 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
     for address in nsqlookupd:
         try:
             for producer in ask(address, path, timeout):
-                found[f"{producer['broadcast_address']}:{producer['tcp_port']}"] = None
+                found[checked_address(f"{producer['broadcast_address']}:{producer['tcp_port']}")] = None
             answered = True
-        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             cause = f"nsqlookupd {address}: {error}"
             log.warning("%s", cause)
     if not answered:
@@ -42,14 +43,19 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
     return list(found)
 
 
-def ask(address: str, path: str, timeout: float) -> list[dict]:
-    """The producers that one nsqlookupd knows; none where it does not know the topic."""
+def ask(address: str, path: str, timeout: float) -> list[dict[str, Any]]:
+    """The producers that one nsqlookupd knows; none where it does not know the topic. Raises OSError, ValueError,
+    KeyError, TypeError."""
+    import http.client  # brings a lot along, and most clients are told their nsqd
+
     host, port = split_address(address)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0"})
         answer = connection.getresponse()
         body = answer.read()
+    except http.client.HTTPException as error:
+        raise ValueError(f"no answer of HTTP: {error!r}") from None
     finally:
         connection.close()
     if answer.status == 404:
@@ -57,4 +63,5 @@ def ask(address: str, path: str, timeout: float) -> list[dict]:
     if answer.status != 200:
         raise ValueError(f"status {answer.status}")
     said = json.loads(body)
-    return (said.get("data") or said)["producers"]
+    producers: list[dict[str, Any]] = (said.get("data") or said)["producers"]
+    return producers

@@ -9,3 +9,5 @@ cdef class Message:
     cdef readonly int attempts
     cdef readonly object connection     # the Connection it came over
     cdef readonly bint answered         # finished or requeued
+
+    cdef bint _answer(self) except -1   # whether it was not answered yet; it is then

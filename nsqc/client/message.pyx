@@ -7,11 +7,17 @@ from libc.stdint cimport int32_t, int64_t
 from nsqc.client.chunk cimport Chunk
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 
+from nsqc.client.errors import ConnectError
+
 
 @cython.final
 cdef class Message:
     """A delivered message: body, id, timestamp_ns (publication), attempts. Finish or requeue it within the message
-    time-out, or it comes again; the second answer to a message is ignored."""
+    time-out, or it comes again; the second answer to a message is ignored.
+
+    `with message:` finishes it at the end of the block, and requeues it at once where the block raises, unless it was
+    answered within. The client that it came from, blocking or asyncio's, makes no difference.
+    """
 
     def finish(self) -> None:
         """FIN: it is done. Raises ConnectError."""
@@ -28,7 +34,20 @@ cdef class Message:
         if not self.answered:
             self.connection.touch_id(self.id)
 
-    def _answer(self) -> bool:
+    def __enter__(self) -> Message:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        """Raises ConnectError where the connection is gone, unless the block raised itself."""
+        if kind is None:
+            self.finish()
+            return
+        try:
+            self.requeue()
+        except ConnectError:
+            pass    # it comes again all the same, and what the block raised matters more
+
+    cdef bint _answer(self) except -1:
         if self.answered:
             return False
         self.answered = True

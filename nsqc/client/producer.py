@@ -5,61 +5,81 @@ At least once: what was sent and not acknowledged before a connection broke is s
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+import weakref
+from collections.abc import Iterable
+from typing import NamedTuple, Unpack
 
+from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.connection import Connection
 from nsqc.client.errors import ClientError, ConnectError, Refused
-from nsqc.client.lookup import nodes
+from nsqc.client.failover import Failover, Tries
+from nsqc.client.options import ConnectionOptions, Options
 
-# The nsqd is well, but cannot store now: another one may.
-ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
-LONGEST_PAUSE = 30.0
+OWN = ("nsqd", "nsqlookupd", "retries", "backoff")
+IDLE_SECONDS = 60.0     # a connection that nobody has needed for so long is closed
+_all: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
-class PublishFailed(ClientError):
-    """All tries at all nsqd have failed; the text names the last cause."""
+class Idle(NamedTuple):
+    """A connection that nobody uses, and since when."""
+
+    connection: Connection
+    since: float
 
 
 class Producer:
     """nsqd: addresses, of which the first that works is used. nsqlookupd: asked for addresses where none are given.
 
     retries: tries after the first, each with the next nsqd, after a pause that begins with backoff seconds and doubles
-    with each round over all of them. Everything else goes to Connection. Connects with the first publish.
+    with each round over all of them. Everything else goes to Connection. Connects with the first publish. Raises
+    BadAddress, ValueError, TypeError.
+
+    Any number of threads may publish at once: each publish has a connection of its own meanwhile, of which the next one
+    takes over. So there are as many connections as threads publish at the same time.
     """
 
-    def __init__(self, nsqd: Sequence[str] = (), *, nsqlookupd: Sequence[str] = (), retries: int = 5,
-                 backoff: float = 0.1, timeout: float = 10.0, **connection: Any):
-        if bool(nsqd) == bool(nsqlookupd):
-            raise ValueError("give either nsqd or nsqlookupd")
-        self._addresses = [nsqd] if isinstance(nsqd, str) else list(nsqd)
-        self._nsqlookupd = [nsqlookupd] if isinstance(nsqlookupd, str) else list(nsqlookupd)
-        self._retries, self._backoff, self._timeout, self._options = retries, backoff, timeout, connection
-        self._connection: Connection | None = None
-        self._turn = 0
+    def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
+                 backoff: float = 0.1, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
+        self._options = Options("Producer", OWN, timeout, options)
+        self._failover = Failover(nsqd, nsqlookupd, retries, backoff)
+        self._lock = threading.Lock()       # of the two below; nobody waits for anything while holding it
+        self._idle: list[Idle] = []         # the one used last is at the end
+        self._closings = 0                  # connections that were in use at close() are not kept
+        _all.add(self)
 
-    def publish(self, topic: str, body: bytes) -> None:
-        """Raises BadName, BadMessage, Refused, PublishFailed."""
-        self._attempt(lambda one: one.publish(topic, body))
+    def publish(self, topic: str, body: Body) -> None:
+        """Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed."""
+        self._attempt(Single(self._options, topic, body))
 
-    def publish_many(self, topic: str, bodies: Sequence[bytes], **batches: Any) -> None:
-        """Everything is sent again where a connection breaks in the middle. Raises as publish."""
-        self._attempt(lambda one: one.publish_many(topic, bodies, **batches))
+    def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
+                     batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
+        """bodies: any iterable, taken whole before anything is sent. Everything is sent again where a connection breaks
+        in the middle. Raises as publish, and what the iterable raises."""
+        many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
+        if many:
+            self._attempt(many)
 
-    def publish_deferred(self, topic: str, body: bytes, delay_ms: int) -> None:
+    def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
         """To be delivered after delay_ms milliseconds. Raises as publish."""
-        self._attempt(lambda one: one.publish_deferred(topic, body, delay_ms))
+        self._attempt(Deferred(self._options, topic, (body,), delay_ms))
 
-    def publish_deferred_many(self, topic: str, bodies: Sequence[bytes], delay_ms: int) -> None:
+    def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
         """Raises as publish_many."""
-        self._attempt(lambda one: one.publish_deferred_many(topic, bodies, delay_ms))
+        deferred = Deferred(self._options, topic, bodies, delay_ms)
+        if deferred:
+            self._attempt(deferred)
 
     def close(self) -> None:
-        """Closes the connection; the next publish makes another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Closes the connections; those that other threads use are closed when they are done. The next publish makes
+        another."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            self._closings += 1
+        for one in idle:
+            one.connection.close()
 
     def __enter__(self) -> Producer:
         return self
@@ -69,42 +89,82 @@ class Producer:
 
     # ------------------------------------------------------------------ fail-over
 
-    def _attempt(self, work: Callable[[Connection], None]) -> None:
-        cause: Exception | None = None
-        for number in range(self._retries + 1):
-            if number:
-                time.sleep(self._pause(number))
+    def _attempt(self, publication: Publication) -> None:
+        tries = Tries(self._failover)
+        while True:
+            connection: Connection | None = None
+            address = None
+            closings = self._closings
             try:
-                work(self._connected())
+                connection = self._take()
+                if connection is None:
+                    self._look_up()
+                    address = self._failover.target()
+                    connection = Connection.made(address, self._options)
+                connection.publish_all(publication)
+            except (ConnectError, Refused) as error:
+                address = connection.address if connection is not None else address
+                self._give_up(connection)
+                pause = tries.failed(error, address)
+            except BaseException:
+                # Half a command may have been sent, or an answer may be still to come.
+                self._give_up(connection)
+                raise
+            else:
+                self._put_back(connection, closings)
                 return
-            except ConnectError as error:
-                cause = error
-            except Refused as error:
-                self._drop()
-                if error.code not in ELSEWHERE:
-                    raise
-                cause = error
-            self._drop()
-        raise PublishFailed(f"given up after {self._retries + 1} tries: {cause}") from cause
+            time.sleep(pause)
 
-    def _pause(self, number: int) -> float:
-        """None before every nsqd had its turn."""
-        rounds = number // max(len(self._addresses), 1)
-        return min(self._backoff * 2 ** (rounds - 1), LONGEST_PAUSE) if rounds else 0.0
+    def _look_up(self) -> None:
+        if self._failover.nsqlookupd:
+            self._failover.addresses = self._failover.look_up(self._options.timeout)
 
-    def _connected(self) -> Connection:
-        if self._connection is not None:
-            # Heartbeats that came meanwhile are answered, and a connection that has ended is noticed.
-            self._connection.ping()
-            return self._connection
-        if self._nsqlookupd:
-            self._addresses = nodes(self._nsqlookupd, self._timeout) or self._addresses
-        if not self._addresses:
-            raise ConnectError(f"nsqlookupd {', '.join(self._nsqlookupd)}: no nsqd is known")
-        address = self._addresses[self._turn % len(self._addresses)]
-        self._connection = Connection(address, timeout=self._timeout, **self._options)
-        return self._connection
+    @staticmethod
+    def _give_up(connection: Connection | None) -> None:
+        if connection is not None:
+            connection.close()
 
-    def _drop(self) -> None:
-        self.close()
-        self._turn += 1
+    # ------------------------------------------------------------------ connections
+
+    def _take(self) -> Connection | None:
+        """One that is there and works: heartbeats that came meanwhile are answered, and one that has ended is dropped
+        without counting as a try."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop().connection
+            try:
+                connection.ping()
+                return connection
+            except ClientError:
+                connection.close()
+            except BaseException:
+                connection.close()
+                raise
+
+    def _put_back(self, connection: Connection, closings: int) -> None:
+        now = time.monotonic()
+        with self._lock:
+            stale = [one.connection for one in self._idle if now - one.since > IDLE_SECONDS]
+            if stale:
+                self._idle = [one for one in self._idle if now - one.since <= IDLE_SECONDS]
+            if closings == self._closings:
+                self._idle.append(Idle(connection, now))
+            else:
+                stale.append(connection)
+        for one in stale:
+            one.close()
+
+    def _forked(self) -> None:
+        """In a child: whoever held the lock is not there, and connections are the parent's."""
+        self._lock = threading.Lock()
+        self._idle = []
+
+
+def _after_fork() -> None:
+    for producer in list(_all):
+        producer._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -3,7 +3,6 @@
 from nsqc.client import encode
 from nsqc.client.inflow import Inflow
 from nsqc.client.message import messages
-from nsqc.client.stream import feed
 from nsqc.wire.reader import message_frames
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
@@ -16,11 +15,11 @@ def bench(size: Size) -> list[Row]:
     """Each beside a copy of the bytes it works on."""
     count = size.of(2000)
     frames = message_frames(BODY, 1_700_000_000_000_000_000, 1, b"0123456789abcdef", count)
-    ids, bodies = b"0123456789abcdef" * count, [BODY] * count
+    ids, bodies = b"0123456789abcdef" * count, (BODY,) * count
 
     def columns() -> tuple:
         inflow = Inflow(1 << 20)
-        feed(inflow, frames)
+        inflow.feed(frames)
         return inflow.columns()
 
     command, _ = encode.mpub(b"t", bodies, 0, count, 1 << 30)
@@ -31,6 +30,8 @@ def bench(size: Size) -> list[Row]:
                        Part("copy of the frames", lambda: lambda: bytearray(frames), count), size),
         timing.compare(Part("columns to Message objects", lambda: lambda: messages(ready, None), count),
                        Part("copy of the frames", lambda: lambda: bytearray(frames), count), size),
+        timing.compare(Part("bodies checked", lambda: lambda: encode.all_checked(bodies, 1 << 20), count),
+                       Part("copy of the MPUB", lambda: lambda: bytearray(command), count), size),
         timing.compare(Part("MPUB from bytes", lambda: lambda: encode.mpub(b"t", bodies, 0, count, 1 << 30), count),
                        Part("copy of the MPUB", lambda: lambda: bytearray(command), count), size),
         timing.compare(Part("FIN from ids", lambda: lambda: encode.finish(ids), count),

@@ -1,11 +1,14 @@
 """Daemons with certificates and auth servers, and a small nsqlookupd."""
 
+import asyncio
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import uvloop
 
+from tests.client.faults import Proxy
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.support.secure import make_certificates
@@ -56,3 +59,42 @@ def lookupd():
 
 def address(node) -> str:
     return f"127.0.0.1:{node.tcp_port}"
+
+
+@pytest.fixture
+def proxy():
+    """Starts proxies in front of daemons: proxy(node)."""
+    running = []
+
+    def start(node) -> Proxy:
+        running.append(Proxy(node.tcp_port))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+def runner_of(factory):
+    """Runs a coroutine function on a loop of this kind, within 60 s."""
+    def run(main):
+        async def bounded():
+            async with asyncio.timeout(60):
+                return await main()
+
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(bounded())
+
+    return run
+
+
+@pytest.fixture(params=[None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request):
+    """On each kind of event loop: for what has to do with bytes, sockets and cancellation."""
+    return runner_of(request.param)
+
+
+@pytest.fixture
+def run_asyncio():
+    """On asyncio's own loop: for what is the same on all."""
+    return runner_of(None)

@@ -1,14 +1,13 @@
 """One connection to a real daemon: publishing, consuming, upgrades, and every error."""
 
-import socket
 import struct
-import threading
 import time
 
 import pytest
 
 from nsqc.client import AuthError, BadMessage, BadName, Closed, ConnectError, Connection, NoAnswer, Refused, tls
 from tests.client.conftest import address
+from tests.client.faults import IDENTIFIED, frame, serve
 from tests.peers.authd import reply
 from tests.support.daemon import wait_until
 
@@ -204,29 +203,6 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
 # ---------------------------------------------------------------------- what is no nsqd
 
 
-def serve(*answers: bytes, hold: float = 0.0) -> str:
-    """A server that sends these bytes to one client and closes after hold seconds; its address."""
-    door = socket.create_server(("127.0.0.1", 0))
-
-    def run():
-        guest, _ = door.accept()
-        door.close()
-        with guest:
-            for answer in answers:
-                guest.sendall(answer)
-            time.sleep(hold)
-
-    threading.Thread(target=run, daemon=True).start()
-    return f"127.0.0.1:{door.getsockname()[1]}"
-
-
-def frame(kind: int, data: bytes) -> bytes:
-    return struct.pack(">ii", len(data) + 4, kind) + data
-
-
-IDENTIFIED = frame(0, b'{"max_rdy_count": 2500}')
-
-
 @pytest.mark.parametrize("answers,text", [
     ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no nsqd"),
     ((frame(0, b"OK"),), "no nsqd"),
@@ -257,9 +233,3 @@ def test_no_answer_in_time():
     with pytest.raises(NoAnswer):
         connection.publish("t", b"x")
     connection.close()
-
-
-@pytest.mark.parametrize("wrong", ["localhost", "127.0.0.1:0", "127.0.0.1:port", ":4150"])
-def test_what_is_no_address(wrong):
-    with pytest.raises(ConnectError, match="is no HOST:PORT"):
-        Connection(wrong)

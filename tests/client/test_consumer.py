@@ -1,10 +1,11 @@
 """Consuming from several daemons that come and go."""
 
+import contextlib
 import threading
 
 import pytest
 
-from nsqc.client import BadName, Consumer, LookupFailed, Producer, Refused
+from nsqc.client import BadName, Connection, Consumer, LookupFailed, Producer, Refused
 from tests.client.conftest import address
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
@@ -20,6 +21,14 @@ def take(consumer, count: int) -> list[bytes]:
     return found
 
 
+def drained(node, count: int, **options) -> list[bytes]:
+    """The bodies of all messages of topic t, in order of their bytes."""
+    with Consumer("t", "drained", address(node), **{"max_in_flight": 100, **options}) as consumer:
+        found = sorted(take(consumer, count))
+        assert consumer.get(0.05) is None
+    return found
+
+
 def publish(node, *bodies: bytes) -> None:
     with Producer(address(node)) as producer:
         producer.publish_many("t", bodies)
@@ -27,7 +36,7 @@ def publish(node, *bodies: bytes) -> None:
 
 @pytest.mark.parametrize("in_flight,connections", [(1, 1), (2, 2), (100, 1), (1, 2)])
 def test_two_daemons(daemon, monkeypatch, in_flight, connections):
-    monkeypatch.setattr("nsqc.client.consumer.TURN_SECONDS", 0.2)
+    monkeypatch.setattr("nsqc.client.peers.TURN_SECONDS", 0.2)
     nodes = [daemon(), daemon()]
     for node in nodes:
         publish(node, *(b"%d" % n for n in range(50)))
@@ -45,6 +54,7 @@ def test_a_daemon_that_comes_back(daemon):
     with Consumer("t", "c", address(node), max_in_flight=10, backoff=0.05) as consumer:
         publish(node, b"before")
         assert take(consumer, 1) == [b"before"]
+        wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
         node.restart()
         publish(node, b"after")
         assert take(consumer, 1) == [b"after"]
@@ -124,3 +134,71 @@ def test_many_threads_many_consumers(daemon):
     for thread in threads:
         thread.join()
     assert sorted(found) == sorted(b"%d" % n for n in range(2000))
+
+
+def test_with_message(daemon):
+    node = daemon()
+    publish(node, b"good", b"bad", b"answered", b"touched")
+    with Consumer("t", "c", address(node)) as consumer:
+        found = []
+        while len(found) < 7:
+            message = consumer.get(10)
+            with contextlib.suppress(ZeroDivisionError), message as same:
+                assert same is message
+                found.append((message.body, message.attempts))
+                if message.body == b"touched":
+                    message.touch()
+                elif message.attempts == 1 and message.body != b"good":
+                    if message.body == b"answered":
+                        message.requeue(1)
+                    1 / 0  # noqa: B018
+                if message.body == b"answered":
+                    message.finish()
+                    1 / 0  # noqa: B018
+            assert message.answered
+            if message.body == b"good":
+                found.append(message.body)
+        assert sorted(found, key=str) == sorted([(b"good", 1), b"good", (b"bad", 1), (b"bad", 2), (b"answered", 1), (b"answered", 2),
+                                                 (b"touched", 1)], key=str)
+        wait_until(lambda: consumer.get(0.01) is None and node.channel("t", "c")["in_flight_count"] == 0)
+    assert (node.channel("t", "c")["depth"], node.channel("t", "c")["requeue_count"]) == (0, 2)
+
+
+def test_with_message_of_a_connection_that_is_gone(daemon):
+    node = daemon()
+    publish(node, b"x", b"y")
+    with Consumer("t", "c", address(node), max_in_flight=2) as consumer:
+        first, second = consumer.get(10), consumer.get(10)
+        node.kill()
+        consumer.get(0.05)
+        with pytest.raises(ZeroDivisionError), first:   # not the lost connection's error
+            1 / 0  # noqa: B018
+        with second:
+            pass                                        # it comes again: no concern of whoever has worked on it
+        for message in (first, second):
+            message.touch()
+            message.requeue()
+
+
+def test_with_batch(daemon):
+    node = daemon()
+    publish(node, *(b"%d" % n for n in range(100)))
+    with Connection(address(node)) as connection:
+        connection.subscribe("t", "c")
+        connection.ready(100)
+        with pytest.raises(ZeroDivisionError), connection.receive_batch(5) as batch:
+            count = len(batch)
+            1 / 0  # noqa: B018
+        assert batch.answered and count == batch.count
+        done, again = 0, 0
+        while done < 100:
+            with connection.receive_batch(5) as batch:
+                done += len(batch)
+                again += sum(memoryview(batch.attempts).cast("B").cast("i")) - len(batch)
+        assert again == count
+        wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+        publish(node, b"x", b"y")
+        with connection.receive_batch(5) as batch:
+            batch.requeue(60_000)
+        assert connection.receive_batch(0) is None or batch.count == 1
+    wait_until(lambda: node.channel("t", "c")["deferred_count"] == batch.count)

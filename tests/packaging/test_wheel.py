@@ -47,7 +47,7 @@ def sources(*suffixes: str) -> set[str]:
 def test_the_sdist_is_whole():
     with tarfile.open(built(DIST / f"nsqc-{__version__}.tar.gz")) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = sources(".py", ".pyx", ".pxd") | {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    wanted = sources(".py", ".pyx", ".pxd", ".pyi") | {"nsqc/py.typed", "setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
     assert wanted <= inside
     assert not {name for name in inside if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
 
@@ -56,7 +56,7 @@ def test_the_wheel_is_whole():
     wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
-    assert sources(".py", ".pxd") <= inside
+    assert sources(".py", ".pxd", ".pyi") | {"nsqc/py.typed"} <= inside
     compiled = {name.split(".", 1)[0] for name in inside if name.endswith(".so")}
     assert compiled == {name.removesuffix(".pyx") for name in sources(".pyx")}
     assert f"nsqc-{__version__}.dist-info/licenses/LICENSE" in inside

@@ -1,0 +1,62 @@
+"""Where an nsqd is: HOST:PORT, or the path of a unix socket."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterable
+
+from nsqc.client.errors import BadAddress
+
+HOST = re.compile(r"[^\s,;/@\[\]:]+")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT, [IPv6]:PORT included. Raises BadAddress."""
+    host, colon, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not (colon and is_host(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        raise BadAddress(f"{address!r} is no HOST:PORT{hint(address)}")
+    return host, int(port)
+
+
+def checked_address(address: str) -> str:
+    """The same, if it is HOST:PORT or a unix socket's path. Raises BadAddress, TypeError."""
+    if not isinstance(address, str):
+        raise TypeError(f"an address is HOST:PORT, a str, not {type(address).__name__}")
+    if not is_path(address):
+        split_address(address)
+    return address
+
+
+def checked_addresses(addresses: str | Iterable[str]) -> list[str]:
+    """One address, or several. Raises BadAddress, TypeError."""
+    return [checked_address(one) for one in ([addresses] if isinstance(addresses, str) else addresses)]
+
+
+def is_path(address: str) -> bool:
+    """Whether it is a unix socket's path: HOST:PORT has no slash."""
+    return "/" in address and "://" not in address and "\0" not in address
+
+
+def is_host(host: str) -> bool:
+    """Whether it can be a host's name or address; only an IPv6 address has colons."""
+    if ":" not in host:
+        return HOST.fullmatch(host) is not None
+    try:
+        socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    except OSError:
+        return False
+    return True
+
+
+def hint(address: str) -> str:
+    """What is likely to be wrong with it."""
+    if "://" in address:
+        return ": leave the scheme out"
+    if "," in address:
+        return ": give several addresses as a list"
+    if ":" not in address:
+        return f": its port is missing, such as {address or 'localhost'}:4150"
+    return ""

@@ -1,0 +1,240 @@
+"""Consuming a channel of several nsqd on an event loop: messages are taken from the connections where they are asked
+for; one task looks after the connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import warnings
+from collections import deque
+from collections.abc import Iterable
+from typing import Unpack
+
+from nsqc.client.aio.connection import Connection
+from nsqc.client.aio.threads import in_thread
+from nsqc.client.consumer import OWN
+from nsqc.client.core import CLOSE_SECONDS
+from nsqc.client.errors import ConnectError, LookupFailed, Refused
+from nsqc.client.lookup import lookup
+from nsqc.client.message import Message
+from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.peers import TICK_SECONDS, Peer, Peers
+
+log = logging.getLogger("nsqc.client")
+
+HOG_SECONDS = 0.01      # how long messages are given out before the loop has its turn
+
+
+class Consumer:
+    """As nsqc.client.Consumer, for one event loop: `async with Consumer(...) as consumer`, `async for message in
+    consumer`. Several tasks may take messages from one consumer. finish(), requeue() and touch() of a message do not
+    wait.
+
+    Taking a message may be cancelled at any time: what has come stays for the next one. Leaving the context hands
+    what was not answered back to nsqd at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
+    Refused from iterating.
+    """
+
+    def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
+                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int = 1, connections: int = 1,
+                 poll_interval: float = 60.0, backoff: float = 0.1, timeout: float = 10.0,
+                 **options: Unpack[ConnectionOptions]):
+        self._options = Options("Consumer", OWN, timeout, options)
+        self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
+                                               poll_interval, backoff)
+        self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
+        self._arrived: deque[Message] = deque()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._error: Exception | None = None        # for whoever takes next
+        self._keeper: asyncio.Task[None] | None = None
+        self._dialing: dict[Peer[Connection], asyncio.Task[None]] = {}
+        self._look = asyncio.Event()                # something is to be looked after
+        self._turn_over = 0.0
+        self._closed = False
+
+    # ------------------------------------------------------------------ messages
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        """Waits for messages until close(). Raises LookupFailed, Refused."""
+        message = await self.get()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def get(self, timeout: float | None = None) -> Message | None:
+        """The next message; None where none comes within timeout seconds, or after close(). Raises LookupFailed,
+        Refused."""
+        self._begin()
+        if time.monotonic() > self._turn_over:
+            # Messages that are there already must not keep the loop from heartbeats, writing, and other tasks.
+            await asyncio.sleep(0)
+            self._turn_over = time.monotonic() + HOG_SECONDS
+        if not self._arrived and not self._collect():
+            if timeout is None:
+                await self._wait()
+            else:
+                try:
+                    async with asyncio.timeout(timeout):
+                        await self._wait()
+                except TimeoutError:
+                    return None
+        return self._arrived.popleft() if self._arrived else None
+
+    async def _wait(self) -> None:
+        """Until a message is there, or the end."""
+        while not self._closed:
+            if self._error is not None:
+                error, self._error = self._error, None
+                self._look.set()
+                raise error
+            if self._arrived or self._collect():
+                return
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter.cancelled():
+                    self._waiting = deque(one for one in self._waiting if one is not waiter)
+            self._turn_over = time.monotonic() + HOG_SECONDS
+
+    def _collect(self) -> bool:
+        """What has come over the connections becomes messages; whether there are any."""
+        for peer, connection in self._peers.connected:
+            if connection.inflow.rows:
+                self._arrived.extend(connection.collected())
+                peer.failures = 0
+        return bool(self._arrived)
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # ------------------------------------------------------------------ connections
+
+    def _begin(self) -> None:
+        if self._keeper is None and not self._closed:
+            self._keeper = asyncio.create_task(self._keep())
+        elif self._keeper is not None and self._keeper.get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("this Consumer belongs to another event loop")
+
+    async def _keep(self) -> None:
+        """Looks after the connections until the end."""
+        try:
+            while True:
+                self._look.clear()
+                now = time.monotonic()
+                if self._peers.look_up_due(now):
+                    await self._look_up(now)
+                if self._error is None:
+                    for peer in self._peers.due(now):
+                        if peer not in self._dialing:
+                            self._dialing[peer] = asyncio.create_task(self._connect(peer))
+                for peer, connection, want in self._peers.shares(now):
+                    try:
+                        connection.ready(want)
+                        peer.ready = want
+                    except ConnectError:
+                        pass    # its end is told
+                try:
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await self._look.wait()
+                except TimeoutError:
+                    pass
+        except Exception as error:
+            self._fail(error)
+            raise
+        finally:
+            if not self._closed:
+                # The loop ends, and nobody has closed this.
+                self._closed = True
+                warnings.warn(f"unclosed consumer of {self.topic}/{self.channel}", ResourceWarning, stacklevel=1,
+                              source=self)
+                for _, connection in self._peers.connected:
+                    connection.abort()
+                self._wake()
+
+    async def _look_up(self, now: float) -> None:
+        first = not self._peers.looked_up
+        try:
+            found = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout)
+        except LookupFailed as error:
+            if first:
+                self._fail(error)
+                return
+            log.warning("%s; going on with the nsqd that are known", error)
+            self._peers.asked(now)
+            return
+        self._peers.asked(now)
+        self._peers.found(found)
+
+    async def _connect(self, peer: Peer[Connection]) -> None:
+        made = Connection(peer.address, self._options, self._wake, lambda _, error: self._lost(peer, made, error))
+        made.forgiving = True
+        try:
+            await made.open()
+            await made.subscribe(self.topic, self.channel)
+        except ConnectError as error:
+            self._peers.failed(peer, error, time.monotonic())
+        except Exception as error:
+            self._peers.failed(peer, error, time.monotonic())
+            self._fail(error)
+        except BaseException:
+            made.abort()
+            raise
+        else:
+            peer.connected(made)
+            self._look.set()
+        finally:
+            del self._dialing[peer]
+
+    def _lost(self, peer: Peer[Connection], gone: Connection, error: Exception) -> None:
+        """Its messages come again, from wherever they are then; those that nobody has taken yet are dropped here."""
+        if peer.connection is not gone or self._closed:
+            return
+        self._arrived = deque(message for message in self._arrived if message.connection is not gone)
+        self._peers.failed(peer, error, time.monotonic())
+        if isinstance(error, Refused):
+            self._fail(error)
+        self._look.set()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._wake()
+
+    # ------------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Hands what was not answered back at once, to be delivered elsewhere, and closes. Whoever waits for a message
+        gets none."""
+        if self._closed:
+            return
+        if self._keeper is not None and self._keeper.get_loop() is not asyncio.get_running_loop():
+            raise RuntimeError("this Consumer belongs to another event loop")
+        self._closed = True
+        self._arrived.clear()
+        self._wake()
+        tasks = {*self._dialing.values()} | ({self._keeper} if self._keeper is not None else set())
+        for task in tasks:
+            task.cancel()
+        connections = [connection for _, connection in self._peers.connected]
+        try:
+            if tasks:
+                await asyncio.wait(tasks)
+            await asyncio.gather(*(connection.leave(CLOSE_SECONDS) for connection in connections))
+        finally:
+            for connection in connections:
+                connection.abort()
+
+    async def __aenter__(self) -> Consumer:
+        self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,176 @@
+"""What Connection, Producer and Consumer, blocking or not, can be told: checked when they are made, not when they
+connect.
+
+ConnectionOptions is for type checkers and documentation, Options is what the code works with.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn, TypedDict
+
+from nsqc import __version__
+
+KIB, MIB = 1 << 10, 1 << 20
+FRAME_ROOM = 64 * KIB           # of a frame above the largest message
+MPUB_ROOM = 8                   # of an MPUB's body above its only message
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
+    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: what AUTH sends where nsqd asks for it.
+    client_id, hostname, user_agent: what nsqd shows in its statistics. heartbeat_interval_ms, msg_timeout_ms,
+    output_buffer_size, output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's
+    limits in bytes, which it does not tell; what is larger is refused before it is sent. max_frame_bytes: the largest
+    frame that is believed. tick_ns: unit of the timestamps of columns, in nanoseconds."""
+
+    tls: bool | ssl.SSLContext | None
+    deflate: int
+    snappy: bool
+    auth_secret: str | bytes | None
+    client_id: str | None
+    hostname: str | None
+    user_agent: str | None
+    heartbeat_interval_ms: int | None
+    msg_timeout_ms: int | None
+    output_buffer_size: int | None
+    output_buffer_timeout_ms: int | None
+    sample_rate: int
+    max_msg_size: int
+    max_body_size: int
+    max_frame_bytes: int | None
+    tick_ns: int
+
+
+class Rule(NamedTuple):
+    """An option: its default, what it takes in words and as types, bounds. None is taken where it is the default."""
+
+    default: Any
+    takes: str
+    kinds: tuple[type, ...]
+    low: float | None = None
+    above: float | None = None
+    high: float | None = None
+
+    def check(self, name: str, value: object) -> None:
+        """Raises TypeError, ValueError."""
+        if value is None and self.default is None:
+            return
+        if not isinstance(value, self.kinds) or (isinstance(value, bool) and bool not in self.kinds):
+            raise TypeError(f"{name} is {value!r}; it takes {self.takes}")
+        if isinstance(value, (int, float)) and (
+                (self.low is not None and not value >= self.low) or (self.above is not None and not value > self.above)
+                or (self.high is not None and not value <= self.high)):
+            raise ValueError(f"{name} is {value!r}; it takes {self.takes}")
+
+
+def whole(default: int | None, takes: str, low: int, high: int | None = None) -> Rule:
+    """Whole numbers from low to high."""
+    return Rule(default, takes, (int,), low=low, high=high)
+
+
+def seconds(default: float, takes: str, low: float | None = None, above: float | None = None) -> Rule:
+    """Seconds from low on, or above it."""
+    return Rule(default, takes, (int, float), low, above)
+
+
+MILLISECONDS = whole(None, "milliseconds, a whole number, -1 or above", -1)
+NAME = Rule(None, "a str or None", (str,))
+
+CONNECTION: dict[str, Rule] = {
+    "tls": Rule(None, "True, False, None or an ssl.SSLContext", (bool, ssl.SSLContext)),
+    "deflate": whole(0, "a level from 1 to 9, or 0", 0, 9),
+    "snappy": Rule(False, "True or False", (bool,)),
+    "auth_secret": Rule(None, "a str, bytes or None", (str, bytes)),
+    "client_id": NAME,
+    "hostname": NAME,
+    "user_agent": NAME,
+    "heartbeat_interval_ms": MILLISECONDS,
+    "msg_timeout_ms": MILLISECONDS,
+    "output_buffer_size": whole(None, "bytes, a whole number, -1 or above", -1),
+    "output_buffer_timeout_ms": MILLISECONDS,
+    "sample_rate": whole(0, "percent, a whole number from 0 to 99", 0, 99),
+    "max_msg_size": whole(MIB, "bytes, a whole number above 0", 1),
+    "max_body_size": whole(5 * MIB, f"bytes, a whole number above {MPUB_ROOM}", MPUB_ROOM + 1),
+    "max_frame_bytes": whole(None, "bytes, a whole number above 0", 1),
+    "tick_ns": whole(1, "nanoseconds, a whole number above 0", 1),
+}
+OTHERS: dict[str, Rule] = {
+    "timeout": seconds(10.0, "seconds above 0", above=0),
+    "backoff": seconds(0.1, "seconds, 0 or above", low=0),
+    "retries": whole(5, "a whole number, 0 or above", 0),
+    "max_in_flight": whole(1, "a whole number, 1 or above", 1),
+    "connections": whole(1, "a whole number, 1 or above", 1),
+    "poll_interval": seconds(60.0, "seconds above 0", above=0),
+    "batch_bytes": whole(256 * KIB, "bytes, a whole number above 0", 1),
+    "batch_rows": whole(10_000, "a whole number, 1 or above", 1),
+    "window": whole(4, "a whole number, 1 or above", 1),
+    "delay_ms": whole(0, "milliseconds, a whole number, 0 or above", 0),
+}
+# What other clients of NSQ call the same.
+ELSEWHERE_CALLED = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
+                    "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
+                    "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
+                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate"}
+
+
+def checked(**values: Any) -> None:
+    """Raises TypeError or ValueError that names the first of these options that cannot be."""
+    for name, value in values.items():
+        (CONNECTION.get(name) or OTHERS[name]).check(name, value)
+
+
+def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
+    """Raises the TypeError for an option that there is none of, with the near one."""
+    from difflib import get_close_matches  # where something is wrong only
+
+    near = [ELSEWHERE_CALLED[name]] if name in ELSEWHERE_CALLED else get_close_matches(name, list(known), 1)
+    raise TypeError(f"{owner} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+
+class Options:
+    """Checked options of connections. owner: whom an error names, own: that one's other options, for its hint.
+
+    Raises TypeError, ValueError.
+    """
+
+    def __init__(self, owner: str, own: Iterable[str], timeout: float, given: Mapping[str, Any]):
+        for name in given:
+            if name not in CONNECTION:
+                unknown(owner, name, [*CONNECTION, *own, "timeout"])
+        checked(timeout=timeout, **given)
+        values: dict[str, Any] = {name: rule.default for name, rule in CONNECTION.items()} | dict(given)
+        if values["deflate"] and values["snappy"]:
+            raise ValueError("deflate and snappy exclude each other")
+        self.timeout = float(timeout)
+        self.tls: bool | ssl.SSLContext | None = values["tls"]
+        self.deflate: int = values["deflate"]
+        self.snappy: bool = values["snappy"]
+        secret: str | bytes | None = values["auth_secret"]
+        self.auth_secret = secret.encode() if isinstance(secret, str) else secret
+        self.max_body_size: int = values["max_body_size"]
+        self.max_msg_size = min(int(values["max_msg_size"]), self.max_body_size - MPUB_ROOM)
+        self.max_frame_bytes: int = values["max_frame_bytes"] or values["max_msg_size"] + FRAME_ROOM
+        self.tick_ns: int = values["tick_ns"]
+        self._identify = values
+
+    def identify(self) -> dict[str, Any]:
+        """What IDENTIFY says."""
+        given, name = self._identify, socket.gethostname()
+        wanted = {
+            "client_id": given["client_id"] or name.split(".")[0], "hostname": given["hostname"] or name,
+            "user_agent": given["user_agent"] or f"nsqc/{__version__}", "feature_negotiation": True,
+            "heartbeat_interval": given["heartbeat_interval_ms"], "msg_timeout": given["msg_timeout_ms"],
+            "output_buffer_size": given["output_buffer_size"],
+            "output_buffer_timeout": given["output_buffer_timeout_ms"],
+            "sample_rate": self._identify["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
+            "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
+            "deflate_level": self.deflate or None}
+        return {key: value for key, value in wanted.items() if value is not None}
+
+
+def tls_context(tls: bool | ssl.SSLContext) -> ssl.SSLContext:
+    """The context that an option stands for. Raises OSError where the system's authorities cannot be read."""
+    return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()

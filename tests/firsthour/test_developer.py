@@ -1,0 +1,90 @@
+"""An application developer's first hour: README's first messages and docs/client.md, to the letter but for the ports."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.support.pages import ROOT, blocks
+from tests.support.ports import kept
+
+
+def at(node, code: str) -> str:
+    """With the ports of this daemon in place of the default ones."""
+    return code.replace(":4150", f":{node.tcp_port}").replace(":4151", f":{node.http_port}")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Where `python3` is this Python, and `pip install` finds everything there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("python3", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+
+
+def test_first_messages(daemon, shell, tmp_path):
+    """The commands of the README publish a message, show it, and print it where a consumer reads; that one goes on for ever."""
+    node = daemon(kept())
+    scripts = [block for block in blocks("README.md", heading="First messages") if block.strip()]
+    assert scripts
+    for script in scripts:
+        words = [sys.executable, "-c"] if script.startswith(("import ", "from ")) else ["sh", "-ec"]
+        running = subprocess.Popen([*words, at(node, script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   env=shell, cwd=tmp_path, start_new_session=True)
+        alarm = threading.Timer(30, running.kill)
+        alarm.start()
+        try:
+            said = []
+            for line in running.stdout:
+                said.append(line)
+                if line.startswith("b'"):
+                    break
+            assert "b'hello'\n" in said, (said, running.stderr.read())
+        finally:
+            alarm.cancel()
+            os.killpg(running.pid, 9)
+            running.communicate()
+    topic = next(topic for topic in node.stats()["topics"])
+    assert topic["message_count"] >= 1
+
+
+def examples() -> list[tuple[str, str]]:
+    """The page's programs, each with what it prints."""
+    text = (ROOT / "docs" / "client.md").read_text()
+    found = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", text, re.DOTALL)
+    assert [code for code, _ in found] == blocks("docs/client.md", "python")
+    return found
+
+
+def test_the_pages_examples(daemon, tmp_path):
+    node = daemon()
+    programs = examples()
+    assert len(programs) >= 7
+    for code, prints in programs:
+        done = subprocess.run([sys.executable, "-X", "dev", "-c", at(node, code)], capture_output=True, text=True, timeout=30,
+                              cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        assert (done.returncode, done.stderr, done.stdout) == (0, "", prints), code
+
+
+def test_the_pages_table_has_every_option():
+    from nsqc.client.options import CONNECTION, OTHERS
+
+    table = "\n".join(line for line in (ROOT / "docs" / "client.md").read_text().splitlines() if line.startswith("| `"))
+    arguments = set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines())))
+    of_calls = {"batch_bytes", "batch_rows", "window", "delay_ms"}
+    assert arguments >= (set(CONNECTION) | set(OTHERS)) - of_calls | {"nsqd", "nsqlookupd"}
+
+
+def test_the_pages_table_has_every_error():
+    from nsqc import client
+
+    page = (ROOT / "docs" / "client.md").read_text()
+    errors = {name for name in client.__all__ if isinstance(getattr(client, name), type)
+              and issubclass(getattr(client, name), Exception)}
+    assert {name for name in errors if f"`{name}`" not in page} == set()
