@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
 import sys
-from pathlib import Path
 
 from nsqc.version import version_line
 
@@ -13,7 +13,7 @@ VERSION_FLAGS = ("--version", "-version")
 def main() -> None:
     """The entry point of the executable."""
     words = sys.argv[1:]
-    if Path(sys.argv[0]).name == "nsqd":
+    if os.path.basename(sys.argv[0]) == "nsqd":
         sys.exit(serve(words))
     if words[:1] == ["serve"]:
         # Past typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.

@@ -10,7 +10,6 @@ import msgspec
 
 from nsqc.wire.codec import Codec
 from nsqc.wire.deflate import Deflate
-from nsqc.wire.snappy import Snappy
 
 HANDSHAKE_S = 5.0  # the original's
 SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
@@ -60,7 +59,11 @@ def describe(connection: ssl.SSLObject) -> Secured:
 
 def new_codec(wanted: Any) -> Codec:
     """The codec that an nsqc.tcp.identify.Upgrade names."""
-    return Deflate(wanted.level) if wanted.codec == "deflate" else Snappy()
+    if wanted.codec == "deflate":
+        return Deflate(wanted.level)
+    from nsqc.wire.snappy import Snappy  # its library is for those who ask for it; see nsqc.later
+
+    return Snappy()
 
 
 def start_tls(loop: asyncio.AbstractEventLoop, connection: Any, transport: Any, certificates: Any) -> None:
