@@ -10,7 +10,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways pages dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways start pages dist clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -98,6 +98,9 @@ ways: build                              ## rates over TLS, deflate and snappy b
 
 scale: build                             ## starts, changes and statistics with 20,000 topics
 	$(BIN)/python -m perf.scale.run $(ARGS)
+
+start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
+	$(BIN)/python -m perf.start $(ARGS)
 
 pages: build                             ## docs/options.md, from nsqc/options.py
 	$(BIN)/python -m nsqc.pages docs

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from nsqc import descriptors, systemd, tls, version
+from nsqc import descriptors, later, systemd, tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
@@ -52,6 +52,9 @@ def run(options: Options, log: Any, reread: Reread) -> int:
 
     reread: how SIGHUP gets at the options anew.
     """
+    # Modules stay for good, so the first collection, when clients may be here already, need not look through them.
+    gc.disable()
+    gc.freeze()
     uncaught = Uncaught(log)
     uncaught.install()
     loop = uvloop.new_event_loop()
@@ -143,11 +146,7 @@ class Daemon:
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
-        gc.disable()  # what is made from here on stays: looking through it again and again finds nothing
-        try:
-            self._load()
-        finally:
-            gc.enable()
+        self._load()
 
     def _listen_tcp(self) -> Listener:
         address = self.settings.now.tcp_address
@@ -219,8 +218,10 @@ class Daemon:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
+        gc.enable()
         self._is_ready()
         self.manager.watch(self.loop)
+        later.read_ahead()
 
     async def _listen_http(self) -> None:
         options = self.settings.now

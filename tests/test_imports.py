@@ -1,6 +1,7 @@
 """Dependencies point one way: wire < store < broker < tcp < daemon; the compiled core knows no edges."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_the_core_knows_no_edges(room):
 
 def test_the_package_itself_imports_nothing():
     assert imports(PACKAGE / "__init__.py") == set()
+
+
+# What a daemon without a config file, TLS, peers and snappy clients has no use for, and what would make its start slow.
+SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "http", "json", "pathlib", "difflib",
+          "shutil", "textwrap", "tempfile", "platform", "random", "urllib.parse", "encodings.idna", "cramjam",
+          "nsqc.app", "nsqc.openssl", "nsqc.peers.auth", "nsqc.peers.lookupd", "nsqc.peers.statsd"}
+
+
+def test_a_start_imports_nothing_that_it_can_do_without(daemon):
+    started = daemon(command=(sys.executable, "-X", "importtime", "-m", "nsqc", "serve"))
+    assert started.http("GET", "/ping")[1] == b"OK"
+    imported = {line.rpartition("|")[2].strip() for line in started.log_path.read_text().splitlines()
+                if line.startswith("import time:")}
+    assert "nsqc.daemon" in imported
+    assert not imported & SPARED
 
 
 def test_every_compiled_module_has_its_header():
