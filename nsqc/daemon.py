@@ -40,6 +40,7 @@ TICK_S = 0.1  # how often disk queues look at their sync deadlines
 # and again, for a quarter of a second each time; what goes here goes by reference counts.
 COLLECT = (10_000, 20, 100)
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+ARRIVING_S = 0.5  # how long a client that has just come may take to publish what it has come with
 FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
 
 
@@ -307,7 +308,8 @@ class Daemon:
         self.reloader.close()
         self.manager.stopping()
         self.listener.close()
-        self.hub.close()
+        await settled()
+        self.hub.close(ARRIVING_S)
         for server in list(self.app.servers):
             await server.close()
         self.doors.stop()
@@ -339,13 +341,18 @@ class Daemon:
         return 1 if lost else 0
 
     async def _linger(self) -> None:
-        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due."""
+        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due.
+
+        Those that have just come are let publish and go by themselves.
+        """
         began = self.loop.time()
         while self.hub.connections:
             waited = self.loop.time() - began
-            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(Connection.unsent, self.hub.connections))):
+            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(is_busy, self.hub.connections))):
                 break
             await asyncio.sleep(0.01)
+            self.hub.close(ARRIVING_S)
+        self.hub.close()
 
     def _write_all(self) -> int:
         """Writes out what is in memory; how many files and queues could not be written."""
@@ -370,6 +377,17 @@ class Daemon:
             sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached, stopped=True), durable=True)
         except OSError as error:
             self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
+
+
+def is_busy(connection: Connection) -> bool:
+    """Whether a stop waits for this one."""
+    return connection.unsent() > 0 or connection.arrives(ARRIVING_S)
+
+
+async def settled() -> None:
+    """Returns when the loop has called for everybody who was accepted, and has read once more."""
+    for _ in range(2):
+        await asyncio.sleep(0)
 
 
 def lock(data_path: str) -> int:
