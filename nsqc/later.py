@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from importlib.util import find_spec
 
-NAMES = ("cramjam",)  # packages with large libraries: snappy
+NAMES = ("cramjam", "isal")  # packages with large libraries: snappy, deflate
 
 
 def read_ahead() -> None:

@@ -56,7 +56,7 @@ def test_the_package_itself_imports_nothing():
 
 # What a daemon without a config file, TLS, peers and snappy clients has no use for, and what would make its start slow.
 SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
-          "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam",
+          "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal",
           "nsqc.app", "nsqc.openssl", "nsqc.peers.auth", "nsqc.peers.lookupd", "nsqc.peers.statsd"}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from nsqc.wire.codec import Codec
-from nsqc.wire.deflate import Deflate
 
 HANDSHAKE_S = 5.0  # the original's
 SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
@@ -59,9 +58,12 @@ def describe(connection: ssl.SSLObject) -> Secured:
 
 def new_codec(wanted: Any) -> Codec:
     """The codec that an nsqc.tcp.identify.Upgrade names."""
+    # Their libraries are for those who ask for them; see nsqc.later.
     if wanted.codec == "deflate":
+        from nsqc.wire.deflate import Deflate
+
         return Deflate(wanted.level)
-    from nsqc.wire.snappy import Snappy  # its library is for those who ask for it; see nsqc.later
+    from nsqc.wire.snappy import Snappy
 
     return Snappy()
 
