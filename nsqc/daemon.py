@@ -30,6 +30,7 @@ from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
+from nsqc.terminal import Terminal
 from nsqc.uncaught import Uncaught
 
 WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
@@ -77,11 +78,14 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
+    terminal: Terminal | None = None
     try:
         daemon = Daemon(loop, options, log, reread)
         await daemon.start()
         if daemon.can_reload:
-            hangup.begin(daemon.reload)
+            # Under nohup it goes on without its terminal, too.
+            terminal = None if hangup.ignored else Terminal(loop)
+            hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else daemon.reload())
         elif not hangup.ignored:
             hangup.begin(stop.set)
     except StartError as error:
@@ -89,6 +93,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
         return 1
     await stop.wait()
     hangup.end()
+    if terminal is not None:
+        terminal.close()
     return await daemon.stop()
 
 

@@ -62,8 +62,7 @@ def build_context(options: Options) -> ssl.SSLContext:
         # Without a password of our own OpenSSL would ask at the terminal.
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"{options.tls_cert}, {options.tls_key}"
-        raise TlsError(f"failed to build TLS config - {files}: {_reason(error)}") from None
+        raise TlsError(f"failed to build TLS config - {_blame(options, error)}") from None
     from nsqc import openssl  # with ctypes, for those who offer TLS only
 
     openssl.prefer_light_suites(context)
@@ -97,6 +96,20 @@ def _load_authorities(context: ssl.SSLContext, options: Options) -> None:
         context.load_verify_locations(path)
     except (ssl.SSLError, OSError) as error:
         raise TlsError(f"failed to build TLS config - {path}: {_reason(error)}") from None
+
+
+def _blame(options: Options, error: Exception) -> str:
+    """Which of the two files is at fault, and how. Of a file that is no PEM, OpenSSL says no more than that."""
+    if _reason(error) == "key values mismatch":
+        return f"{options.tls_key} is not the key of {options.tls_cert}: key values mismatch"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.tls_cert)
+    except (ssl.SSLError, OSError):
+        return f"{options.tls_cert} has no certificate that can be read"
+    with open(options.tls_key, "rb") as file:
+        if b"ENCRYPTED" in file.read():
+            return f"{options.tls_key} is encrypted, and nobody can be asked for its password"
+    return f"{options.tls_key} has no private key that can be read"
 
 
 def _reason(error: Exception) -> str:

@@ -3,7 +3,7 @@
     python packaging/compile.py LOG
 
 What the compilers say goes to LOG, which is printed where they fail and removed where they do not. On a terminal the
-progress is one line that changes; in a pipe it is a line every few seconds. NSQC_BUILD chooses the build, as in setup.py.
+progress is one line that changes; in a pipe it is a line every few seconds. NSQC_BUILD chooses the build.
 """
 
 from __future__ import annotations
