@@ -1,10 +1,13 @@
 """Dependencies point one way: wire < store < broker < tcp < daemon; the compiled core knows no edges."""
 
+import importlib.util
 import re
 import sys
 from pathlib import Path
 
 import pytest
+
+from nsqc import later
 
 PACKAGE = Path(__file__).parent.parent / "nsqc"
 IMPORT = re.compile(r"^\s*(?:from|cimport|import)\s+(nsqc(?:\.\w+)*|\w+)", re.MULTILINE)
@@ -67,6 +70,12 @@ def test_a_start_imports_nothing_that_it_can_do_without(daemon):
                 if line.startswith("import time:")}
     assert "nsqc.daemon" in imported
     assert sorted(imported & SPARED) == []
+
+
+def test_what_is_read_ahead_is_there():
+    for name in later.NAMES:
+        spec = importlib.util.find_spec(name)
+        assert any(Path(folder).glob("*.so") for folder in spec.submodule_search_locations), name
 
 
 def test_every_compiled_module_has_its_header():
