@@ -198,11 +198,12 @@ class Daemon:
             raise StartError(f"failed to open a queue - {error}") from None
         self.disks.index.loaded()
         sidecar.restore(self.broker, self.sidecar)
+        has_delays = bool(self.sidecar.topics or self.sidecar.channels)
         self.sidecar = None
         try:
-            self.metadata.write_all()
-            # Before any message moves: what nsqc.dat says is true of this moment only.
-            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=True)
+            self.metadata.write_missing()
+            # Before any message moves: what nsqc.dat says, if anything, is true of this moment only.
+            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 

@@ -1,13 +1,12 @@
 """Libraries that are imported when a client first asks for what they do: not before, for they cost memory and time.
 
 Such an import runs on the loop. It takes a millisecond or two where the library's file is in memory, but as long as the
-disk takes where it is not; so the files are read ahead, on a thread, once the daemon serves.
+disk takes where it is not; so the system is asked to read the files ahead, once the daemon listens.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from importlib.util import find_spec
 
@@ -15,11 +14,7 @@ NAMES = ("cramjam", "isal")  # packages with large libraries: snappy, deflate
 
 
 def read_ahead() -> None:
-    """Begins to read the files, and returns at once."""
-    threading.Thread(target=_read_all, name="nsqc-later", daemon=True).start()
-
-
-def _read_all() -> None:
+    """Has the system begin to read the files; nothing is waited for."""
     for name in NAMES:
         spec = find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():

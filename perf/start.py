@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 WAIT_S = 20.0
-POLL_S = 0.0005
+POLL_S = 0.002  # more often, the waiting would take from what is waited for
 IDLE_S = 0.5
 BASE = (sys.executable, "-c", "import uvloop, msgspec")
 MOST_RATIO = 1.6

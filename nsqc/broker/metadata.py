@@ -222,6 +222,14 @@ def write(data_path: str, pieces: list[bytes]) -> None:
     replace_file(os.path.join(data_path, COPY_NAME), data)
 
 
+def lies_there(path: str, data: bytes) -> bool:
+    """Whether a file has this and nothing else."""
+    try:
+        return read_file(path) == data
+    except OSError:
+        return False
+
+
 class MetadataWriter:
     """Writes nsqd.dat on a worker thread, one writing at a time; changes meanwhile share the next one."""
 
@@ -252,10 +260,25 @@ class MetadataWriter:
         return self._next
 
     def write_all(self) -> None:
-        """Writes here and now, for start and stop. Raises OSError."""
+        """Writes here and now, for the stop. Raises OSError."""
+        self._renew_all()
+        write(self._data_path, list(self._pieces.values()))
+
+    def write_missing(self) -> None:
+        """Writes here and now what does not lie there already, for the start. Raises OSError.
+
+        Syncs take their time, above all on a busy disk. The copy of a file without topics stands for nothing to lose.
+        """
+        self._renew_all()
+        data = text(list(self._pieces.values()))
+        for name, durable in ((FILE_NAME, True), (COPY_NAME, bool(self._pieces))):
+            path = os.path.join(self._data_path, name)
+            if not lies_there(path, data):
+                replace_file(path, data, durable)
+
+    def _renew_all(self) -> None:
         self._changed.update(dict.fromkeys(self._broker.topics))
         self._renew()
-        write(self._data_path, list(self._pieces.values()))
 
     async def finish(self) -> None:
         """Waits for what is being written."""
