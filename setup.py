@@ -4,14 +4,17 @@ NSQC_BUILD=release (default)  optimised, no bounds checks
 NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-object counters (nsqc.debug)
 NSQC_BUILD=asan               the debug build under AddressSanitizer
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
+NSQC_PROGRESS=N               each module that is done is told on file descriptor N (packaging/compile.py shows it)
 """
 
+import itertools
 import os
 from pathlib import Path
 
 from Cython.Build import cythonize
 from Cython.Compiler import Options
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 BUILD = os.environ.get("NSQC_BUILD", "release")
 if BUILD not in ("release", "debug", "asan"):
@@ -61,14 +64,37 @@ def extensions() -> list[Extension]:
     ]
 
 
+def tell(stage: str, done: int, total: int) -> None:
+    if "NSQC_PROGRESS" in os.environ:
+        os.write(int(os.environ["NSQC_PROGRESS"]), f"{stage} {done} {total}\n".encode())
+
+
+def translated() -> list[Extension]:
+    """The modules in C."""
+    found = extensions()
+    made = []
+    for done, one in enumerate(found, 1):
+        made += cythonize([one], compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
+                          build_dir=f"build/{BUILD}/cython", nthreads=0)
+        tell("translating-to-C", done, len(found))
+    return made
+
+
+class Compiled(build_ext):
+    """Tells of each module that is done; several are made at a time."""
+
+    def run(self) -> None:
+        self._done = itertools.count(1)
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        super().build_extension(ext)
+        tell("compiling", next(self._done), len(self.extensions))
+
+
 setup(
+    cmdclass={"build_ext": Compiled},
     # A base for each mode: what one has compiled is not up to date for another.
     options={"build": {"build_base": f"build/{BUILD}"}, "build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=cythonize(
-        extensions(),
-        compiler_directives=DIRECTIVES,
-        annotate=bool(os.environ.get("NSQC_ANNOTATE")),
-        build_dir=f"build/{BUILD}/cython",
-        nthreads=0,
-    ),
+    ext_modules=translated(),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os.path
 import sys
-from pathlib import Path
 
 from nsqc.version import version_line
 
@@ -13,7 +14,7 @@ VERSION_FLAGS = ("--version", "-version")
 def main() -> None:
     """The entry point of the executable."""
     words = sys.argv[1:]
-    if Path(sys.argv[0]).name == "nsqd":
+    if os.path.basename(sys.argv[0]) == "nsqd":
         sys.exit(serve(words))
     if words[:1] == ["serve"]:
         # Past typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
@@ -29,6 +30,8 @@ def main() -> None:
 
 def serve(words: list[str]) -> int:
     """Runs the daemon."""
+    # Until the daemon turns it on: what imports make stays, and looking through it would take a tenth of a start.
+    gc.disable()
     from nsqc.serve import serve as run
 
     return run(words)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-import tomllib
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqc.options import FLAGS, KEYS, OptionError
@@ -28,6 +25,8 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
     As with the original, unknown keys are passed over, for files are shared between tools and releases; but one that
     looks like a misspelt option is refused. Values out of range are left to options.check.
     """
+    import tomllib  # here, for most daemons have no such file
+
     try:
         tables = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -41,7 +40,8 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
 def read_text(path: str) -> str:
     """The text of a file. Raises OptionError."""
     try:
-        return Path(path).read_text("utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except OSError as error:
         raise OptionError(f"failed to load config file {path} - {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -73,5 +73,8 @@ def likely_key(key: str, given: Collection[str]) -> str:
     """
     plain = key.lower().replace("-", "_")
     near = [known for known, name in KEYS.items() if plain in (known, name)]
-    near = near or difflib.get_close_matches(plain, KEYS, n=1, cutoff=NEAR)
+    if not near:
+        import difflib  # for those who mistype only
+
+        near = difflib.get_close_matches(plain, KEYS, n=1, cutoff=NEAR)
     return near[0] if near and near[0] not in given else ""

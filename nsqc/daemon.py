@@ -11,12 +11,11 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from nsqc import descriptors, systemd, tls, version
+from nsqc import descriptors, later, systemd, tls, version
 from nsqc.broker import metadata, sidecar
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import Trouble
@@ -25,13 +24,13 @@ from nsqc.doors import Doors
 from nsqc.gate import Gate
 from nsqc.httpd import server as httpd
 from nsqc.options import TLS_REQUIRED, Options, Settings
-from nsqc.peers.auth import Authority
 from nsqc.peers.peers import Peers
 from nsqc.reload import Reloader, Reread
 from nsqc.store.disks import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
+from nsqc.terminal import Terminal
 from nsqc.uncaught import Uncaught
 
 WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
@@ -42,6 +41,7 @@ TICK_S = 0.1  # how often disk queues look at their sync deadlines
 # and again, for a quarter of a second each time; what goes here goes by reference counts.
 COLLECT = (10_000, 20, 100)
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+ARRIVING_S = 0.5  # how long a client that has just come may take to publish what it has come with
 FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
 
 
@@ -54,6 +54,9 @@ def run(options: Options, log: Any, reread: Reread) -> int:
 
     reread: how SIGHUP gets at the options anew.
     """
+    # Modules stay for good, so the first collection, when clients may be here already, need not look through them.
+    gc.disable()
+    gc.freeze()
     uncaught = Uncaught(log)
     uncaught.install()
     loop = uvloop.new_event_loop()
@@ -75,11 +78,14 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
+    terminal: Terminal | None = None
     try:
         daemon = Daemon(loop, options, log, reread)
         await daemon.start()
         if daemon.can_reload:
-            hangup.begin(daemon.reload)
+            # Under nohup it goes on without its terminal, too.
+            terminal = None if hangup.ignored else Terminal(loop)
+            hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else daemon.reload())
         elif not hangup.ignored:
             hangup.begin(stop.set)
     except StartError as error:
@@ -87,6 +93,8 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
         return 1
     await stop.wait()
     hangup.end()
+    if terminal is not None:
+        terminal.close()
     return await daemon.stop()
 
 
@@ -134,7 +142,7 @@ class Daemon:
         except (tls.TlsError, systemd.HandoverError) as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
-        self.data_path = Path(options.data_path or ".").absolute()
+        self.data_path = os.path.join(os.getcwd(), options.data_path).rstrip("/") or "/"
         self.start_time = time.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._lock = lock(self.data_path)
@@ -145,11 +153,7 @@ class Daemon:
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._listen_tcp()
         self._build()
-        gc.disable()  # what is made from here on stays: looking through it again and again finds nothing
-        try:
-            self._load()
-        finally:
-            gc.enable()
+        self._load()
 
     def _listen_tcp(self) -> Listener:
         address = self.settings.now.tcp_address
@@ -163,7 +167,7 @@ class Daemon:
         self.scanner = Scanner(self.loop)
         self.open_files = descriptors.raise_limit()
         self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
-        self.trouble = Trouble(self.loop, self.workers, str(self.data_path), self.log, self.disks.trouble)
+        self.trouble = Trouble(self.loop, self.workers, self.data_path, self.log, self.disks.trouble)
         self.sidecar = sidecar.load(self.data_path, self.disks.index, self.log)
         self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
         self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids,
@@ -177,7 +181,9 @@ class Daemon:
             self.hub.authority = self._make_authority()
         self._noted_unit = self.guids.reached
 
-    def _make_authority(self) -> Authority:
+    def _make_authority(self) -> Any:
+        from nsqc.peers.auth import Authority  # with its regular expressions, for those who have auth servers only
+
         try:
             return Authority(self.loop, self.workers, self.settings, self.log)
         except ValueError as error:
@@ -192,11 +198,12 @@ class Daemon:
             raise StartError(f"failed to open a queue - {error}") from None
         self.disks.index.loaded()
         sidecar.restore(self.broker, self.sidecar)
+        has_delays = bool(self.sidecar.topics or self.sidecar.channels)
         self.sidecar = None
         try:
-            self.metadata.write_all()
-            # Before any message moves: what nsqc.dat says is true of this moment only.
-            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=True)
+            self.metadata.write_missing()
+            # Before any message moves: what nsqc.dat says, if anything, is true of this moment only.
+            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -219,8 +226,10 @@ class Daemon:
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
+        gc.enable()
         self._is_ready()
         self.manager.watch(self.loop)
+        later.read_ahead()
 
     async def _listen_http(self) -> None:
         options = self.settings.now
@@ -306,7 +315,8 @@ class Daemon:
         self.reloader.close()
         self.manager.stopping()
         self.listener.close()
-        self.hub.close()
+        await settled()
+        self.hub.close(ARRIVING_S)
         for server in list(self.app.servers):
             await server.close()
         self.doors.stop()
@@ -338,13 +348,18 @@ class Daemon:
         return 1 if lost else 0
 
     async def _linger(self) -> None:
-        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due."""
+        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due.
+
+        Those that have just come are let publish and go by themselves.
+        """
         began = self.loop.time()
         while self.hub.connections:
             waited = self.loop.time() - began
-            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(Connection.unsent, self.hub.connections))):
+            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(is_busy, self.hub.connections))):
                 break
             await asyncio.sleep(0.01)
+            self.hub.close(ARRIVING_S)
+        self.hub.close()
 
     def _write_all(self) -> int:
         """Writes out what is in memory; how many files and queues could not be written."""
@@ -371,7 +386,18 @@ class Daemon:
             self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
 
 
-def lock(data_path: Path) -> int:
+def is_busy(connection: Connection) -> bool:
+    """Whether a stop waits for this one."""
+    return connection.unsent() > 0 or connection.arrives(ARRIVING_S)
+
+
+async def settled() -> None:
+    """Returns when the loop has called for everybody who was accepted, and has read once more."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
+def lock(data_path: str) -> int:
     """Takes the data path for this process; the lock goes with it. Returns a descriptor, raises StartError."""
     try:
         descriptor = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
@@ -19,7 +18,8 @@ def parse_duration(text: str) -> int:
     total, at = 0, 0
     while len(text) <= LONGEST_TEXT and (part := PART.match(unsigned, at)):
         # Each part loses what is below a nanosecond, as in Go.
-        total += int(Fraction(part[1]) * UNITS[part[2]])
+        whole, _, digits = part[1].partition(".")
+        total += int(whole + digits) * UNITS[part[2]] // 10 ** len(digits)
         at = part.end()
     if at == 0 or at != len(unsigned):
         raise ValueError(f"{text[:LONGEST_TEXT]!r} is no duration such as 250ms or 1h30m")

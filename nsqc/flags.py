@@ -6,9 +6,6 @@ last of repeated flags counts, but lists grow. Behind -- or the first word that 
 
 from __future__ import annotations
 
-import difflib
-import shutil
-import textwrap
 from collections import deque
 from typing import Any
 
@@ -63,6 +60,8 @@ def split_flag(word: str) -> tuple[str, str | None]:
         return NAMES[flag], text if equals else None
     if flag in ("h", "help"):
         raise HelpWanted
+    import difflib  # for those who mistype only: it would take its part of every start
+
     near = difflib.get_close_matches(flag, NAMES, n=1, cutoff=NEAR)
     raise FlagError(f"unknown flag: {word.partition('=')[0]!r}" + (f", did you mean --{near[0]}?" if near else ""))
 
@@ -108,6 +107,9 @@ def by_group() -> dict[str, list[str]]:
 
 def help_text() -> str:
     """All flags, grouped."""
+    import shutil  # with textwrap, for this text only: they would take their part of every start
+    import textwrap
+
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     lines = ["Usage: nsqc serve [FLAGS]", "",
              "Flags are nsqd's: -name and --name are the same, a value follows after = or as the next word.",

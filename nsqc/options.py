@@ -3,18 +3,22 @@
 Attribute names are nsqd's flag names with underscores. Durations are nanoseconds.
 """
 
-from __future__ import annotations
-
-import hashlib
+# No annotations as text here: evaluating them again would take a tenth of the daemon's start.
 import socket
 import zlib
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import msgspec
 
 from nsqc.durations import format_duration
+
+try:
+    # What hashlib would take from OpenSSL, whose tables are 3 MB of memory and as many milliseconds.
+    from _md5 import md5
+except ImportError:  # a Python built without it
+    from hashlib import md5
 
 MS, S = 10**6, 10**9
 MINUTE, HOUR = 60 * S, 3600 * S
@@ -79,7 +83,7 @@ def flag(kind: Kind, group: str, text: str, **more: Any) -> Flag:
 
 def default_node_id() -> int:
     """nsqd's: a hash of the host name."""
-    return zlib.crc32(hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
+    return zlib.crc32(md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -225,7 +229,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """max_msg_size, as far as the size of a frame can tell."""
         return min(self.max_msg_size, LARGEST_BODY)
 
-    def replace(self, **changes: Any) -> Options:
+    def replace(self, **changes: Any) -> "Options":
         """A copy with changes."""
         return msgspec.structs.replace(self, **changes)
 
@@ -237,7 +241,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 FLAGS: dict[str, Flag] = {
     name: item
-    for name, hint in get_type_hints(Options, include_extras=True).items()
+    for name, hint in Options.__annotations__.items()
     for item in getattr(hint, "__metadata__", ()) if isinstance(item, Flag)
 }
 # What is an instruction, or without any effect: a flag, but no key of a config file or of /config.

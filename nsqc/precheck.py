@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ from nsqc.peers.dial import split_address
 from nsqc.sockets import is_unix
 
 LINE = re.compile(r"at line (\d+)")
+NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # of a host, perhaps, and of no unix socket
+NUMBERS = re.compile(r"[0-9.]+")
 LISTENING = ("tcp_address", "http_address", "https_address")
 # Options that hold addresses to connect to, and what reads one.
 REACHED: dict[str, Callable[[str], Any]] = {
@@ -58,9 +61,10 @@ def examine(path: str) -> Report:
     findings = [Finding(at(key), True, told) for key, told in reading.problems]
     findings += [Finding(at(key), False, f"unknown key {key!r} is passed over") for key in reading.unknown]
     keys = {name: key for key, name in KEYS.items()}
-    for name, told in [*out_of_range(options), *surroundings(options)]:
+    wrong = [(True, *found) for found in (*out_of_range(options), *surroundings(options))]
+    for fatal, name, told in wrong + [(False, *found) for found in idle(options)]:
         known = name in reading.found
-        findings.append(Finding(at(keys[name]) if known else 0, True, told.replace(flag_name(name), keys[name])))
+        findings.append(Finding(at(keys[name]) if known else 0, fatal, told.replace(flag_name(name), keys[name])))
     return Report(options, len(reading.found), sorted(findings))
 
 
@@ -96,6 +100,7 @@ def surroundings(options: Options) -> Iterator[tuple[str, str]]:
     for name in LISTENING:
         if address := getattr(options, name):
             yield from ((name, f"{flag_name(name)}: {told}") for told in listening(address))
+    yield from same_place(options)
     yield from unreachable(options)
     yield from encryption(options)
     if told := folder(options.data_path):
@@ -117,15 +122,49 @@ def listening(address: str) -> Iterator[str]:
     """Why an address cannot be listened on."""
     try:
         if not is_unix(address):
+            host = address.rpartition(":")[0]
+            if any(map(str.isspace, host)) or (NUMBERS.fullmatch(host) and not is_ipv4(host)):
+                yield f"address {address}: invalid host"
             return
     except ValueError as error:
         yield str(error)
+        return
+    if NAME.fullmatch(address):
+        # The daemon would make a socket of that name in the folder it is started in, which hardly anybody wants.
+        yield f"address {address}: missing port in address (./{address} is the path of a unix socket)"
         return
     path = Path(address)
     if told := folder(str(path.parent)):
         yield f"{address} is the path of a unix socket, and {told}"
     elif path.exists() and not path.is_socket():
         yield f"{address} is there already and no unix socket"
+
+
+def is_ipv4(host: str) -> bool:
+    """Whether this is an address of four numbers."""
+    try:
+        socket.inet_pton(socket.AF_INET, host)
+    except OSError:
+        return False
+    return True
+
+
+def same_place(options: Options) -> Iterator[tuple[str, str]]:
+    """An address to listen on that another option has, too. Port 0 stands for any."""
+    names = LISTENING if tls.is_offered(options) else LISTENING[:2]
+    taken: dict[str, str] = {}
+    for name in names:
+        address = getattr(options, name)
+        other = taken.setdefault(address, name)
+        if address and other != name and not address.endswith(":0"):
+            keys = {known: key for key, known in KEYS.items()}
+            yield name, f"{flag_name(name)}: address {address} is that of {keys[other]}"
+
+
+def idle(options: Options) -> Iterator[tuple[str, str]]:
+    """What is set and has no effect."""
+    if options.tls_root_ca_file and not tls.is_offered(options):
+        yield "tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key"
 
 
 def folder(path: str) -> str:

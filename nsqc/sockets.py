@@ -2,9 +2,9 @@
 
 import contextlib
 import errno
+import os
 import socket
 import stat
-from pathlib import Path
 from typing import Any
 
 KEEPALIVE_S = 15  # after that much silence, and from one probe to the next
@@ -28,8 +28,10 @@ def bind(address: str) -> socket.socket:
     host, port = parts
     if host in _WILDCARDS and socket.has_dualstack_ipv6():
         return _bind_inet(socket.AF_INET6, ("::", port), dual=True)
+    name = host or "0.0.0.0"
+    # As bytes, plain names pass by the codec for international ones, whose tables would be read for nothing.
     family, _, _, _, where = socket.getaddrinfo(
-        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        name.encode() if name.isascii() else name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     return _bind_inet(family, where)
 
 
@@ -72,7 +74,7 @@ def remove(sock: Any, path: str) -> None:
     """Takes a unix socket's file away when its listener is about to close."""
     with contextlib.suppress(OSError):
         if sock.getsockname() == path:
-            Path(path).unlink()
+            os.unlink(path)
 
 
 def _split(address: str) -> tuple[str, int] | None:
@@ -126,7 +128,7 @@ def _bind_unix(path: str) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or not _is_left_over(path):
                 raise
-            Path(path).unlink()
+            os.unlink(path)
             sock.bind(path)
     except BaseException:
         sock.close()
@@ -137,7 +139,7 @@ def _bind_unix(path: str) -> socket.socket:
 
 def _is_left_over(path: str) -> bool:
     """Whether a socket file has nobody who listens."""
-    if not stat.S_ISSOCK(Path(path).stat().st_mode):
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         # Non-blocking: a live server with a full backlog must not hold us.

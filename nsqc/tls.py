@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import _ssl
 import asyncio
-import contextlib
-import ctypes
-import functools
 import os
 import ssl
 import warnings
@@ -66,14 +62,18 @@ def build_context(options: Options) -> ssl.SSLContext:
         # Without a password of our own OpenSSL would ask at the terminal.
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"{options.tls_cert}, {options.tls_key}"
-        raise TlsError(f"failed to build TLS config - {files}: {_reason(error)}") from None
-    _prefer_light_suites(context)
+        raise TlsError(f"failed to build TLS config - {_blame(options, error)}") from None
+    from nsqc import openssl  # with ctypes, for those who offer TLS only
+
+    openssl.prefer_light_suites(context)
     _load_authorities(context, options)
     if options.tls_client_auth_policy:
         context.verify_mode = ssl.CERT_REQUIRED
     if options.tls_client_auth_policy == "require":
-        _accept_any_certificate(context)
+        try:
+            openssl.accept_any_certificate(context)
+        except openssl.UnreachableError:
+            raise TlsError("--tls-client-auth-policy=require cannot be had with this Python's ssl module") from None
     return context
 
 
@@ -98,56 +98,22 @@ def _load_authorities(context: ssl.SSLContext, options: Options) -> None:
         raise TlsError(f"failed to build TLS config - {path}: {_reason(error)}") from None
 
 
+def _blame(options: Options, error: Exception) -> str:
+    """Which of the two files is at fault, and how. Of a file that is no PEM, OpenSSL says no more than that."""
+    if _reason(error) == "key values mismatch":
+        return f"{options.tls_key} is not the key of {options.tls_cert}: key values mismatch"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(options.tls_cert)
+    except (ssl.SSLError, OSError):
+        return f"{options.tls_cert} has no certificate that can be read"
+    with open(options.tls_key, "rb") as file:
+        if b"ENCRYPTED" in file.read():
+            return f"{options.tls_key} is encrypted, and nobody can be asked for its password"
+    return f"{options.tls_key} has no private key that can be read"
+
+
 def _reason(error: Exception) -> str:
     return (getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)).lower().replace("_", " ")
-
-
-# ---------------------------------------------------------------------- what the ssl module cannot say
-
-_VERIFIER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_take_any = _VERIFIER(lambda store, argument: 1)
-# The order of Go's TLS, where AES is done by the processor: 128 bits cost a fifth less than OpenSSL's first choice.
-_SUITES = b"TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-
-
-class _Unreachable(Exception):
-    """OpenSSL itself cannot be talked to."""
-
-
-def _openssl(context: ssl.SSLContext, name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-    """A function of OpenSSL with the context as its first argument. Raises _Unreachable.
-
-    A context object begins with its SSL_CTX; that the pointer found there is one is checked by the options it tells.
-    """
-    try:
-        library = ctypes.CDLL(_ssl.__file__)
-        get_options, function = library.SSL_CTX_get_options, getattr(library, name)
-    except (AttributeError, OSError):
-        raise _Unreachable from None
-    get_options.argtypes, get_options.restype = [ctypes.c_void_p], ctypes.c_uint64
-    pointer = ctypes.c_void_p.from_address(id(context) + object.__basicsize__)
-    if not pointer.value or get_options(pointer) & 0xFFFFFFFF != int(context.options) & 0xFFFFFFFF:
-        raise _Unreachable
-    function.argtypes, function.restype = [ctypes.c_void_p, *arguments], result
-    return functools.partial(function, pointer)
-
-
-def _accept_any_certificate(context: ssl.SSLContext) -> None:
-    """Has the context demand a client certificate without asking who issued it. Raises TlsError.
-
-    The client still has to prove that it holds the key.
-    """
-    try:
-        set_verifier = _openssl(context, "SSL_CTX_set_cert_verify_callback", None, _VERIFIER, ctypes.c_void_p)
-    except _Unreachable:
-        raise TlsError("--tls-client-auth-policy=require cannot be had with this Python's ssl module") from None
-    set_verifier(_take_any, None)
-
-
-def _prefer_light_suites(context: ssl.SSLContext) -> None:
-    """Puts the suites of TLS 1.3 in an order; where that cannot be had, OpenSSL's own serves as well, only slower."""
-    with contextlib.suppress(_Unreachable):
-        _openssl(context, "SSL_CTX_set_ciphersuites", ctypes.c_int, ctypes.c_char_p)(_SUITES)
 
 
 # ---------------------------------------------------------------------- certificates that change

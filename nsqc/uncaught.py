@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 import sys
 import threading
 import warnings
-from pathlib import PurePath
 from time import monotonic
 from types import TracebackType
 from typing import Any
@@ -84,7 +84,7 @@ class Uncaught:
         self.report(f"uncaught exception in thread {name}", found.exc_value)
 
     def _warning(self, message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
-        text = f"{category.__name__}: {message} ({PurePath(filename).name}:{lineno})"
+        text = f"{category.__name__}: {message} ({os.path.basename(filename)}:{lineno})"
         self.line(self._log.warn, text, (category, filename, lineno))
 
 
@@ -139,6 +139,6 @@ def _places(trace: TracebackType | None) -> list[str]:
     found = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        found.append(f"{PurePath(code.co_filename).name}:{trace.tb_lineno} in {code.co_name}")
+        found.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
     return found

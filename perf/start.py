@@ -1,9 +1,11 @@
-"""From the start of a process to its first answer to GET /ping, and the memory it then has.
+"""From the start of a process to its first answer to GET /ping, beside what nobody can do without, and its memory.
 
-    python -m perf.start [--runs 15] COMMAND ...
+    python -m perf.start [--runs 25] [COMMAND ...]
 
-Each COMMAND gets nsqd's flags behind it ("dist/nsqc serve"). They are run in turns, on empty data paths. Memory is what
-is resident of the process and its children.
+Each COMMAND gets nsqd's flags behind it ("dist/nsqc serve"); with none it is this interpreter's `python -m nsqc serve`.
+They are run in turns on empty data paths, and so is `python -c "import uvloop, msgspec"`, whole, from start to exit:
+what the daemon stands on. Medians and their ratio are given, and memory half a second after the first answer, of the
+process and its children: VmRSS, and PSS, which divides what is shared by those who share it.
 """
 
 from __future__ import annotations
@@ -15,12 +17,26 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 WAIT_S = 20.0
-POLL_S = 0.001
+POLL_S = 0.002  # more often, the waiting would take from what is waited for
+IDLE_S = 0.5
+BASE = (sys.executable, "-c", "import uvloop, msgspec")
+MOST_RATIO = 1.6
+MOST_RSS = 30e6  # bytes
+
+
+class Run(NamedTuple):
+    """One start: seconds to the first answer, and bytes then."""
+
+    seconds: float
+    rss: int
+    pss: int
 
 
 def free_port() -> int:
@@ -43,16 +59,18 @@ def until_ping(port: int) -> None:
     raise SystemExit(f"no answer to /ping in {WAIT_S} s")
 
 
-def memory_kb(pid: int) -> int:
-    """Resident, of a process and its children, kilobytes."""
-    total = sum(int(line.split()[1]) for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-                if line.startswith("Rss:"))
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return total + sum(memory_kb(int(child)) for child in children)
+def memory(pid: int) -> tuple[int, int]:
+    """Resident and proportional bytes of a process and its children."""
+    found = {name: int(value.split()[0]) * 1024 for name, _, value in
+             (line.partition(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])}
+    both = found["Rss"], found["Pss"]
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        both = tuple(map(sum, zip(both, memory(int(child)), strict=True)))
+    return both
 
 
-def once(command: list[str]) -> tuple[float, int]:
-    """Seconds to the first answer, and kilobytes then."""
+def start(command: list[str]) -> Run:
+    """A daemon from its start to its first answer."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         words = [*command, f"--http-address=127.0.0.1:{port}", "--tcp-address=127.0.0.1:0", f"--data-path={folder}"]
@@ -60,28 +78,55 @@ def once(command: list[str]) -> tuple[float, int]:
         process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         try:
             until_ping(port)
-            return time.monotonic() - began, memory_kb(process.pid)
+            seconds = time.monotonic() - began
+            time.sleep(IDLE_S)
+            return Run(seconds, *memory(process.pid))
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
 
 
+def base() -> float:
+    """Seconds that the interpreter, the loop and the codec of JSON take alone."""
+    began = time.monotonic()
+    subprocess.run(BASE, check=True)
+    return time.monotonic() - began
+
+
+def spread(values: list[float]) -> str:
+    """Milliseconds: the median, and the range."""
+    return (f"median {1000 * statistics.median(values):.0f} ms, from {1000 * min(values):.0f} to "
+            f"{1000 * max(values):.0f}")
+
+
 def main() -> None:
-    """Prints a row for each command."""
+    """Prints a line for the base, and two for each command."""
     parser = argparse.ArgumentParser(prog="python -m perf.start", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("commands", nargs="+", metavar="COMMAND")
-    parser.add_argument("--runs", type=int, default=15)
+    parser.add_argument("commands", nargs="*", metavar="COMMAND", default=[f"{sys.executable} -m nsqc serve"])
+    parser.add_argument("--runs", type=int, default=25)
     given = parser.parse_args()
-    found: dict[str, list[tuple[float, int]]] = {command: [] for command in given.commands}
+    bases: list[float] = []
+    found: dict[str, list[Run]] = {command: [] for command in given.commands}
     for _ in range(given.runs):
+        bases.append(base())
         for command in given.commands:
-            found[command].append(once(shlex.split(command)))
+            found[command].append(start(shlex.split(command)))
+    least = statistics.median(bases)
     print(f"load average {os.getloadavg()[0]:.1f}, {given.runs} runs in turns")
+    print(f"{shlex.join(BASE)}: {spread(bases)}")
     for command, runs in found.items():
-        times = sorted(seconds for seconds, _ in runs)
-        print(f"{command}: median {statistics.median(times):.3f} s, from {times[0]:.3f} to {times[-1]:.3f}; "
-              f"{statistics.median(kb for _, kb in runs) / 1024:.1f} MiB")
+        seconds = [run.seconds for run in runs]
+        ratio = statistics.median(seconds) / least
+        rss, pss = (statistics.median(run[at] for run in runs) for at in (1, 2))
+        print(f"{command}: {spread(seconds)}")
+        print(f"  {ratio:.2f} x (bar {MOST_RATIO}: {verdict(ratio <= MOST_RATIO)}); VmRSS {rss / 1e6:.1f} MB "
+              f"(bar {MOST_RSS / 1e6:.0f}: {verdict(rss <= MOST_RSS)}), PSS {pss / 1e6:.1f} MB")
+
+
+def verdict(good: bool) -> str:
+    """A bar is kept or it is not."""
+    return "ok" if good else "MISSED"
 
 
 if __name__ == "__main__":

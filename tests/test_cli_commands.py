@@ -17,7 +17,7 @@ from nsqc.options import FLAGS, KEYS, Kind, Options
 from nsqc.pages.completion import SCRIPTS
 from nsqc.pages.manpage import man_page
 from nsqc.serve import resolve
-from tests.support.secure import self_signed
+from tests.support.secure import openssl, self_signed
 
 SECONDS = 30
 ROOT = Path(__file__).parent.parent
@@ -161,6 +161,17 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
     ('tcp_address = "localhost"', "tcp_address: address localhost: missing port"),
     ('http_address = "4151"', "http_address: address 4151: missing port"),
     ('statsd_address = "localhost"', "statsd_address: address localhost: missing port"),
+    ('tcp_address = "nsqd.example.com"', "missing port in address (./nsqd.example.com is the path of a unix socket)"),
+    ('tcp_address = "0.0.0.0:65536"', "tcp_address: address 0.0.0.0:65536: invalid port"),
+    ('tcp_address = "0.0.0.0:"', "invalid port"),
+    ('tcp_address = "my host:4150"', "tcp_address: address my host:4150: invalid host"),
+    ('http_address = "10.0.0.256:4151"', "http_address: address 10.0.0.256:4151: invalid host"),
+    ('http_address = "0.0.0.0:4150"', "http_address: address 0.0.0.0:4150 is that of tcp_address"),
+    ('nsqlookupd_tcp_addresses = ["http://a:4160"]', "address http://a:4160: invalid host"),
+    ('statsd_address = "a:0"', "statsd_address: address a:0: invalid port"),
+    ('auth_http_addresses = ["a:0"]', "'a:0' is neither HOST:PORT nor"),
+    ('auth_http_addresses = ["not a url"]', "'not a url' is neither HOST:PORT nor"),
+    ('broadcast_tcp_port = 65536', "broadcast_tcp_port must be at most 65535, not 65536"),
     ('auth_http_addresses = ["http:/a/auth"]', "'http:/a/auth' is neither HOST:PORT nor"),
     ('mem_queue_size = ', "Invalid value"),
     ("log_prefix = 5", "a number is not expected here"),
@@ -212,11 +223,41 @@ def test_certificates_are_read(nsqc, config, tmp_path):
     code, told, _ = nsqc("config", "check", path := config(*cert, 'tls_key = "HERE/other.key"'))
     assert code == 1
     assert told.startswith(f"{path}:1: error: failed to build TLS config")
+    assert "other.key is not the key of" in told
     (tmp_path / "empty.pem").touch()
     code, told, _ = nsqc("config", "check", path := config(*cert, 'tls_key = "HERE/one.key"',
                                                            'tls_root_ca_file = "HERE/empty.pem"'))
     assert code == 1
     assert told.startswith(f"{path}:3: error: failed to build TLS config")
+
+
+def test_a_certificate_or_key_that_is_none_is_named(nsqc, config, tmp_path):
+    self_signed(tmp_path, "one", "localhost")
+    openssl("rsa", "-aes128", "-passout", "pass:x", "-in", tmp_path / "one.key", "-out", tmp_path / "locked.key")
+    whole = (tmp_path / "one.pem").read_bytes()
+    (tmp_path / "half.pem").write_bytes(whole[:len(whole) // 2])
+    for cert, key, line, complaint in (
+            ("half.pem", "one.key", 1, "half.pem has no certificate that can be read"),
+            ("one.key", "one.key", 1, "one.key has no certificate that can be read"),
+            ("one.pem", "one.pem", 1, "one.pem has no private key that can be read"),
+            ("one.pem", "half.pem", 2, "half.pem has no private key that can be read"),
+            ("one.pem", "locked.key", 2, "locked.key is encrypted, and nobody can be asked for its password"),
+            ("none.pem", "one.key", 1, "none.pem: No such file or directory")):
+        path = config(f'tls_cert = "HERE/{cert}"', f'tls_key = "HERE/{key}"')
+        code, told, _ = nsqc("config", "check", path)
+        assert (code, told.startswith(f"{path}:{line}: error: failed to build TLS config - ")) == (1, True), told
+        assert told.endswith(complaint + "\n")
+
+
+def test_what_has_no_effect_is_a_warning(nsqc, config):
+    code, told, _ = nsqc("config", "check", path := config('tls_root_ca_file = "HERE/ca.pem"'))
+    assert code == 0
+    assert told.startswith(f"{path}:1: warning: tls_root_ca_file has no effect without tls_cert and tls_key\n")
+
+
+def test_show_refuses_what_a_start_would(nsqc):
+    assert nsqc("config", "show", "--lookupd-tcp-address=a") == (
+        1, "", "nsqc config: --lookupd-tcp-address: address a: missing port in address\n")
 
 
 def test_a_folder_that_may_not_be_written_is_told(nsqc, config, monkeypatch):

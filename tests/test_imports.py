@@ -1,9 +1,13 @@
 """Dependencies point one way: wire < store < broker < tcp < daemon; the compiled core knows no edges."""
 
+import importlib.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+from nsqc import later
 
 PACKAGE = Path(__file__).parent.parent / "nsqc"
 IMPORT = re.compile(r"^\s*(?:from|cimport|import)\s+(nsqc(?:\.\w+)*|\w+)", re.MULTILINE)
@@ -51,6 +55,27 @@ def test_the_core_knows_no_edges(room):
 
 def test_the_package_itself_imports_nothing():
     assert imports(PACKAGE / "__init__.py") == set()
+
+
+# What a daemon without a config file, TLS, peers and snappy clients has no use for, and what would make its start slow.
+SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
+          "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal",
+          "nsqc.app", "nsqc.openssl", "nsqc.peers.auth", "nsqc.peers.lookupd", "nsqc.peers.statsd"}
+
+
+def test_a_start_imports_nothing_that_it_can_do_without(daemon):
+    started = daemon(command=(sys.executable, "-X", "importtime", "-m", "nsqc", "serve"))
+    assert started.http("GET", "/ping")[1] == b"OK"
+    imported = {line.rpartition("|")[2].strip() for line in started.log_path.read_text().splitlines()
+                if line.startswith("import time:")}
+    assert "nsqc.daemon" in imported
+    assert sorted(imported & SPARED) == []
+
+
+def test_what_is_read_ahead_is_there():
+    for name in later.NAMES:
+        spec = importlib.util.find_spec(name)
+        assert any(Path(folder).glob("*.so") for folder in spec.submodule_search_locations), name
 
 
 def test_every_compiled_module_has_its_header():

@@ -6,21 +6,20 @@ import errno
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: str | os.PathLike[str]) -> bytes:
     """All of a file. Raises OSError, also for what is no file, which is not waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a file", str(path))
+            raise OSError(errno.EINVAL, "it is not a file", path)
         return file.read()
 
 
-def replace_file(path: Path, data: bytes, durable: bool = True, mode: int = 0o600) -> None:
+def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
     """Puts data in the place of path in one step; durable: it is on disk when this returns. Raises OSError."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         try:
@@ -31,16 +30,16 @@ def replace_file(path: Path, data: bytes, durable: bool = True, mode: int = 0o60
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        temporary.replace(path)
+        os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
-            temporary.unlink()
+            os.unlink(temporary)
         raise
     if durable:
-        sync_folder(path.parent)
+        sync_folder(os.path.dirname(path) or ".")
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(path: str | os.PathLike[str]) -> None:
     """Makes renames within a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -110,6 +109,8 @@ class Trouble:
 
 def probe_error(data_path: str, queue_file: str) -> OSError | None:
     """What a write of some size in data_path, or opening queue_file for writing, fails with; None: it works."""
+    import tempfile  # only here, and on a thread
+
     try:
         with suppress(FileNotFoundError):  # never made here: the queue may be making it right now
             os.close(os.open(queue_file, os.O_RDWR))

@@ -11,13 +11,13 @@ made again, and a worker joins them.
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import re
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -65,10 +65,11 @@ class Metadata(msgspec.Struct, gc=False):
 # ---------------------------------------------------------------------- reading
 
 
-def load(data_path: Path, index: Index, log: Any) -> Metadata:
+def load(data_path: str, index: Index, log: Any) -> Metadata:
     """What nsqd.dat says, and what else there are messages of; rebuilt where it is damaged. Raises MetadataError."""
     for name in filter(LEFTOVER.match, index.temporaries):
-        (data_path / name).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(data_path, name))
     found = read(data_path, index, log)
     added = add_queues(found, index.names(with_messages=True))
     if added:
@@ -76,9 +77,9 @@ def load(data_path: Path, index: Index, log: Any) -> Metadata:
     return found
 
 
-def read(data_path: Path, index: Index, log: Any) -> Metadata:
+def read(data_path: str, index: Index, log: Any) -> Metadata:
     """nsqd.dat, rebuilt where it is damaged. Raises MetadataError."""
-    path = data_path / FILE_NAME
+    path = os.path.join(data_path, FILE_NAME)
     try:
         data = read_file(path)
     except FileNotFoundError:
@@ -91,13 +92,13 @@ def read(data_path: Path, index: Index, log: Any) -> Metadata:
         reason = error
     found = salvage(data, log)
     if found is not None:
-        kept = set_aside(str(path))
+        kept = set_aside(path)
         log.error("NSQ: %s is damaged (%s): kept as %s, what can be understood is restored", path, reason, kept)
         return found
     found = rebuild(data_path, index)
     if found is None:
         raise MetadataError(f"failed to parse metadata in {path} - {reason}")
-    kept = set_aside(str(path))
+    kept = set_aside(path)
     log.error("NSQ: %s is damaged (%s): kept as %s, %d topics rebuilt from %s and the queue files",
               path, reason, kept, len(found.topics or ()), COPY_NAME)
     return found
@@ -108,6 +109,8 @@ def salvage(data: bytes, log: Any) -> Metadata | None:
 
     Bytes and escapes that are no text become characters that no name may have.
     """
+    import json  # msgspec, which reads a sound file, takes no such thing
+
     try:
         whole = json.loads(data.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
@@ -142,10 +145,10 @@ def is_name(text: str) -> bool:
     return text.isascii() and is_valid_name(text.encode())
 
 
-def rebuild(data_path: Path, index: Index) -> Metadata | None:
+def rebuild(data_path: str, index: Index) -> Metadata | None:
     """The last good copy, and whatever has queue files; None where there is neither."""
     try:
-        found = msgspec.json.decode(read_file(data_path / COPY_NAME), type=Metadata)
+        found = msgspec.json.decode(read_file(os.path.join(data_path, COPY_NAME)), type=Metadata)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         found = None
     queues = index.names(with_messages=False)
@@ -212,17 +215,25 @@ def text(pieces: list[bytes]) -> bytes:
     return b'{"topics":%b,"version":%b}' % (topics, msgspec.json.encode(NSQD_VERSION))
 
 
-def write(data_path: Path, pieces: list[bytes]) -> None:
+def write(data_path: str, pieces: list[bytes]) -> None:
     """Replaces nsqd.dat and its copy, both durably. Raises OSError."""
     data = text(pieces)
-    replace_file(data_path / FILE_NAME, data)
-    replace_file(data_path / COPY_NAME, data)
+    replace_file(os.path.join(data_path, FILE_NAME), data)
+    replace_file(os.path.join(data_path, COPY_NAME), data)
+
+
+def lies_there(path: str, data: bytes) -> bool:
+    """Whether a file has this and nothing else."""
+    try:
+        return read_file(path) == data
+    except OSError:
+        return False
 
 
 class MetadataWriter:
     """Writes nsqd.dat on a worker thread, one writing at a time; changes meanwhile share the next one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: Path, broker: Any, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, broker: Any, log: Any):
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
@@ -249,10 +260,25 @@ class MetadataWriter:
         return self._next
 
     def write_all(self) -> None:
-        """Writes here and now, for start and stop. Raises OSError."""
+        """Writes here and now, for the stop. Raises OSError."""
+        self._renew_all()
+        write(self._data_path, list(self._pieces.values()))
+
+    def write_missing(self) -> None:
+        """Writes here and now what does not lie there already, for the start. Raises OSError.
+
+        Syncs take their time, above all on a busy disk. The copy of a file without topics stands for nothing to lose.
+        """
+        self._renew_all()
+        data = text(list(self._pieces.values()))
+        for name, durable in ((FILE_NAME, True), (COPY_NAME, bool(self._pieces))):
+            path = os.path.join(self._data_path, name)
+            if not lies_there(path, data):
+                replace_file(path, data, durable)
+
+    def _renew_all(self) -> None:
         self._changed.update(dict.fromkeys(self._broker.topics))
         self._renew()
-        write(self._data_path, list(self._pieces.values()))
 
     async def finish(self) -> None:
         """Waits for what is being written."""
@@ -268,7 +294,7 @@ class MetadataWriter:
         if self._renew(time.monotonic() + SLICE_S):
             self._loop.call_soon(self._collect, promise)
             return
-        self._log.info("NSQ: persisting topic/channel metadata to %s", self._data_path / FILE_NAME)
+        self._log.info("NSQ: persisting topic/channel metadata to %s", os.path.join(self._data_path, FILE_NAME))
         job = self._loop.run_in_executor(self._workers, write, self._data_path, list(self._pieces.values()))
         job.add_done_callback(lambda done: self._written(done, promise))
 

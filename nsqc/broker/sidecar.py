@@ -9,8 +9,8 @@ to come: the queue files are looked through for it. A message that is not found,
 from __future__ import annotations
 
 import mmap
+import os
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,10 +41,10 @@ class Sidecar(msgspec.Struct, gc=False):
     channels: dict[str, dict[str, int]] = {}
 
 
-def load(data_path: Path, index: Index, log: Any) -> Sidecar:
+def load(data_path: str, index: Index, log: Any) -> Sidecar:
     """What an earlier run has left; empty where it left nothing. Before the queues are opened."""
-    found = read(data_path / FILE_NAME, Sidecar, log)
-    ids = read(data_path / IDS_NAME, Ids, log)
+    found = read(os.path.join(data_path, FILE_NAME), Sidecar, log)
+    ids = read(os.path.join(data_path, IDS_NAME), Ids, log)
     found.reached_unit = max(found.reached_unit, ids.reached_unit)
     if not ids.stopped and (found.topics or found.channels):
         drop_gone(found, index, log)
@@ -55,7 +55,7 @@ def load(data_path: Path, index: Index, log: Any) -> Sidecar:
     return found
 
 
-def read(path: Path, form: Any, log: Any) -> Any:
+def read(path: str, form: Any, log: Any) -> Any:
     """One of the two files; empty where it is not there or cannot be used."""
     try:
         return msgspec.json.decode(read_file(path), type=form)
@@ -66,14 +66,14 @@ def read(path: Path, form: Any, log: Any) -> Any:
         return form()
 
 
-def save(data_path: Path, sidecar: Sidecar) -> None:
+def save(data_path: str, sidecar: Sidecar) -> None:
     """Writes nsqc.dat. Raises OSError."""
-    replace_file(data_path / FILE_NAME, msgspec.json.encode(sidecar))
+    replace_file(os.path.join(data_path, FILE_NAME), msgspec.json.encode(sidecar))
 
 
-def save_ids(data_path: Path, ids: Ids, durable: bool) -> None:
+def save_ids(data_path: str, ids: Ids, durable: bool) -> None:
     """Writes nsqc.ids.dat. Raises OSError."""
-    replace_file(data_path / IDS_NAME, msgspec.json.encode(ids), durable)
+    replace_file(os.path.join(data_path, IDS_NAME), msgspec.json.encode(ids), durable)
 
 
 # ---------------------------------------------------------------------- after a kill

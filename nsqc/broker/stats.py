@@ -4,7 +4,6 @@ Reads the broker and the sessions, changes neither; a little at a time, so that 
 presents a snapshot (HTTP, statsd) is another file.
 """
 
-import ctypes
 import gc
 import heapq
 import sys
@@ -219,11 +218,21 @@ def producers_of(sessions: Iterable[Any], topic: str, part: Slice) -> Iterator[C
             yield None
 
 
-class _MallocInfo(ctypes.Structure):
-    """struct mallinfo2 of the C library, in bytes."""
+def _malloc_info() -> Callable[[], Any]:
+    """mallinfo2() of the C library: bytes by the names of its struct."""
+    import ctypes  # at the first report: a daemon that sends none needs neither the time nor the memory
 
-    _fields_ = tuple((name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"))
+    class MallocInfo(ctypes.Structure):
+        _fields_ = tuple((name, ctypes.c_size_t) for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"))
+
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        # Not glibc, or an old one: its figures stay 0.
+        return MallocInfo
+    ask.restype = MallocInfo
+    return ask
 
 
 class MemoryWatch:
@@ -232,12 +241,7 @@ class MemoryWatch:
     def __init__(self) -> None:
         self._pauses: deque[int] = deque(maxlen=_KEPT_PAUSES)
         self._began_ns = 0
-        try:
-            self._mallinfo = ctypes.CDLL(None).mallinfo2
-            self._mallinfo.restype = _MallocInfo
-        except (OSError, AttributeError):
-            # Not glibc: its figures stay 0.
-            self._mallinfo = _MallocInfo
+        self._malloc_info: Callable[[], Any] | None = None
 
     def start(self) -> None:
         """Begin to time the collector's pauses."""
@@ -253,7 +257,8 @@ class MemoryWatch:
         Idle is what the allocator keeps free, released what of that lies at the end and can go back. No collection is
         due at a number of bytes: next_gc_bytes is 0.
         """
-        heap = self._mallinfo()
+        self._malloc_info = self._malloc_info or _malloc_info()
+        heap = self._malloc_info()
         pauses = sorted(self._pauses)
         return MemoryStats(
             heap_objects=sys.getallocatedblocks(),

@@ -75,12 +75,13 @@ def effective(words: list[str]) -> tuple[Any, dict[str, str], list[str]]:
     """
     from nsqc import tls
     from nsqc.options import Options, check
-    from nsqc.serve import from_file
+    from nsqc.serve import check_addresses, from_file
 
     flags = parse_flags(words)
     given, unknown = from_file(flags)
     asked = Options(**{**given, **flags})
     check(asked)
+    check_addresses(asked)
     try:
         options = tls.settle(asked)
     except tls.TlsError as error:

@@ -131,9 +131,9 @@ class Answers(asyncio.Protocol):
         self.out_bytes = 0
 
     def end_soon(self) -> None:
-        """The server closes: ends at once what is idle, else behind the answer that is being made."""
+        """The server closes: ends at once what is idle, else behind the answer to what is being made or received."""
         self.drop_pending()
-        if self.pending is None and not self.queue:
+        if self.pending is None and not self.queue and not self.receives():
             self.closing = True
             self.flush()
             self.close()
@@ -148,8 +148,13 @@ class Answers(asyncio.Protocol):
             self.giving_up = self.server.loop.call_later(_GIVE_UP_SECONDS, self._give_up, left)
 
     def has_work(self) -> bool:
-        """Whether an answer is being made, or its client has not taken all of one."""
-        return self.pending is not None or bool(self.queue) or self.transport.get_write_buffer_size() > 0
+        """Whether an answer is due, or its client has not taken all of one."""
+        return (self.pending is not None or bool(self.queue) or self.receives()
+                or self.transport.get_write_buffer_size() > 0)
+
+    def receives(self) -> bool:
+        """Whether a request is on its way; the receiving half knows."""
+        raise NotImplementedError
 
     def drop_pending(self) -> None:
         """Tells a handler that takes its time to come to an end."""
@@ -268,7 +273,7 @@ class Answers(asyncio.Protocol):
             self.data_received(held)
         if self.blocked or self.ended or self.transport.is_closing():
             return
-        if self.closing:
+        if self.closing or (self.server.closing and not self.receives()):
             self.end()
         elif self.eof:
             self.input_ended()

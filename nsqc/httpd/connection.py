@@ -25,6 +25,8 @@ from nsqc.httpd.router import fixed, resolve
 from nsqc.sockets import peer_text
 
 MAX_HEAD_BYTES = 64 * 1024
+# How long a client that has just come may take, when the server closes, to begin with the request it has come for.
+ARRIVING_S = 0.5
 # What is left of a body that was refused is read and dropped up to here; above it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
 # A body has its deadline and, for each so many bytes that have come, a second more: the slowest mobile networks manage.
@@ -118,7 +120,7 @@ class Connection(Answers):
             self.hold(data)
             return
         begins = not self.begun
-        if begins and not self.server.tls_required:
+        if begins and not self.server.tls_required and not self.server.closing:
             data = self._known_publishes(data)
             if not data:
                 return
@@ -136,6 +138,14 @@ class Connection(Answers):
             self._await_rest(len(data))
         elif self.due:
             self._is_whole()
+        if self.server.closing and not (self.begun or self.blocked or self.ended):
+            self.end()
+
+    def receives(self) -> bool:
+        """Whether a part of a request is here, or the client has come so lately that its first is on its way."""
+        if self.closing or self.eof:
+            return False
+        return (self.begun and not self.skip) or (self.fresh and self.server.now() - self.since < ARRIVING_S)
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
@@ -191,7 +201,7 @@ class Connection(Answers):
         self.in_body = True
         if (self.length and not self.special and self.hosts == 1 and self.length <= self.app.max_msg_size
                 and self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.closing
-                and not self.server.tls_required):
+                and not self.server.tls_required and not self.server.closing):
             self.target = self.targets.get(self.url) or self.app.find_target(self.url)
             if self.target is not None:
                 return

@@ -12,14 +12,12 @@ the answers are text to read (`profile` also feeds flame graph tools), not Go's 
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -40,7 +38,8 @@ def index(app: Any, request: Request) -> Reply:
 
 def cmdline(app: Any, request: Request) -> Reply:
     """How the daemon was called."""
-    return plain(Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").decode("utf-8", "replace"))
+    with open("/proc/self/cmdline", "rb") as file:
+        return plain(file.read().rstrip(b"\0").decode("utf-8", "replace"))
 
 
 async def profile(app: Any, request: Request) -> Reply:
@@ -123,7 +122,9 @@ def heap(app: Any, request: Request) -> Reply:
 def _process_memory() -> list[tuple[str, int]]:
     """The kernel's figures of this process, in bytes."""
     found = []
-    for line in Path("/proc/self/status").read_text().splitlines():
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        lines = file.readlines()
+    for line in lines:
         name, _, value = line.partition(":")
         if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
             found.append((name, int(value.split()[0]) * 1024))
@@ -149,6 +150,8 @@ def threads(app: Any, request: Request) -> Reply:
 
 def free_memory(app: Any, request: Request) -> None:
     """Gives back what can be given. The original then fails on its empty answer, and this answers alike."""
+    import ctypes
+
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,8 +1,6 @@
 """Answers: what a handler may return, and their bytes on the wire, with the headers that the original sends."""
 
-import html
 import time
-from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +12,8 @@ HTML = "text/html; charset=utf-8"
 
 _NSQ_HEADER = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 _encode = msgspec.json.Encoder().encode
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class ApiError(Exception):
@@ -85,7 +85,9 @@ def redirect(status: int, location: str, with_body: bool) -> Reply:
     extra = f"Location: {location}\r\n"
     if not with_body:
         return Reply(status, extra=extra)
-    body = f'<a href="{html.escape(location)}">{HTTPStatus(status).phrase}</a>.\n\n'
+    from html import escape  # here, for hardly anybody is redirected and its tables are large
+
+    body = f'<a href="{escape(location)}">{HTTPStatus(status).phrase}</a>.\n\n'
     return Reply(status, body.encode(), HTML, extra=extra)
 
 
@@ -93,6 +95,13 @@ def bad_request(status: int = 400, reason: str = "") -> Reply:
     """What Go's server answers by itself, before any handler: text, and no length."""
     text = f"{status} {HTTPStatus(status).phrase}" + (f": {reason}" if reason else "")
     return Reply(status, text.encode(), TEXT)
+
+
+def http_date(unix: float) -> str:
+    """Unix seconds as HTTP has them. strftime would ask the locale, and the email package is a third of the imports."""
+    t = time.gmtime(unix)
+    return (f"{_DAYS[t.tm_wday]}, {t.tm_mday:02d} {_MONTHS[t.tm_mon - 1]} {t.tm_year:04d} "
+            f"{t.tm_hour:02d}:{t.tm_min:02d}:{t.tm_sec:02d} GMT")
 
 
 class Dates:
@@ -109,5 +118,5 @@ class Dates:
         """Makes both anew."""
         unix = time.time()
         self.until = time.monotonic() + 1.0 - unix % 1.0
-        self.line = f"Date: {formatdate(unix, usegmt=True)}\r\n"
+        self.line = f"Date: {http_date(unix)}\r\n"
         self.published = v1("OK").render(self.line)

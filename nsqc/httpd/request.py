@@ -4,7 +4,6 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import unquote_to_bytes
 
 from nsqc.httpd.reply import ApiError
 
@@ -60,7 +59,7 @@ def split_url(url: bytes) -> tuple[bytes, bytes]:
     path, _, query = url.partition(b"?")
     if b"%" in path:
         _refuse_bad_escape(path)
-        path = unquote_to_bytes(path)
+        path = _unquote(path)
     return path, query
 
 
@@ -71,6 +70,12 @@ def unescape(text: bytes) -> bytes:
     if b"%" not in text:
         return text
     _refuse_bad_escape(text)
+    return _unquote(text)
+
+
+def _unquote(text: bytes) -> bytes:
+    from urllib.parse import unquote_to_bytes  # here, for names and most arguments have no escapes
+
     return unquote_to_bytes(text)
 
 

@@ -7,7 +7,6 @@ too few, other case, `//` or dots), else it is a 405 that lists the methods of t
 import posixpath
 from collections.abc import Callable
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from nsqc.httpd import admin, debug, publish, views
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1, v1_error
@@ -152,6 +151,8 @@ def _elsewhere(method: bytes, path: bytes) -> bytes | None:
 
 
 def _redirect(request: Request, path: bytes) -> Reply:
+    from urllib.parse import quote  # here, for hardly anybody is redirected
+
     get = request.method == b"GET"
     query = b"?" + request.query if b"?" in request.url else b""
     location = quote(path, safe="/:@!$&'()*+,;=~") + query.decode("latin-1")

@@ -25,6 +25,7 @@ _KEPT_HEAD_BYTES = 1024
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.1
+_HANDSHAKES_SECONDS = 0.5   # how long it waits for TLS handshakes under way
 
 
 class App:
@@ -142,6 +143,11 @@ class Server:
             remove(self._sock, self._path)
         self.app.doors.remove(self._listener)
         self._listener.close()
+        if self.certificates is not None:
+            await self._listener.settle(_HANDSHAKES_SECONDS)
+        # Those that were accepted have their connection_made() and what they have sent before it is asked who is idle.
+        for _ in range(2):
+            await asyncio.sleep(0)
         for connection in list(self.connections):
             connection.end_soon()
         if self.connections:

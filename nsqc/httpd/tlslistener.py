@@ -50,9 +50,14 @@ class TlsListener:
         self._loop.add_reader(self._sock, self._accept)
 
     def close(self) -> None:
-        """Accepts no more, and gives up handshakes under way."""
+        """Accepts no more."""
         self.pause()
         self._sock.close()
+
+    async def settle(self, seconds: float) -> None:
+        """Waits for handshakes under way, and gives up those that take longer than that."""
+        if self._handshakes:
+            await asyncio.wait(list(self._handshakes), timeout=seconds)
         for task in self._handshakes:
             task.cancel()
 

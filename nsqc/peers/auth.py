@@ -123,8 +123,8 @@ def parse_server(text: str) -> Server:
     """A server by HOST:PORT or URL. Raises ValueError."""
     try:
         url = urlsplit(text if "://" in text else f"http://{text}/auth")
-        url.port  # noqa: B018 - it is only now that it is read
-        good = url.scheme in PORTS and HOST.fullmatch(url.hostname or "") and not MISSPELT_URL.match(text)
+        good = (url.port != 0 and url.scheme in PORTS and HOST.fullmatch(url.hostname or "")
+                and not MISSPELT_URL.match(text))
     except ValueError:
         good = False
     if not good:

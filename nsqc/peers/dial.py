@@ -29,8 +29,10 @@ def split_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon:
         raise ValueError(f"address {address}: missing port in address")
-    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
         raise ValueError(f"address {address}: invalid port")
+    if "/" in host or any(map(str.isspace, host)):
+        raise ValueError(f"address {address}: invalid host")
     return host.removeprefix("[").removesuffix("]") or "localhost", int(port)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from concurrent.futures import Executor
-from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,9 +20,10 @@ THREADS = 4  # for reads and writes
 class Disks:
     """Opens disk queues in a data path and keeps their syncs going."""
 
-    def __init__(self, options: Any, data_path: Path, loop: asyncio.AbstractEventLoop, workers: Executor, log: Any):
+    def __init__(self, options: Any, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop,
+                 workers: Executor, log: Any):
         """workers: for syncs, and for nothing else that anybody waits for."""
-        self._folder = str(data_path)
+        self._folder = os.fspath(data_path)
         self._options = options
         self._log = log
         self._pool = IoPool(THREADS, loop)

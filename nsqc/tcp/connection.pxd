@@ -78,6 +78,7 @@ cdef class Connection(Publisher):
     cdef object upgrade                 # what IDENTIFY has agreed on, until it is in place: nsqc.tcp.identify.Upgrade
     cdef int held                       # bits of Held
     cdef int64_t heard_ns               # monotonic: when bytes came last
+    cdef int64_t made_ns                # monotonic: when the client has come
     cdef int64_t began_ns               # monotonic: when the unfinished command, or the wait for the magic, began
     cdef int64_t blocked_ns             # monotonic: since when the socket has taken nothing; 0: it does
     cdef object heartbeat_timer

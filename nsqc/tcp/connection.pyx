@@ -97,10 +97,11 @@ cdef class Hub:
         """The sessions of all clients that have greeted."""
         return [session for session in map(session_of, self.connections) if session is not None]
 
-    def close(self):
-        """Flushes and closes all connections."""
+    def close(self, double arriving_s=0):
+        """Flushes and closes all connections, but for now those that Connection.arrives()."""
         for connection in list(self.connections):
-            connection.close()
+            if not connection.arrives(arriving_s):
+                connection.close()
 
 
 def session_of(Connection connection not None):
@@ -145,7 +146,7 @@ cdef class Connection(Publisher):
                                  options.output_buffer_timeout // 1000000)
         self.parser = Parser.new(options.message_limit)
         self.hub.connections[self] = None
-        self.heard_ns = self.began_ns = monotonic_ns()
+        self.made_ns = self.heard_ns = self.began_ns = monotonic_ns()
         self._watch_stall()
         self.hub.log.info("TCP: new client(%s)", self.address)
 
@@ -888,6 +889,11 @@ cdef class Connection(Publisher):
             if self.stall_timer is not None:
                 self.stall_timer.cancel()
             self.stall_timer = self.hub.loop.call_later(GIVE_UP_S, self.give_up, self.unsent())
+
+    def arrives(self, double seconds) -> bool:
+        """Whether the client came within the last seconds and consumes nothing: it may be about to publish and go."""
+        return (not self.closing and monotonic_ns() - self.made_ns < <int64_t> (seconds * 1e9)
+                and (self.session is None or self.session.channel is None))
 
     def unsent(self) -> int:
         """Bytes that wait for the client's socket, or for the commit that they depend on."""

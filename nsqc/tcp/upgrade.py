@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 
 from nsqc.wire.codec import Codec
-from nsqc.wire.deflate import Deflate
-from nsqc.wire.snappy import Snappy
 
 HANDSHAKE_S = 5.0  # the original's
 SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
@@ -60,7 +58,14 @@ def describe(connection: ssl.SSLObject) -> Secured:
 
 def new_codec(wanted: Any) -> Codec:
     """The codec that an nsqc.tcp.identify.Upgrade names."""
-    return Deflate(wanted.level) if wanted.codec == "deflate" else Snappy()
+    # Their libraries are for those who ask for them; see nsqc.later.
+    if wanted.codec == "deflate":
+        from nsqc.wire.deflate import Deflate
+
+        return Deflate(wanted.level)
+    from nsqc.wire.snappy import Snappy
+
+    return Snappy()
 
 
 def start_tls(loop: asyncio.AbstractEventLoop, connection: Any, transport: Any, certificates: Any) -> None:

@@ -11,7 +11,9 @@ cdef enum:
 
 
 cdef class Deflate(Codec):
-    cdef object inflater, deflater      # of zlib
+    cdef object inflater                # of zlib
+    cdef object deflater                # of zlib or ISA-L, 100 to 200 KB; None until a flush is packed
+    cdef int level
     cdef InBuf unseen                   # owned; what was stored since the deflater has packed something, the end of it
     cdef object rest                    # bytes that the inflater has not taken yet
     cdef bint more                      # it may have output without further input

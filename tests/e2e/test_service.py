@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -248,32 +249,93 @@ def test_without_anything_to_read_again_a_hangup_stops_it(daemon):
     assert node.stats("t")["depth"] == 1000
 
 
-def test_a_closed_terminal_stops_it(daemon, tmp_path):
-    """Its log is the terminal, which is gone by then."""
+def in_terminal(words: list[str], hangup=signal.SIG_DFL) -> tuple[subprocess.Popen, int]:
+    """A process that has a terminal of its own, and the other end of that."""
     master, slave = os.openpty()
-    web = tmp_path / "http.sock"
 
     def take_terminal():
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, hangup)
         os.setsid()
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
-    process = subprocess.Popen([*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}"],
-                               stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal)
+    process = subprocess.Popen(words, stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_terminal)
+    os.close(slave)
+    return process, master
+
+
+def answers(path, request: bytes) -> bytes:
+    """What is answered on a unix socket, once anybody listens."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
+        wait_until(lambda: path.exists() and sock.connect_ex(str(path)) == 0)
+        sock.sendall(request)
+        return sock.recv(1000)
+
+
+@pytest.mark.parametrize("started", ["by itself", "with a config file", "by a shell"])
+def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
+    """Its log is the terminal, which is gone by then."""
+    web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
+    config.write_text("max_rdy_count = 5\n")
+    words = [*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}"]
+    if started != "by itself":
+        words.append(f"--config={config}")
+    if started == "by a shell":
+        words = ["/bin/sh", "-c", f"{shlex.join(words)}; echo $? >{tmp_path}/code", "sh"]
+    process, master = in_terminal(words)
     try:
-        os.close(slave)
-        wait_until(web.exists)
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
-            wait_until(lambda: sock.connect_ex(str(web)) == 0)
-            sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 4\r\n\r\nkept")
-            assert b"200 OK" in sock.recv(1000)
+        assert b"200 OK" in answers(web, b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 4\r\n\r\nkept")
         os.close(master)
+        code = process.wait(20)
+        assert code == (-signal.SIGHUP if started == "by a shell" else 0)
+    finally:
+        process.kill()
+        process.wait()
+    # The shell is gone at once, the daemon may take a moment more.
+    wait_until(lambda: not web.exists())
+    node = wait_until(lambda: restarted(daemon, tmp_path))
+    assert node.stats("t")["depth"] == 1
+
+
+def restarted(daemon, data_path):
+    """A daemon on a data path, once the one before has given it back."""
+    with contextlib.suppress(AssertionError):
+        return daemon(data_path=data_path)
+
+
+def test_in_a_terminal_a_hangup_still_reloads(tmp_path):
+    web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
+    config.write_text("max_rdy_count = 5\n")
+    process, master = in_terminal([*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0",
+                                   f"--data-path={tmp_path}", f"--config={config}"])
+    try:
+        asked = b"GET /config/max_rdy_count HTTP/1.0\r\n\r\n"
+        assert answers(web, asked).endswith(b"5")
+        config.write_text("max_rdy_count = 6\n")
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: answers(web, asked).endswith(b"6"))
+        process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
     finally:
         process.kill()
         process.wait()
-    node = daemon(data_path=tmp_path)
-    assert node.stats("t")["depth"] == 1
+        os.close(master)
+
+
+def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
+    web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
+    config.touch()
+    process, master = in_terminal([*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0",
+                                   f"--data-path={tmp_path}", f"--config={config}"], hangup=signal.SIG_IGN)
+    try:
+        assert b"200 OK" in answers(web, b"GET /ping HTTP/1.0\r\n\r\n")
+        os.close(master)
+        time.sleep(0.3)
+        assert b"200 OK" in answers(web, b"GET /ping HTTP/1.0\r\n\r\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_hangup_during_the_start_stops_it_too(tmp_path):

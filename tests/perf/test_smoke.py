@@ -38,6 +38,14 @@ def test_bench(name):
     assert all(float(ns) > 0 for _, ns, _, _ in found)
 
 
+def test_start_gives_ratio_and_memory():
+    base, command, figures = run("perf.start", "--runs", "1").splitlines()[1:]
+    for line in (base, command):
+        assert re.search(r": median \d+ ms, from \d+ to \d+$", line), line
+    assert re.fullmatch(r"  [\d.]+ x \(bar 1.6: (ok|MISSED)\); VmRSS [\d.]+ MB \(bar 30: (ok|MISSED)\), "
+                        r"PSS [\d.]+ MB", figures)
+
+
 def test_every_compiled_room_of_the_hot_path_has_a_bench():
     assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "idmap", "fifo", "slab", "guid", "diskqueue", "topic",
             "latency"} <= set(micro.names())

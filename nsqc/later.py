@@ -1,0 +1,33 @@
+"""Libraries that are imported when a client first asks for what they do: not before, for they cost memory and time.
+
+Such an import runs on the loop. It takes a millisecond or two where the library's file is in memory, but as long as the
+disk takes where it is not; so the system is asked to read the files ahead, once the daemon listens.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from importlib.util import find_spec
+
+NAMES = ("cramjam", "isal")  # packages with large libraries: snappy, deflate
+
+
+def read_ahead() -> None:
+    """Has the system begin to read the files; nothing is waited for."""
+    for name in NAMES:
+        spec = find_spec(name)
+        for folder in spec.submodule_search_locations or () if spec else ():
+            # A file that cannot be read now is read by the import, and a fault in it told there.
+            with suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name.endswith(".so"):
+                        _advise(entry.path)
+
+
+def _advise(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(descriptor)

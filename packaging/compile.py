@@ -1,0 +1,64 @@
+"""Compiles the extensions in place, and says how far it is: for minutes nothing else would be heard.
+
+    python packaging/compile.py LOG
+
+What the compilers say goes to LOG, which is printed where they fail and removed where they do not. On a terminal the
+progress is one line that changes; in a pipe it is a line every few seconds. NSQC_BUILD chooses the build.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+EVERY_S = 5.0  # between two lines in a pipe
+COMMAND = ("setup.py", "--quiet", "build_ext", "--inplace", "--parallel", "2")
+
+
+class Progress:
+    """Shows steps as they come: `STAGE DONE TOTAL`, where setup.py has a word for each stage."""
+
+    def __init__(self) -> None:
+        self._changes = sys.stdout.isatty()
+        self._began = time.monotonic()
+        self._said = 0.0
+        self._stage = ""
+
+    def show(self, line: str) -> None:
+        """One step."""
+        stage, done, total = line.split()
+        text = f"nsqc: {stage.replace('-', ' ')}, {done} of {total} modules ({time.monotonic() - self._began:.0f} s)"
+        now = time.monotonic()
+        if self._changes:
+            print(f"\r{text}\x1b[K", end="\n" if done == total else "", flush=True)
+        elif stage != self._stage or done == total or now - self._said >= EVERY_S:
+            self._said = now
+            print(text, flush=True)
+        self._stage = stage
+
+
+def main(log: Path) -> int:
+    """The exit code: that of the build."""
+    print("nsqc: compiling; the first time takes some minutes, later ones what has changed", flush=True)
+    there, here = os.pipe()
+    with log.open("wb") as out:
+        build = subprocess.Popen([sys.executable, *COMMAND], stdout=out, stderr=subprocess.STDOUT, pass_fds=(here,),
+                                 env={**os.environ, "NSQC_PROGRESS": str(here)})
+    os.close(here)
+    progress = Progress()
+    with open(there, encoding="utf-8") as steps:
+        for step in steps:
+            progress.show(step)
+    if build.wait():
+        print(f"\nnsqc: compiling failed; {log} has what follows", flush=True)
+        sys.stdout.buffer.write(log.read_bytes())
+        return 1
+    log.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
