@@ -28,7 +28,7 @@ check-tests:
 	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
 
 # What pyproject.toml lists: `run` stands for the daemon's own, other names for the optional ones.
-REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])))'
+REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # The environment, made anew when the requirements change.
@@ -38,13 +38,13 @@ $(VENV)/.ready: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@echo "nsqc: installing Cython and the packages that it stands on into $(VENV)"
 	@$(INSTALL) --upgrade pip
-	@$(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' $$($(REQUIREMENTS) run)
+	@$(REQUIREMENTS) run | $(INSTALL) 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
 # What tests need beside that; Spark alone is half a gigabyte.
 $(VENV)/.testing: $(VENV)/.ready
 	@$(MAKE) --no-print-directory check-tests
-	$(INSTALL) $$($(REQUIREMENTS) test lint spark)
+	$(REQUIREMENTS) test lint spark | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
 # The extensions, compiled in place.

@@ -4,7 +4,7 @@ The object is the loop's BufferedProtocol and the buffer itself, so a read makes
 """
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
