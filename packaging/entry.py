@@ -1,7 +1,6 @@
 """What the executable runs."""
 
 import os
-import sys
 
 import unpacked
 

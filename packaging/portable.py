@@ -9,6 +9,7 @@ Modules are part of libpython, but for those that need OpenSSL: fewer files to l
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -32,18 +33,18 @@ NEEDED = {"apt-get": "apt", "dpkg-source": "dpkg-dev", "make": "make", "perl": "
 
 # Of Python's own modules: what is linked with OpenSSL stays apart, and what no daemon needs is not built.
 APART = ("_ssl", "_hashlib")
-LEFT_OUT = """
+LEFT_OUT = shlex.split("""
     audioop ossaudiodev spwd nis _lsprof _elementtree _xxsubinterpreters _multiprocessing _posixshmem _crypt _uuid
     _bz2 _lzma _dbm _gdbm _sqlite3 _curses _curses_panel readline _tkinter _multibytecodec
     _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw
     xxlimited xxlimited_35 _xxtestfuzz _testbuffer _testinternalcapi _testcapi _testclinic _testimportmultiple
     _testmultiphase _ctypes_test
-""".split()
+""")
 CTYPES = ("_ctypes _ctypes/_ctypes.c _ctypes/callbacks.c _ctypes/callproc.c _ctypes/stgdict.c _ctypes/cfield.c "
           "-I{prefix}/include -DHAVE_FFI_PREP_CIF_VAR -DHAVE_FFI_PREP_CLOSURE_LOC -DHAVE_FFI_CLOSURE_ALLOC "
           "-L{prefix}/lib -lffi")
-OPENSSL = """shared no-module no-legacy no-tests no-engine no-ssl3 no-zlib no-comp no-idea no-mdc2 no-rc5
-    --prefix=/usr --libdir=lib --openssldir=/usr/lib/ssl""".split()
+OPENSSL = shlex.split("""shared no-module no-legacy no-tests no-engine no-ssl3 no-zlib no-comp no-idea no-mdc2 no-rc5
+    --prefix=/usr --libdir=lib --openssldir=/usr/lib/ssl""")
 
 
 class Failed(Exception):
@@ -147,8 +148,8 @@ def build_python(source: Path) -> None:
     makefile = source / "Makefile.pre.in"
     makefile.write_text(makefile.read_text().replace("-Wl,-h$(INSTSONAME)", "-Wl,-soname,$(INSTSONAME)"))
     libraries = {"LD_LIBRARY_PATH": f"{PREFIX}/lib"}
-    run(["./configure", "--quiet", "--prefix=/usr", "--enable-shared", f"--with-openssl={PREFIX}", "--without-ensurepip",
-         "--disable-test-modules", "--with-ssl-default-suites=openssl"], source,
+    run(["./configure", "--quiet", "--prefix=/usr", "--enable-shared", f"--with-openssl={PREFIX}",
+         "--without-ensurepip", "--disable-test-modules", "--with-ssl-default-suites=openssl"], source,
         MODULE_BUILDTYPE="static", CFLAGS="-fPIC", CPPFLAGS=f"-I{PREFIX}/include", LDFLAGS=f"-L{PREFIX}/lib",
         PKG_CONFIG_LIBDIR=f"{PREFIX}/lib/pkgconfig", **libraries)
     (source / "Modules" / "Setup.local").write_text(setup((source / "Modules" / "Setup.stdlib").read_text()))

@@ -17,8 +17,11 @@ _held: list[int] = []
 
 def lock() -> None:
     """Marks this process's folder as in use, until the process ends."""
-    _held.append(os.open(os.path.join(sys._MEIPASS, LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    fcntl.flock(_held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    path = os.path.join(sys._MEIPASS, LOCK)
+    _held.append(os.open(path + ".new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    fcntl.flock(_held[-1], fcntl.LOCK_EX)
+    # Under its name only once it is locked: another daemon that starts may look at any moment.
+    os.rename(path + ".new", path)
 
 
 def remove_leftovers() -> None:
