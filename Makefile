@@ -11,7 +11,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways pages dist portable bin deb release package-test clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load stalls scale ways pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -129,6 +129,10 @@ PACKAGER := $(BIN)/python
 PACKAGING := $(VENV)/.packaging
 endif
 
+# The oldest Debian that is still on the mirrors.
+OLD := bullseye
+DEBIAN_MIRROR ?= http://deb.debian.org
+
 portable: $(VENV)/.packaging             ## a Python for the packages, compiled for older systems: minutes, once
 	@$(BIN)/python packaging/portable.py
 
@@ -166,3 +170,8 @@ release: $(VENV)/.packaging               ## everything for a version in dist/re
 
 package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(ARGS)
+
+old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
+	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
+	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
+	NSQC_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)
