@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
+TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
 # Four processes: the tests wait more than they compute. Those of one Spark session stay together.
 PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale ways start pages dist clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale ways start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -22,6 +23,7 @@ check-system:
 check-tests:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@command -v systemd-analyze >/dev/null && command -v dpkg-deb >/dev/null || { echo "the tests of packages need systemd-analyze and dpkg (Debian: apt-get install systemd dpkg)"; exit 1; }
+	@command -v lintian >/dev/null || { echo "the test of the Debian package needs lintian (Debian: apt-get install lintian)"; exit 1; }
 	@test "$$(id -u)" = 0 || command -v fakeroot >/dev/null || { echo "the test of the Debian package needs root or fakeroot (Debian: apt-get install fakeroot)"; exit 1; }
 	@$${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { echo "the tests drive Spark and need Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
@@ -121,26 +123,49 @@ clean:                                   ## everything that was built
 
 # ---------------------------------------------------------------------- packages
 
-# What builds them, which nothing else needs.
+# What builds them, which nothing else needs: a compiler for older systems is the largest part.
 $(VENV)/.packaging: $(VENV)/.ready
-	$(BIN)/pip install --quiet --disable-pip-version-check $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["packaging"])')
+	$(REQUIREMENTS) packaging compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
-# The wheel is built from the sdist, which so proves to be whole.
-dist/.wheel: $(VENV)/.packaging setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in $(SOURCES) $(PLAIN)
-	@rm -f dist/nsqc-*.tar.gz dist/nsqc-*.whl
-	$(BIN)/python -m build --no-isolation --outdir dist . >build-dist.log 2>&1 || { cat build-dist.log; exit 1; }
-	@rm -f build-dist.log
+# With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
+PORTABLE := build/portable
+ifneq ($(wildcard $(PORTABLE)/ready),)
+PACKAGER := $(PORTABLE)/venv/bin/python
+PACKAGING := $(PORTABLE)/venv/.packaging
+else
+PACKAGER := $(BIN)/python
+PACKAGING := $(VENV)/.packaging
+endif
+
+# The oldest Debian that is still on the mirrors.
+OLD := bullseye
+DEBIAN_MIRROR ?= http://deb.debian.org
+
+portable: $(VENV)/.packaging             ## a Python for the packages, compiled for older systems: minutes, once
+	@$(BIN)/python packaging/portable.py
+
+$(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging
+	$(REQUIREMENTS) run packaging | $(BIN)/pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
+	@touch $@
+
+dist/.wheel: $(PACKAGING) setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in packaging/wheel.py packaging/compiler.py $(SOURCES) $(PLAIN) $(TYPES)
+	@$(BIN)/python packaging/wheel.py --python $(PACKAGER)
 	@touch $@
 
 dist: dist/.wheel                        ## sdist and wheel in dist/
 
-dist/nsqc: $(VENV)/.built-release $(VENV)/.packaging $(PLAIN) packaging/nsqc.spec packaging/entry.py
-	$(BIN)/python -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
+dist/nsqc: dist/.wheel packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
 	@touch $@
 
 bin: dist/nsqc                           ## the executable: dist/nsqc, and dist/nsqc-folder with nothing to unpack
+ifneq ($(wildcard $(PORTABLE)/ready),)
+	@$(BIN)/python packaging/glibc.py --promised dist/nsqc-folder
+else
 	@$(BIN)/python packaging/glibc.py dist/nsqc-folder
+	@echo "for older systems: make portable, then make bin again"
+endif
 
 deb: bin                                 ## a Debian package in dist/
 	@command -v dpkg-deb >/dev/null || { echo "a Debian package needs dpkg-deb (Debian: apt-get install dpkg)"; exit 1; }
@@ -148,8 +173,14 @@ deb: bin                                 ## a Debian package in dist/
 
 release: $(VENV)/.packaging               ## everything for a version in dist/release
 	@$(BIN)/python packaging/release.py check
+	@$(MAKE) --no-print-directory portable
 	@$(MAKE) --no-print-directory bin dist deb
 	@$(BIN)/python packaging/release.py collect
 
 package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
 	$(BIN)/python -m pytest tests/packaging $(ARGS)
+
+old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
+	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }
+	@test -d build/$(OLD) || { rm -rf build/$(OLD).new; debootstrap --variant=minbase $(OLD) build/$(OLD).new $(DEBIAN_MIRROR)/debian && mv build/$(OLD).new build/$(OLD); }
+	NSQC_OLD_ROOT=$(CURDIR)/build/$(OLD) $(BIN)/python -m pytest tests/packaging/test_old_system.py $(ARGS)

@@ -4,11 +4,13 @@
 """
 
 import argparse
+import datetime
 import gzip
 import hashlib
 import re
 import shutil
 import subprocess
+import textwrap
 from pathlib import Path
 
 from glibc import least
@@ -20,15 +22,16 @@ CONFIG = "etc/nsqc/nsqc.cfg"
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
+MAINTAINER = "The nsqc project <nsqc@nsqc.invalid>"
 CONTROL = """\
 Package: nsqc
 Version: {version}
 Section: net
 Priority: optional
 Architecture: {architecture}
-Maintainer: The nsqc project <nsqc@nsqc.invalid>
+Maintainer: {maintainer}
 Installed-Size: {kilobytes}
-Depends: libc6 (>= {glibc}), init-system-helpers (>= 1.54~)
+Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1, zlib1g, init-system-helpers (>= 1.54~)
 Recommends: ca-certificates
 Description: message queue daemon for NSQ clients, in place of nsqd
  nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config
@@ -65,7 +68,29 @@ def zipped(text: str | bytes) -> bytes:
     return gzip.compress(text.encode() if isinstance(text, str) else text, 9, mtime=0)
 
 
-def fill(tree: Path) -> None:
+def changelog(text: str, version: str) -> str:
+    """CHANGELOG.md in Debian's form, one entry for each version; that of the package first, even if it has none."""
+    entries = [(found, date, body) for found, date, body in
+               re.findall(r"^## \[(.+?)\] - (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)]
+    if not entries or entries[0][0] != version:
+        entries.insert(0, (version, "unreleased", "- A build between releases.\n"))
+    return "\n".join(entry(*one) for one in entries)
+
+
+def entry(version: str, date: str, body: str) -> str:
+    """Of one version. What has no date yet gets today's."""
+    released = re.fullmatch(r"\d{4}-\d\d-\d\d", date)
+    day = datetime.date.fromisoformat(date) if released else datetime.datetime.now(datetime.UTC).date()
+    points = []
+    for point in re.findall(r"^- (.*(?:\n {2}.*)*)", body, re.MULTILINE):
+        plain = re.sub(r"\[(.+?)\]\(.+?\)", r"\1", point).replace("`", "")
+        points.append(textwrap.fill(plain, 78, initial_indent="  * ", subsequent_indent="    ",
+                                    break_long_words=False, break_on_hyphens=False))
+    return (f"nsqc ({version}) unstable; urgency=medium\n\n" + "\n".join(points) +
+            f"\n\n -- {MAINTAINER}  {day:%a, %d %b %Y} 00:00:00 +0000\n")
+
+
+def fill(tree: Path, version: str) -> None:
     """Everything that is installed."""
     shutil.copytree(EXECUTABLE.parent, tree / "usr/lib/nsqc", symlinks=True)
     for path in (tree / "usr/lib/nsqc").rglob("*"):
@@ -78,8 +103,9 @@ def fill(tree: Path) -> None:
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
-    write(tree, "usr/share/doc/nsqc/copyright", (ROOT / "LICENSE").read_bytes())
-    write(tree, "usr/share/doc/nsqc/changelog.gz", zipped((ROOT / "CHANGELOG.md").read_bytes()))
+    write(tree, "usr/share/doc/nsqc/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
+    write(tree, "usr/share/doc/nsqc/changelog.gz", zipped(changelog((ROOT / "CHANGELOG.md").read_text(), version)))
+    write(tree, "usr/share/lintian/overrides/nsqc", (ROOT / "packaging/deb/lintian-overrides").read_bytes())
     for path in [tree, *tree.rglob("*")]:
         if path.is_dir() and not path.is_symlink():
             path.chmod(0o755)
@@ -91,7 +117,7 @@ def describe(tree: Path, version: str) -> None:
     glibc, _ = least(tree / "usr/lib/nsqc")
     architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout
     write(tree, "DEBIAN/control", CONTROL.format(
-        version=version, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
+        version=version, maintainer=MAINTAINER, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
         kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
     write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n")
     write(tree, "DEBIAN/md5sums", "".join(
@@ -106,7 +132,7 @@ def build(version: str, out: Path, fast: bool) -> Path:
     tree = ROOT / "build" / "deb"
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
-    fill(tree)
+    fill(tree, version)
     describe(tree, version)
     out.mkdir(parents=True, exist_ok=True)
     packing = ["-Zgzip", "-z1"] if fast else ["-Zxz"]

@@ -1,9 +1,16 @@
 """What the executable runs."""
 
-import sys
+import os
+
+import unpacked
 
 from nsqc.cli import main
 from nsqc.systemd import is_unpacked
+
+# Where distributions keep the authorities that signed the world's certificates, beside OpenSSL's own place.
+OPENSSL_PLACE = "/usr/lib/ssl/certs"
+AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+               "/etc/ssl/cert.pem")
 
 
 def leave_with_the_parent():
@@ -18,6 +25,28 @@ def leave_with_the_parent():
     ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM, 0, 0, 0)
 
 
-if is_unpacked():
+def find_authorities():
+    """The OpenSSL inside looks where Debian has them; on other systems it is told."""
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys() and not os.path.isdir(OPENSSL_PLACE):
+        place = next(filter(os.path.exists, AUTHORITIES), None)
+        if place is not None:
+            os.environ["SSL_CERT_FILE"] = place
+
+
+def run_unpacked():
+    """As the second process of the one file."""
+    first = os.getppid()
     leave_with_the_parent()
-sys.exit(main())
+    unpacked.lock()
+    unpacked.remove_leftovers()
+    try:
+        main()
+    finally:
+        unpacked.remove_with(first)
+
+
+find_authorities()
+if is_unpacked():
+    run_unpacked()
+else:
+    main()

@@ -1,11 +1,15 @@
 """The least glibc that files run on: the highest GLIBC_ symbol version any of them asks for.
 
-    python packaging/glibc.py dist/nsqc-folder
+    python packaging/glibc.py [--promised] dist/nsqc-folder
+
+--promised: exits with 1 where a file asks for more than packages promise.
 """
 
+import argparse
 import re
-import sys
 from pathlib import Path
+
+from compiler import GLIBC
 
 # Names of symbol versions stand in the string table; none of these files defines any of glibc's.
 VERSION = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
@@ -23,10 +27,23 @@ def needed(path: Path) -> tuple[int, int]:
 def least(folder: Path) -> tuple[tuple[int, int], list[str]]:
     """Of all files in a folder, and the names of those that need as much."""
     found = {path: needed(path) for path in folder.rglob("*") if path.is_file()}
-    highest = max(found.values())
+    highest = max(found.values(), default=(0, 0))
     return highest, sorted(path.name for path, version in found.items() if version == highest)
 
 
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--promised", action="store_true")
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
+    highest, names = least(arguments.folder)
+    if highest == (0, 0):
+        raise SystemExit(f"{arguments.folder} has no file that needs glibc")
+    print(f"needs glibc {highest[0]}.{highest[1]} or later (because of {', '.join(names)})")
+    if arguments.promised and highest > GLIBC:
+        raise SystemExit(f"{GLIBC[0]}.{GLIBC[1]} is promised")
+
+
 if __name__ == "__main__":
-    (major, minor), names = least(Path(sys.argv[1]))
-    print(f"needs glibc {major}.{minor} or later (because of {', '.join(names)})")
+    main()

@@ -10,7 +10,12 @@ cdef extern from *:
     """
     #if defined(__x86_64__) && defined(__GNUC__)
     #define NSQC_HAS_CRC32C __builtin_cpu_supports("sse4.2")
-    __attribute__((target("sse4.2")))
+    #ifdef __clang__  // counts the instruction apart from SSE 4.2; older gcc does not know it by that name
+    #define NSQC_CRC32C_TARGET "sse4.2,crc32"
+    #else
+    #define NSQC_CRC32C_TARGET "sse4.2"
+    #endif
+    __attribute__((target(NSQC_CRC32C_TARGET)))
     static uint32_t nsqc_crc32c(const unsigned char *at, Py_ssize_t length) {
         uint64_t crc = 0xFFFFFFFFu, eight;
         for (; length >= 8; at += 8, length -= 8) {

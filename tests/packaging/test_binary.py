@@ -6,6 +6,7 @@ import fcntl
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,14 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.version import version_line
+from nsqc import NSQD_VERSION, __version__
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.daemon import wait_until
 from tests.support.manager import Manager, handed, listening
 from tests.support.secure import client_context, connect, make_certificates
 
 MEGABYTE = 1_000_000
-DEBIAN_12 = (2, 36)  # its glibc
+GLIBC = re.compile(r"glibc (\d+\.\d+)")
+# The executable has a Python of its own, of another version maybe.
+VERSION = re.compile(rf"nsqd v{re.escape(NSQD_VERSION)} \(built w/nsqc-{re.escape(__version__)}-python3\.\d+\.\d+\)\n")
 TOPIC, CHANNEL = "t", "c"
 
 
@@ -75,6 +78,57 @@ def test_nothing_stays_behind_a_kill(frozen):
     assert node.stop() == 0
 
 
+def test_what_killed_daemons_have_unpacked_is_removed(daemon, open_folder, tmp_path):
+    executable = open_folder / "nsqc"
+    shutil.copy(built(DIST / "nsqc"), executable)
+    place = tmp_path / "unpacked here, with spaces"
+    place.mkdir()
+    # Not ours: one that is being unpacked has no lock yet, and a link leads elsewhere.
+    unfinished, elsewhere = place / "_MEIunfinished", tmp_path / "elsewhere"
+    unfinished.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "nsqc.lock").touch()
+    (place / "_MEIlink").symlink_to(elsewhere)
+    others = {unfinished.name, "_MEIlink"}
+
+    def unpacked() -> set[str]:
+        return {path.name for path in place.iterdir()} - others
+
+    def launch(name):
+        return daemon(command=(str(executable), "serve"), data_path=tmp_path / name, env={"TMPDIR": str(place)})
+
+    bystander = launch("bystander")
+    kept = unpacked()
+    node = launch("first killed")
+    node.kill()
+    wait_until(lambda: unpacked() == kept, "the removal by the second process")
+
+    node = launch("both killed")
+    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    node.kill()
+    left = unpacked() - kept
+    node = launch("next")
+    assert not left & unpacked(), "the next start removes it"
+    assert kept < unpacked(), "one that runs keeps its own"
+    assert bystander.http("GET", "/ping") == (200, b"OK")
+    assert (node.stop(), bystander.stop()) == (0, 0)
+    assert unpacked() == set()
+    assert others == {path.name for path in place.iterdir()} and (elsewhere / "nsqc.lock").exists()
+
+
+def test_a_junk_library_path_and_a_path_with_spaces(daemon, binary, tmp_path):
+    home = tmp_path / "a folder, with spaces"
+    shutil.copytree(binary.parent, home, symlinks=True)
+    junk = tmp_path / "junk"
+    junk.mkdir()
+    for library in ("libpython3.11.so.1.0", "libssl.so.3", "libcrypto.so.3"):
+        (junk / library).write_text("no library")
+    node = daemon(command=(str(home / "nsqc"), "serve"), env={"LD_LIBRARY_PATH": str(junk)})
+    assert node.http("GET", "/ping") == (200, b"OK")
+    assert node.stop() == 0
+
+
 def is_free(folder: Path) -> bool:
     """Whether no daemon has the data path."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -124,7 +178,7 @@ def test_a_stranger_to_the_machine(binary, bare, daemon):
 def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
     link = tmp_path / "nsqd"
     link.symlink_to(binary)
-    assert says(link, "--version") == version_line("nsqd") + "\n"
+    assert VERSION.fullmatch(says(link, "--version"))
     node = daemon(command=(str(link),))
     node.connect().pub(TOPIC, b"x")
     assert node.stop() == 0
@@ -132,7 +186,7 @@ def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
 
 def test_commands(binary):
     # Each has modules of its own, which a freezer can overlook.
-    assert says(binary, "--version") == says(binary, "version") == version_line("nsqd") + "\n"
+    assert VERSION.fullmatch(says(binary, "--version")) and says(binary, "version") == says(binary, "--version")
     assert "--mem-queue-size" in says(binary, "serve", "--help")
     assert "serve" in says(binary, "--help")
     assert "#mem_queue_size = " in says(binary, "config", "init")
@@ -172,15 +226,32 @@ def test_size():
     assert built(DIST / "nsqc").stat().st_size < 30 * MEGABYTE
 
 
-def test_what_the_pages_say_of_glibc():
-    told = says(sys.executable, ROOT / "packaging" / "glibc.py", built(DIST / "nsqc-folder"))
-    needed = version(re.search(r"needs glibc (\d+\.\d+) or later", told)[1])
-    here = version(platform.libc_ver()[1])
-    assert (2, 17) <= needed <= here
-    for page in ("README.md", "docs/operations.md"):
-        promised = version(re.search(r"glibc (\d+\.\d+)", (ROOT / page).read_text())[1])
-        # What a newer system builds needs a newer glibc; releases are built on Debian 12.
-        assert needed <= promised or here > DEBIAN_12, f"{page} promises {promised}, {needed} is needed"
+def test_what_is_compiled_here_needs_no_later_glibc_than_promised():
+    told = says(sys.executable, ROOT / "packaging" / "glibc.py", "--promised", built(ROOT / "build" / "wheel" / "content"))
+    assert version(GLIBC.search(told)[1]) <= promised()
+
+
+def test_the_executable_needs_no_later_glibc_than_promised_or_here():
+    # With `make portable` the interpreter is one for older systems, too; else it is this machine's.
+    portable = (ROOT / "build" / "portable" / "ready").exists()
+    words = ["--promised"] if portable else []
+    told = says(sys.executable, ROOT / "packaging" / "glibc.py", *words, built(DIST / "nsqc-folder"))
+    needed = version(GLIBC.search(told)[1])
+    assert (2, 17) <= needed <= (promised() if portable else version(platform.libc_ver()[1]))
+
+
+def promised() -> tuple[int, ...]:
+    """What the pages say."""
+    found = {version(GLIBC.search((ROOT / page).read_text())[1]) for page in ("README.md", "docs/operations.md")}
+    assert len(found) == 1
+    return found.pop()
+
+
+def test_more_than_promised_is_refused(tmp_path):
+    (tmp_path / "new.so").write_bytes(b"\x7fELF\0GLIBC_2.17\0GLIBC_2.99\0")
+    done = subprocess.run([sys.executable, ROOT / "packaging" / "glibc.py", "--promised", tmp_path], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "needs glibc 2.99 or later (because of new.so)\n")
+    assert done.stderr == "2.28 is promised\n"
 
 
 def version(text: str) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """The Debian package, installed below a folder of its own, run, upgraded, removed and purged."""
 
+import fnmatch
 import gzip
 import os
 import re
@@ -125,3 +126,42 @@ def test_the_scripts_are_plain_shell(packages, tmp_path):
         assert script.stat().st_mode & 0o777 == 0o755
         # What they have not been told of is passed over, as the policy asks.
         run(script, "abort-something", env={**os.environ, "DPKG_ROOT": str(tmp_path)})
+
+
+def test_lintian_finds_no_fault(packages):
+    """Overrides have a reason each, in packaging/deb/lintian-overrides."""
+    told = run("lintian", "--allow-root", "--fail-on", "error,warning", packages[0])
+    assert not [line for line in told.splitlines() if line.startswith(("E:", "W:"))]
+
+
+def test_lintian_would_find_one(packages, tmp_path):
+    run("dpkg-deb", "-R", packages[0], tmp_path / "tree")
+    (tmp_path / "tree" / "usr/share/doc/nsqc/copyright").unlink()
+    run("dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "--build", tmp_path / "tree", tmp_path / "bad.deb")
+    done = subprocess.run(["lintian", "--allow-root", "--fail-on", "error,warning", tmp_path / "bad.deb"], capture_output=True, text=True)
+    assert done.returncode == 2 and "no-copyright-file" in done.stdout
+
+
+def test_the_changelog_has_the_version_first(packages, tmp_path):
+    for package, version in zip(packages, (__version__, NEXT), strict=True):
+        run("dpkg-deb", "-x", package, tmp_path / version)
+        text = gzip.decompress((tmp_path / version / "usr/share/doc/nsqc/changelog.gz").read_bytes()).decode()
+        assert text.startswith(f"nsqc ({version}) unstable; urgency=medium\n\n  * ")
+        assert f"nsqc ({__version__}) " in text
+
+
+def test_the_license_of_everything_inside_is_told(packages, tmp_path):
+    run("dpkg-deb", "-x", packages[0], tmp_path)
+    told = (tmp_path / "usr/share/doc/nsqc/copyright").read_text()
+    folder = tmp_path / "usr/lib/nsqc/_internal"
+    patterns = re.findall(r"usr/lib/nsqc/_internal/(\S+)", told)
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_file() and not name.startswith("nsqc/"):
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in patterns), f"{name} has no license in packaging/deb/copyright"
+    from PyInstaller.archive.readers import CArchiveReader
+
+    archive = CArchiveReader(str(tmp_path / "usr/lib/nsqc/nsqc")).open_embedded_archive("PYZ.pyz")
+    packed = {name.split(".")[0] for name in archive.toc if not name.startswith("_sysconfigdata")}
+    packed -= {*sys.stdlib_module_names, "nsqc", "unpacked"}
+    assert not {name for name in packed if not re.search(rf"\b{name}\b", told)}

@@ -1,6 +1,9 @@
 """The sdist has all it takes to build; the wheel, which was built from it, installs and works without a compiler."""
 
+import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tarfile
@@ -44,19 +47,33 @@ def sources(*suffixes: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("*") if path.suffix in suffixes}
 
 
+def types() -> set[str]:
+    """What type checkers read: modules' interfaces, and the file that says that there are some."""
+    return sources(".pyi") | {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("py.typed")}
+
+
 def test_the_sdist_is_whole():
     with tarfile.open(built(DIST / f"nsqc-{__version__}.tar.gz")) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = sources(".py", ".pyx", ".pxd", ".pyi") | {"nsqc/py.typed", "setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
+    wanted = sources(".py", ".pyx", ".pxd") | types() | {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
     assert wanted <= inside
     assert not {name for name in inside if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
+
+
+def test_the_wheel_is_for_older_systems():
+    wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
+    promised = f"manylinux_2_28_{platform.machine()}"
+    assert wheel.name.endswith(f"-{promised}.whl")
+    told = subprocess.run([sys.executable, "-m", "auditwheel", "show", "--json", wheel], check=True, capture_output=True, text=True)
+    found = re.fullmatch(r"manylinux_2_(\d+)_.+", json.loads(told.stdout)["overall_tag"])
+    assert found and int(found[1]) <= 28
 
 
 def test_the_wheel_is_whole():
     wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
-    assert sources(".py", ".pxd", ".pyi") | {"nsqc/py.typed"} <= inside
+    assert sources(".py", ".pxd") | types() <= inside
     compiled = {name.split(".", 1)[0] for name in inside if name.endswith(".so")}
     assert compiled == {name.removesuffix(".pyx") for name in sources(".pyx")}
     assert f"nsqc-{__version__}.dist-info/licenses/LICENSE" in inside

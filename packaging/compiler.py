@@ -1,0 +1,32 @@
+"""A C compiler for a glibc older than this machine's: Zig's, which comes as a Python package.
+
+What it compiles asks for no symbol that glibc of the version below does not have.
+"""
+
+import os
+import platform
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+# RHEL 8 and Debian 10 have this one; it is also the oldest that all libraries are offered for as wheels.
+GLIBC = (2, 28)
+TARGET = f"{platform.machine()}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
+PLATFORM = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{platform.machine()}"
+# Zig's extras against undefined behaviour and for reproducibility are more than C libraries stand.
+FLAGS = f"-target {TARGET} -fno-sanitize=undefined -Wno-date-time"
+TOOLS = {"CC": ("cc", FLAGS), "CXX": ("c++", FLAGS), "AR": ("ar", ""), "RANLIB": ("ranlib", "")}
+
+
+def environment(folder: Path = ROOT / "build" / "zig") -> dict[str, str]:
+    """The variables with which others' build systems take it. Writes a script for each tool into the folder."""
+    import ziglang
+
+    zig = Path(ziglang.__file__).parent / "zig"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, flags in TOOLS.values():
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{zig}" {name} {flags} "$@"\n')
+        script.chmod(0o755)
+    given = {name: value for name, value in os.environ.items() if name not in ("CFLAGS", "CPPFLAGS", "LDFLAGS")}
+    return {**given, **{variable: str(folder / name) for variable, (name, _) in TOOLS.items()},
+            "ZIG_GLOBAL_CACHE_DIR": str(folder / "cache"), "ZIG_LOCAL_CACHE_DIR": str(folder / "cache")}

@@ -1,0 +1,63 @@
+"""Where the executable of one file has unpacked itself: its first process removes that, unless it is killed.
+
+Each daemon locks a file in its folder for as long as it lives. A folder of ours whose lock is free is a leftover.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+import sys
+
+FOLDER = "_MEI"  # the beginning of the name, given by PyInstaller
+LOCK = "nsqc.lock"
+
+_held: list[int] = []
+
+
+def lock() -> None:
+    """Marks this process's folder as in use, until the process ends."""
+    path = os.path.join(sys._MEIPASS, LOCK)
+    _held.append(os.open(path + ".new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    fcntl.flock(_held[-1], fcntl.LOCK_EX)
+    # Under its name only once it is locked: another daemon that starts may look at any moment.
+    os.rename(path + ".new", path)
+
+
+def remove_leftovers() -> None:
+    """Those of daemons that were killed, beside this process's folder. What cannot be removed stays."""
+    parent = os.path.dirname(sys._MEIPASS)
+    try:
+        names = os.listdir(parent)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(FOLDER) and is_left(folder := os.path.join(parent, name)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def is_left(folder: str) -> bool:
+    """Whether a folder is this user's and was locked once, by a process that is no more.
+
+    One that is being unpacked has no lock yet. In a folder for everybody, links and others' folders are not followed.
+    """
+    try:
+        told = os.lstat(folder)
+        if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.geteuid():
+            return False
+        descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def remove_with(parent: int) -> None:
+    """At the end of this process: removes its folder where the first process, whose work that is, is gone."""
+    if os.getppid() != parent:
+        shutil.rmtree(sys._MEIPASS, ignore_errors=True)
