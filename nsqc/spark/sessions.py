@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from nsqc.spark import java as javas
 from nsqc.spark import reasons
 
 LOOPBACK = "127.0.0.1"
+JOIN_SECONDS = 0.1
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
@@ -58,7 +60,26 @@ def launch(settings: Mapping[str, str], java: Mapping[str, Any]) -> None:
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf().setAll(list(settings.items()))
-    SparkContext(conf=conf, gateway=None if SparkContext._gateway else launch_gateway(conf, dict(java)))
+    if SparkContext._gateway is not None:       # of a session that has ended
+        SparkContext(conf=conf)
+        return
+    # In a daemon thread, where no signal's exception comes up: launch_gateway would take away the folder in which Java
+    # says its port, and a Java that cannot say it does not end when this process does.
+    done: list[Any] = []
+
+    def start() -> None:
+        try:
+            done.append(launch_gateway(conf, dict(java)))
+        except BaseException as error:
+            done.append(error)
+
+    thread = threading.Thread(target=start, name="launch", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(JOIN_SECONDS)
+    if isinstance(done[0], BaseException):
+        raise done[0]
+    SparkContext(conf=conf, gateway=done[0])
 
 
 def register(spark: Any) -> None:

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 
 from nsqc.app import run
+from nsqc.spark import reasons
 from nsqc.spark.jobs import JOBS, charts, figures, inputs, nodes, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.pace import begun, by_due, by_rate
 from tests.spark.conftest import address
+from tests.spark.test_archive import record
 
 SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent
@@ -77,19 +79,37 @@ def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypa
 def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
     (tmp_path / "x.txt").touch()
     Ledger(tmp_path / "archive", "t")
+    queues = tmp_path / "queues"
+    queues.mkdir()
+    (queues / "orders:mail.diskqueue.000000.dat").write_bytes(record(b"x"))
+    for what in ("topic/create?topic=known-here", "topic/create?topic=t", "channel/create?topic=t&channel=archive"):
+        nsqd.post(f"/{what}")
+    http = f"--http=127.0.0.1:{nsqd.http_port}"
     cases = {
         ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd can be reached: 127.0.0.1:1: Conn",
         ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd can be reached",
         ("archive", tmp_path / "archive", "--topic=u", f"--nsqd={address(nsqd)}"): "is an archive of topic t, not u",
-        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive, and not empty",
+        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}", "--create"): "is no archive, and not empty",
+        ("archive", tmp_path / "new", "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive: --create begins one",
         ("backfill", nsqd.data_path, f"--nsqd={address(nsqd)}"): "is in use by an nsqd: stop it",
-        ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "tell it by --http",
-        ("backfill", tmp_path, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
+        ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "has no disk queues: give the data path of an nsqd",
+        ("backfill", queues, f"--nsqd={address(nsqd)}"): "tell it by --http",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--topic=Orders"):
+            "has no queue of topic Orders; there is orders",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--channel=male"): "has no queue of channel male; there is mail",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", http): "there is no topic orders; there are ",
+        ("produce", tmp_path / "x.txt", "--topic=none", f"--nsqd={address(nsqd)}", http):
+            "there is no topic none; there are known-here, t; --create makes it",
+        ("replay", tmp_path / "archive", "--topic=nown-here", f"--nsqd={address(nsqd)}", http):
+            "there is no topic nown-here; there are known-here, t; --create makes it",
+        ("archive", tmp_path / "archive", "--topic=t", "--channel=archiv", f"--nsqd={address(nsqd)}", http):
+            "topic t has no channel archiv; there is archive; --create makes it",
     }
     for words, complaint in cases.items():
         code, told, errors = spark_job(*words)
         assert (code, told) == (1, ""), words
-        assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1
+        assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1, (words, errors)
 
 
 def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
@@ -99,7 +119,7 @@ def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
         done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=SECONDS,
                               env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stdout) == (code, told), done
-        assert done.stderr.count("\n") == (code != 0) and "Traceback" not in done.stderr
+        assert done.stderr.startswith("nsqc spark: ") and "Traceback" not in done.stderr
 
 
 def test_help_and_checks_import_no_spark():
@@ -121,7 +141,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
             f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n"
+    assert done.stderr.endswith("\nnsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n")
 
 
 def test_the_executable_says_that_it_has_no_spark():
@@ -177,7 +197,7 @@ def test_the_format_is_what_all_names_say(names, form):
      "file:/x. SQLSTATE: 42K03"),
 ])
 def test_the_reason_of_a_failed_job_has_no_stack(text, reason):
-    assert running.reason(RuntimeError(text)) == reason
+    assert reasons.reason(RuntimeError(text)) == reason
 
 
 # ---------------------------------------------------------------------- pace

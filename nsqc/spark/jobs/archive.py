@@ -71,10 +71,11 @@ def command(
         if not peers.create and not (archive / "_ledger.json").exists():
             raise running.JobError(f"{archive} is no archive: --create begins one there; if it has moved, or its disk "
                                    "is not mounted, say where it is")
+        ledger = None if peers.create else Ledger(archive, topic)
         handshake.shake(peers.options, voice.note)
         if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
             known.need_channel(topic, channel)
-        ledger = Ledger(archive, topic)
+        ledger = ledger or Ledger(archive, topic)
         with ledger.job("archive") as space, running.session("nsqc archive", voice, SETTINGS) as spark:
             store = Store(ledger, space, voice.tell)
             voice.count = lambda: store.rows

@@ -72,6 +72,9 @@ class PacedWriter(BatchWriter):
             publisher.finish()
         return Published(publisher.totals)
 
+    def abort(self, messages: list[Any]) -> None:
+        """The job says itself how much stays published, tasks that were stopped included."""
+
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, float]]:
         if self.rate:
             return by_rate(batches, self.rate, self.begin)

@@ -155,7 +155,7 @@ class Hurry:
         """One more has come."""
         self._signals += 1
         if self._signals == 1:
-            self._voice.says("stopping…")
+            self._voice.stopping()
         elif self._signals == 2:
             self._voice.note("already stopping; a third signal ends the job at once")
         else:

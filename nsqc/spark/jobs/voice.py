@@ -27,7 +27,7 @@ class Voice:
         self.count: Callable[[], int] = lambda: 0       # messages published or archived so far
         self._doing: Callable[[], str] = lambda: ""
         self._since = self._said = 0.0
-        self._drawn = False
+        self._drawn = self._is_last = False
         self._mutex = threading.RLock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -35,6 +35,8 @@ class Voice:
     def says(self, doing: str | Callable[[], str]) -> None:
         """What is being done from now on, as a text or a call that makes one, which may take a few milliseconds."""
         with self._mutex:
+            if self._is_last:
+                return
             self._doing = doing if callable(doing) else lambda: doing
             self._since = time.monotonic()
             self._say()
@@ -42,6 +44,12 @@ class Voice:
             self._ended.clear()
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()
+
+    def stopping(self) -> None:
+        """A signal has come: whatever is being done still, this is what is said of it."""
+        with self._mutex:
+            self.says("stopping…")
+            self._is_last = True
 
     def quiet(self) -> None:
         """Nothing more is said. Idempotent."""
