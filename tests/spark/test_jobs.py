@@ -103,7 +103,7 @@ def test_an_access_log_through_all_jobs_loses_nothing(job, log, nsqd, topic, tmp
     size = sum(map(len, log.rows))
     assert told.startswith(f"100,000 messages with {size / (1 << 20):.1f} MiB from ")
     page = (tmp_path / "report.html").read_text()
-    assert f"Messages of {topic}" in page and page.count("<svg") == 4 and address(nsqd) in page
+    assert f"Messages of {topic}" in page and page.count("<svg") == 8 and address(nsqd) in page
     largest = max(map(len, log.rows))
     assert f"{largest} B" in page
 

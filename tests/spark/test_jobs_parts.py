@@ -1,10 +1,12 @@
 """What the jobs check before Spark starts, and their parts that need no Spark."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -293,11 +295,41 @@ def test_the_page_is_whole_and_needs_nothing_else():
     text = page.page(some_figures(), "Messages of <t>")
     parsed = Balanced()
     parsed.feed(text)
-    assert parsed.open == [] and parsed.tags["svg"] == 4 and not parsed.tags["script"]
+    assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
     assert "<h1>Messages of &lt;t&gt;</h1>" in text and "&lt;script&gt;" in text and "http" not in text
     for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00"):
         assert told in text, told
-    assert text.count("01:00: 0 messages, 0 B") == 1     # an hour without messages is a bar of nothing, not left out
+    assert text.count("01:00: 0 messages, 0 B") == 2     # in either drawing: an hour without messages is a bar of nothing, not left out
+
+
+def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
+    """What can be seen without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or
+    leaves its drawing, and each value of a table stands beside its head."""
+    text = page.page(some_figures(), "t")
+    assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
+    style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]
+    for rule in (".broad { display: none; }", ".narrow { display: block; }", "th { display: none; }",
+                 "table, tbody, tr, td { display: block; }", "attr(data-head)"):
+        assert rule in style, rule
+    drawings = re.findall(r'<svg class="narrow" viewBox="0 0 (\d+) (\d+)".*?>(.*?)</svg>', text)
+    assert len(drawings) == text.count('<svg class="broad"') == 4
+    for width, height, inner in drawings:
+        assert int(width) <= 400 - 2 * 16
+        for x, y, anchor, what in re.findall(
+                r'<text class="[^"]+" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>([^<]*)', inner):
+            reach = len(unescape(what)) * charts.LETTER * 0.9
+            before, after = {"start": (0, reach), "middle": (reach / 2, reach / 2), "end": (reach, 0)}[anchor]
+            assert float(y) <= int(height) and float(x) + after <= int(width), what
+            assert float(x) - before >= 0 or "rotate" in inner, what
+    cells = re.findall(r"<td[^>]*>", text)
+    assert cells and all("data-head=" in cell for cell in cells)
+
+
+def test_long_names_of_bars_are_slanted_where_they_do_not_fit():
+    names = ["1 ms – 10 ms", "10 ms – 100 ms", "100 ms – 1 s", "1 s – 10 s", "10 s – 1 min", "1 min – 10 min"]
+    drawn = charts.bars(names, [1, 2, 3, 4, 5, 6], str, "x")
+    broad, narrow = drawn.split("</svg>")[:2]
+    assert broad.count("rotate(-40") == 0 and narrow.count("rotate(-40") == 6
 
 
 @pytest.mark.parametrize("top, ticks", [
