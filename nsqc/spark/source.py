@@ -29,8 +29,9 @@ class NsqSource(DataSource):
         try:
             options.at_load(self.options)
         except options.OptionError as error:
-            raise options.OptionError(f"{error} (of a stream, spark.readStream: there is no other way to read a topic)"
-                                      if "required" in str(error) else str(error)) from None
+            more = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there now"
+                    if "required" in str(error) else "")
+            raise options.OptionError(f"{error}{more}") from None
         return columns.MESSAGE
 
     def reader(self, schema: Any) -> Any:
@@ -46,7 +47,7 @@ class NsqSource(DataSource):
                 raise ValueError(f"nsq: a stream has all of its columns: {columns.MESSAGE}")
             return NsqStreamReader(options.stream(self.options))
         except ValueError as error:
-            return Refusal(error)
+            return Refusal(options.OptionError(str(error)))
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Raises OptionError."""

@@ -92,6 +92,12 @@ def test_the_doctor_names_a_python_without_the_packages(monkeypatch, tmp_path):
     assert not finding.well and re.search(r"No module named 'pyspark'; set PYSPARK_PYTHON=", finding.text)
 
 
+def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    finding = checkup.interpreter()
+    assert finding.well and finding.text.startswith(f"run {sys.executable}, as this: session()")
+
+
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     assert "does not run" in checkup.interpreter().text

@@ -283,18 +283,16 @@ def test_the_metrics_are_in_the_progress(flow, nsqd, daemon, lively, tmp_path):
 
     dead = daemon(kept())
     dead.kill()
-    run = flow([nsqd, dead], http=f"127.0.0.1:{nsqd.http_port}", maxRowsPerBatch="30")
+    run = flow([nsqd, dead], http=f"127.0.0.1:{nsqd.http_port}", maxRowsPerBatch="60")
     run.publish(0, 100)
     query = run.start()
-    wait_until(lambda: len(run.got()) == 100, "all rows")
+    wait_until(lambda: len(run.got()) == 100, "all rows", 60)
     told = wait_until(lambda: (found := latest(query)).get("backlog") == 0 and found, "a progress that says so")
     assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(dead)]
     assert "Connection refused" in told["nsqdDown"][address(dead)]
     assert (told["depth"], told["oldestAgeSeconds"], told["reconnects"], told["paused"]) == (0, None, 0, False)
-    busy = [nsqc.spark.metrics(progress)[0] for progress in query.recentProgress if progress["numInputRows"] == 30]
+    busy = [nsqc.spark.metrics(progress)[0] for progress in query.recentProgress if progress["numInputRows"] == 60]
     assert any(metrics["backlog"] and metrics["oldestAgeSeconds"] > 0 for metrics in busy), busy
-    dead.start()
-    wait_until(lambda: latest(query).get("nsqdUp") == 2, "the other nsqd", 30)
     query.stop()
     checkpoint = "".join(path.read_text() for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
     assert '"rows"' in checkpoint and "metrics" not in checkpoint
@@ -338,5 +336,5 @@ def test_what_is_wrong_with_a_schema_of_ones_own_is_the_reason(spark, tmp_path):
               .option("topic", "t").option("channel", "c").option("stagingDir", str(tmp_path / "stage")).load())
     with pytest.raises(Exception) as caught:
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(30)
-    assert reason(caught.value).startswith("ValueError: nsq: a stream has all of its columns: value binary")
+    assert reason(caught.value).startswith("nsq: a stream has all of its columns: value binary")
     assert "UnboundLocalError" not in str(caught.value)

@@ -28,7 +28,8 @@ text { font: 11px system-ui, sans-serif; fill: var(--soft); } .name { font-weigh
 .bar { fill: var(--s0); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .line.s0 { stroke: var(--s0); } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
 .dot.s0, .name.s0 { fill: var(--s0); } .dot.s1, .name.s1 { fill: var(--s1); } .dot.s2, .name.s2 { fill: var(--s2); }
-.narrow { display: none; } h1, dd, td { overflow-wrap: anywhere; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+.narrow { display: none; } h1, dd, td { overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: 5px 14px 5px 0; }
 tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
