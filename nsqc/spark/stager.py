@@ -23,7 +23,7 @@ from nsqc.spark import columns, frames, link
 from nsqc.spark.depth import Depth
 from nsqc.spark.options import Stream
 from nsqc.spark.seen import Seen
-from nsqc.spark.stagelog import StageLog
+from nsqc.spark.stagelog import StageError, StageLog
 
 log = logging.getLogger("nsqc.spark")
 
@@ -175,13 +175,20 @@ class Stager:
         try:
             work()
         except Exception as error:
-            log.error("staging has ended: %s", error)
-            self.error = self.error or error
+            log.info("staging has ended: %s", error)     # whoever asks for rows gets it raised
+            self.error = self.error or self._placed(error)
         finally:
             self._stopping = True
             self.wake()
             with self.changed:
                 self.changed.notify_all()
+
+    def _placed(self, error: Exception) -> Exception:
+        """With the folder, where it was the disk's."""
+        if not isinstance(error, OSError) or isinstance(error, link.ClientError):
+            return error
+        return StageError(f"stagingDir={self.options.stagingDir}: {error.strerror or error}; what is not in it yet "
+                          "stays with nsqd")
 
     # ------------------------------------------------------------------ the thread of the connections
 

@@ -53,6 +53,10 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is no HOST:PORT"),
     (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
     (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
+    (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls-verify", "--tls-ca-file=FILE"], "need --tls"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=no.pem"], "there is no file no.pem"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-cert-file=FILE"], "go together"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x", "--format=csv"], "template '{x'"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is none of csv, json, parquet, text"),
@@ -72,6 +76,7 @@ def test_every_job_has_help(spark_job, job):
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
+    (tmp_path / "EMPTY").mkdir()
     Ledger("ARCHIVE", "t")
     code, told, errors = spark_job(*words)
     assert (code, told) == (2, "")

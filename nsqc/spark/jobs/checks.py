@@ -30,10 +30,19 @@ def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def all_exist(paths: list[str]) -> list[str]:
-    """Each a file, a folder or a pattern that something matches; of a URI Spark will find out."""
+    """Each a file, a folder with files or a pattern that something matches; of a URI Spark will find out."""
     for path in paths:
-        if "://" not in path and not Path(path).exists() and not glob.glob(path):
+        if "://" in path:
+            continue
+        if not Path(path).exists() and not glob.glob(path):
             raise typer.BadParameter(f"there is no {path}")
+        try:
+            if Path(path).is_dir() and not any(entry.name[0] not in "._" for entry in Path(path).iterdir()):
+                raise typer.BadParameter(f"there are no files in {path}")
+            if Path(path).is_file():
+                Path(path).open("rb").close()
+        except OSError as error:
+            raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
     return paths
 
 
