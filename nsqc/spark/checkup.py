@@ -115,7 +115,9 @@ def reachable(address: str) -> Finding:
     try:
         one = Connection(address, timeout=TIMEOUT)
     except ClientError as error:
-        return Finding("nsqd", False, str(error) if address in str(error) else f"{address}: {error}")
+        from nsqc.spark.jobs import handshake
+
+        return Finding("nsqd", False, handshake.stranger(address) or handshake.with_address(address, error))
     one.close()
     return Finding("nsqd", True, f"{address} is version {one.features.get('version', 'unknown')}")
 

@@ -110,6 +110,11 @@ def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):
     assert not findings(where)["nsqd"].well
 
 
+def test_the_doctor_knows_the_other_port_of_an_nsqd(nsqd):
+    http = f"127.0.0.1:{nsqd.http_port}"
+    assert findings(http)["nsqd"].text == f"{http} is the HTTP port of an nsqd: give its TCP port, --nsqd {address(nsqd)}"
+
+
 def test_the_doctor_as_a_program(no_java):
     ran = subprocess.run([sys.executable, "-m", "nsqc.spark.doctor", "127.0.0.1:1"], cwd=ROOT, capture_output=True,
                          text=True, env={**os.environ, "PYSPARK_PYTHON": sys.executable})
