@@ -6,10 +6,18 @@ their options and promises. Nothing here imports pyspark before it is used.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["doctor", "register", "session"]
+__all__ = ["doctor", "metrics", "reason", "register", "session"]
+
+if MARK := os.environ.get("NSQC_SPARK_LOG"):
+    # In a worker of a job, which shows its user the lines that are marked so and nothing else of what Java prints.
+    _handler = logging.StreamHandler()
+    _handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
+    logging.getLogger("nsqc").addHandler(_handler)
 
 
 def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
@@ -32,3 +40,17 @@ def doctor(nsqd: Iterable[str] = ()) -> list[Any]:
     from nsqc.spark import checkup
 
     return checkup.examine(nsqd)
+
+
+def reason(error: BaseException) -> str:
+    """One line for what went wrong in Spark, without Java's and Python's stacks."""
+    from nsqc.spark import reasons
+
+    return reasons.reason(error)
+
+
+def metrics(of: Any) -> list[dict[str, Any]]:
+    """What the nsq sources of a query, or of a StreamingQueryProgress, say of themselves: see docs/spark.md."""
+    from nsqc.spark import progress
+
+    return progress.metrics(of)

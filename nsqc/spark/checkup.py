@@ -62,11 +62,13 @@ def which_java() -> Finding:
 def interpreter() -> Finding:
     """Do Spark's workers run a Python that is this one's version and has the packages?"""
     named = os.environ.get("PYSPARK_PYTHON")
-    path = shutil.which(named or "python3")
-    what = "PYSPARK_PYTHON" if named else "python3 on the PATH, as PYSPARK_PYTHON is not set"
+    if not named:
+        return Finding("workers", True, f"run {sys.executable}, as this: session() and nsqc spark see to it; a session "
+                       "made otherwise needs that as PYSPARK_PYTHON")
+    path, what = shutil.which(named), "PYSPARK_PYTHON"
     advice = f"set PYSPARK_PYTHON={sys.executable}, as nsqc.spark.session() does"
     if path is None:
-        return Finding("workers", False, f"{what}: {named or 'none'} does not run; {advice}")
+        return Finding("workers", False, f"{what}: {named} does not run; {advice}")
     if os.path.samefile(path, sys.executable) and os.path.dirname(path) == os.path.dirname(sys.executable):
         return Finding("workers", True, f"run {path}, as this")
     question = "import sys, pyspark, pyarrow, nsqc.spark.bodies; print('%d.%d' % sys.version_info[:2])"
@@ -113,7 +115,9 @@ def reachable(address: str) -> Finding:
     try:
         one = Connection(address, timeout=TIMEOUT)
     except ClientError as error:
-        return Finding("nsqd", False, str(error) if address in str(error) else f"{address}: {error}")
+        from nsqc.spark.jobs import handshake
+
+        return Finding("nsqd", False, handshake.stranger(address) or handshake.with_address(address, error))
     one.close()
     return Finding("nsqd", True, f"{address} is version {one.features.get('version', 'unknown')}")
 

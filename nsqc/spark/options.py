@@ -5,12 +5,54 @@ Spark hands names over in lower case and values as text. What is misspelt, out o
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqc.wire.names import is_ephemeral, is_valid_name
 
+# What Spark's source of Kafka calls things, and what they are here.
+KAFKAS = {
+    "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
+    "subscribe": "give topic, one for a stream",
+    "subscribepattern": "give topic, one for a stream, and union the streams",
+    "assign": "give topic; a topic has no partitions, each nsqd that has it is read",
+    "group.id": "give channel",
+    "kafka.group.id": "give channel",
+    "groupidprefix": "give channel",
+    "startingoffsets": "a channel knows its position: a new channel has what is published from then on, and "
+                       "a topic's first one what waits in it",
+    "startingoffsetsbypartition": "a channel knows its position",
+    "startingoffsetsbytimestamp": "a channel knows its position; nsqc spark replay --from publishes an archive again",
+    "startingtimestamp": "a channel knows its position; nsqc spark replay --from publishes an archive again",
+    "endingoffsets": "use .trigger(availableNow=True), which reads what is there and ends",
+    "endingtimestamp": "use .trigger(availableNow=True), which reads what is there and ends",
+    "maxoffsetspertrigger": "give maxRowsPerBatch",
+    "minoffsetspertrigger": "a batch has what is there; the trigger's processingTime makes fewer of them",
+    "maxtriggerdelay": "use .trigger(processingTime=...)",
+    "minpartitions": "give numPartitions",
+    "maxrecordsperpartition": "give numPartitions",
+    "kafkaconsumer.polltimeoutms": "give timeout",
+    "fetchoffset.numretries": "give failWhenUnreachable",
+    "fetchoffset.retryintervalms": "give backoff",
+    "includeheaders": "NSQ's messages have no headers",
+}
+KAFKA_GROUPS = (
+    ("kafka.ssl.", "give tls=true with tlsCaFile, tlsCertFile, tlsKeyFile, which are PEM files"),
+    ("kafka.security.protocol", "give tls=true"),
+    ("kafka.sasl.", "give authSecret"),
+    ("kafka.compression", "give compression"),
+    ("kafka.max.request.size", "give maxMsgSize"),
+    ("kafka.batch.size", "give batchBytes"),
+    ("kafka.linger", "give lingerMs"),
+    ("kafka.retries", "give retries"),
+    ("kafka.max.poll.records", "give maxInFlight"),
+    ("kafka.request.timeout", "give timeout"),
+)
+SECRET = {"authSecret"}
 # What Spark itself reads or adds; the sources do not look at it.
 SPARKS = {"checkpointlocation", "queryname"}
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -33,25 +75,37 @@ REQUIRED = object()
 
 
 def read(known: Iterable[Option], given: Mapping[str, str], source: str) -> dict[str, Any]:
-    """The values of all known options by documented name. Raises OptionError."""
+    """The values of all known options by documented name. Raises OptionError, for all that is missing at once."""
     options = {option.name.lower(): option for option in known}
-    unknown = {name.lower() for name in given} - options.keys() - SPARKS
-    if unknown:
-        names = ", ".join(option.name for option in options.values())
-        raise OptionError(f"{source}: unknown option {', '.join(sorted(unknown))}; there are {names}")
+    texts = {name.lower(): value for name, value in given.items()}
+    if unknown := sorted(texts.keys() - options.keys() - SPARKS):
+        hints = "; ".join(f"unknown option {name}{hint(name, options)}" for name in unknown)
+        raise OptionError(f"{source}: {hints}; there are {', '.join(option.name for option in options.values())}")
+    missing = [option.name for key, option in options.items() if option.default is REQUIRED and key not in texts]
+    if missing:
+        names = f"options {', '.join(missing[:-1])} and {missing[-1]} are" if missing[1:] else f"option {missing[0]} is"
+        raise OptionError(f"{source}: {names} required")
     values = {}
     for key, option in options.items():
-        text = next((value for name, value in given.items() if name.lower() == key), None)
-        if text is None:
-            if option.default is REQUIRED:
-                raise OptionError(f"{source}: option {option.name} is required")
+        if key not in texts:
             values[option.name] = option.default
             continue
         try:
-            values[option.name] = option.read(str(text).strip())
+            values[option.name] = option.read(str(texts[key]).strip())
         except ValueError as error:
-            raise OptionError(f"{source}: option {option.name}={text}: {error}") from None
+            shown = "…" if option.name in SECRET else texts[key]
+            raise OptionError(f"{source}: option {option.name}={shown}: {error}") from None
     return values
+
+
+def hint(name: str, options: Mapping[str, Option]) -> str:
+    """What may have been meant by an unknown option, in lower case."""
+    if name in KAFKAS or name.startswith("kafka."):
+        meant = KAFKAS.get(name) or next((text for start, text in KAFKA_GROUPS if name.startswith(start)),
+                                         "there is nothing like it here")
+        return f" is Kafka's: {meant}"
+    near = get_close_matches(name, options, 1, 0.6)
+    return f": did you mean {options[near[0]].name}?" if near else ""
 
 
 # ---------------------------------------------------------------------- how a text is read
@@ -180,6 +234,8 @@ STREAM = [
     Option("onBadRecord", one_of("fail", "skip"), "fail"),
     Option("backoff", seconds(0, 3600), 0.1),
     Option("lookupInterval", seconds(0.05, 86400), 60.0),
+    Option("failWhenUnreachable", seconds(0, 10**7), 300.0),
+    Option("http", addresses, ()),
 ]
 DISKQUEUE = [
     Option("path", text, REQUIRED),
@@ -247,6 +303,8 @@ class Stream(Peers):
     onBadRecord: str
     backoff: float
     lookupInterval: float
+    failWhenUnreachable: float
+    http: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -280,6 +338,26 @@ def stream(given: Mapping[str, str]) -> Stream:
     need_peers(options)
     if options.segmentBytes > options.maxStagedBytes:
         raise OptionError("nsq: segmentBytes must not be above maxStagedBytes")
+    if "://" in options.stagingDir:
+        raise OptionError(f"nsq: option stagingDir={options.stagingDir}: must be a folder of a file system with flock, "
+                          "not a URI")
+    return options
+
+
+def at_load(given: Mapping[str, str]) -> Stream:
+    """What can be known of a stream's options where spark.readStream…load() is called, which is beside where it will
+    run: also that its files are there. Raises OptionError."""
+    options = stream(given)
+    folder = Path(options.stagingDir)
+    there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), folder)
+    if not there.is_dir():
+        raise OptionError(f"nsq: option stagingDir={folder}: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OptionError(f"nsq: option stagingDir={folder}: {there} cannot be written to")
+    for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
+        path = getattr(options, name)
+        if path and not os.access(path, os.R_OK):
+            raise OptionError(f"nsq: option {name}={path}: there is no such file, or it cannot be read")
     return options
 
 

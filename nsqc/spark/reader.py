@@ -29,7 +29,7 @@ from pyspark.sql.streaming.datasource import (
 from nsqc.spark import frames
 from nsqc.spark.options import Stream
 from nsqc.spark.stagelog import Place, StageError, StageLog, log, read_place
-from nsqc.spark.stager import Stager
+from nsqc.spark.stager import IDLE, Stager
 
 KEEP_ROWS = 100_000     # of the log, at least: to know redeliveries by after a restart
 POLL_SECONDS = 0.05
@@ -80,15 +80,25 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._available_now:
             self._wait_for_more(begin, limit)
         if stager.error is not None:
-            raise StageError(f"staging has ended: {stager.error}") from stager.error
+            raise StageError(str(stager.error)) from stager.error
         end = self._limited(begin, limit)
         if self.options.transport == "inline":
             end = min(end, self.stage.rows_within(begin, INLINE_BYTES))
         return self._offset(end)
 
     def reportLatestOffset(self) -> dict:
-        """All that is staged."""
-        return self._offset(self.stage.rows)
+        """All that is staged, and how the source is: nsqc.spark.progress has why this is the place."""
+        return self._offset(self.stage.rows) | {"metrics": self.metrics()}
+
+    def metrics(self) -> dict[str, Any]:
+        """For StreamingQueryProgress; docs/spark.md says what each one is."""
+        stage, stager = self.stage, self._stager
+        oldest = stage.oldest()
+        told = stager.metrics() if stager is not None else IDLE
+        backlog = stage.rows - stage.released
+        return {
+            "backlog": backlog, "backlogBytes": stage.live_bytes,
+            "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **told}
 
     def commit(self, end: dict) -> None:
         """Spark is done with all rows before this offset."""
@@ -144,7 +154,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             down = stager.unreachable()
             alone_since = None if down is None else alone_since or time.monotonic()
             if down and time.monotonic() - alone_since >= self.options.timeout:
-                raise StageError(f"no nsqd can be reached: {down}")
+                raise StageError(f"no nsqd can be reached: {stager.down_text()}")
             with stager.changed:
                 stager.changed.wait(POLL_SECONDS)
 
@@ -225,6 +235,33 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             skip = max(first - begin, 0)
             yield batch.slice(skip, min(end, begin + batch.num_rows) - begin - skip)
+
+
+class Refusal(DataSourceStreamReader):
+    """Stands for a reader that cannot be: raises why when it is asked for anything. Spark asks for offsets first."""
+
+    def __init__(self, error: Exception):
+        self._error = error
+
+    def initialOffset(self) -> dict:
+        """Raises."""
+        raise self._error
+
+    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+        """Raises."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Raises."""
+        raise self._error
+
+    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+        """Raises."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Raises."""
+        raise self._error
 
 
 def leave(*_: Any) -> None:

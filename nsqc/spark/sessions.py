@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
-from nsqc.spark import java
+from nsqc.spark import java as javas
+from nsqc.spark import reasons
 
 LOOPBACK = "127.0.0.1"
+JOIN_SECONDS = 0.1
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
@@ -24,11 +27,13 @@ class NoSpark(RuntimeError):
 
 
 def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
-            log_level: str = "ERROR") -> Any:
+            log_level: str = "ERROR", java: Mapping[str, Any] | None = None) -> Any:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
     settings: Spark's own, above the defaults here (loopback only, no web page, UTC). log_level: Spark's, such as INFO
-    or OFF. Raises NoSpark where pyspark is not installed, nsqc.spark.java.NoJava where there is no Java.
+    or OFF. java: what subprocess.Popen is told of Java's process, such as stderr. An error
+    that nobody catches ends with its reason in one line from then on. Raises NoSpark where pyspark is not installed,
+    nsqc.spark.java.NoJava where there is no Java.
     """
     need_packages()
     from pyspark.sql import SparkSession
@@ -36,13 +41,45 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
     running = SparkSession.getActiveSession()
     if running is None:
         prepare()
+        known = {**SETTINGS, **(settings or {})}
+        if java is not None:
+            launch({"spark.app.name": name, "spark.master": master, **known}, java)
         builder = SparkSession.builder.appName(name).master(master)
-        for key, value in {**SETTINGS, **(settings or {})}.items():
+        for key, value in known.items():
             builder = builder.config(key, value)
         running = builder.getOrCreate()
         running.sparkContext.setLogLevel(log_level)
+        reasons.say_at_the_end()
     register(running)
     return running
+
+
+def launch(settings: Mapping[str, str], java: Mapping[str, Any]) -> None:
+    """A SparkContext whose Java process is made so."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf().setAll(list(settings.items()))
+    if SparkContext._gateway is not None:       # of a session that has ended
+        SparkContext(conf=conf)
+        return
+    # In a daemon thread, where no signal's exception comes up: launch_gateway would take away the folder in which Java
+    # says its port, and a Java that cannot say it does not end when this process does.
+    done: list[Any] = []
+
+    def start() -> None:
+        try:
+            done.append(launch_gateway(conf, dict(java)))
+        except BaseException as error:
+            done.append(error)
+
+    thread = threading.Thread(target=start, name="launch", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(JOIN_SECONDS)
+    if isinstance(done[0], BaseException):
+        raise done[0]
+    SparkContext(conf=conf, gateway=done[0])
 
 
 def register(spark: Any) -> None:
@@ -66,7 +103,7 @@ def need_packages() -> None:
 
 def prepare() -> None:
     """What has to stand in the environment before Spark's Java starts. Raises NoJava."""
-    found = java.find()
+    found = javas.find()
     if found.home is not None:
         os.environ["JAVA_HOME"] = found.home
     # Workers run what is named here, not what runs now: a python3 of the PATH may lack all packages.

@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +91,7 @@ class Publisher:
     def __init__(self, options: Sink, first: int):
         self.options = options
         self.totals = Totals()
+        self.acknowledged: Callable[[Totals], Any] | None = None    # is told the totals when they have grown
         self.rows = 0       # seen so far: rows are named by their number in the task
         self._first = first
         self._turn = 0
@@ -180,6 +181,8 @@ class Publisher:
             self._attempt(lambda one: self._acknowledged(one.drain(len(self._pending) - 1)))
 
     def _acknowledged(self, count: int) -> None:
+        if not count:
+            return
         for _ in range(count):
             command = self._pending.popleft()
             self.totals.rows += command.rows
@@ -187,6 +190,8 @@ class Publisher:
             self.totals.commands += 1
             self.totals.deferred += command.deferred
             self._tries = 0
+        if self.acknowledged is not None:
+            self.acknowledged(self.totals)
 
     def _attempt(self, action: Any) -> None:
         """Does it on the connection; where that is not there or breaks, everything pending goes to the next nsqd."""

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from nsqc.spark import columns, options, sink
-from nsqc.spark.reader import NsqStreamReader
+from nsqc.spark.reader import NsqStreamReader, Refusal
 from nsqc.spark.writers import BatchWriter, StreamWriter
 
 BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when a "
@@ -24,19 +24,30 @@ class NsqSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        """What a stream gives."""
+        """What a stream gives. Spark asks at load(), and of those who read only: a good place to look at the options.
+        Raises OptionError."""
+        try:
+            options.at_load(self.options)
+        except options.OptionError as error:
+            more = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there now"
+                    if "required" in str(error) else "")
+            raise options.OptionError(f"{error}{more}") from None
         return columns.MESSAGE
 
     def reader(self, schema: Any) -> Any:
         """Refused."""
         raise NotImplementedError(BOUNDED)
 
-    def streamReader(self, schema: Any) -> NsqStreamReader:
-        """Raises OptionError, ValueError where a schema of one's own was given."""
-        chosen = columns.chosen(schema, columns.MESSAGE, self.name())
-        if chosen != columns.names(columns.MESSAGE):
-            raise ValueError(f"nsq: a stream has all of its columns: {columns.MESSAGE}")
-        return NsqStreamReader(options.stream(self.options))
+    def streamReader(self, schema: Any) -> NsqStreamReader | Refusal:
+        """A Refusal for options that are wrong, or where a schema of one's own was given: what is raised here itself,
+        Spark's runner covers with an error of its own."""
+        try:
+            chosen = columns.chosen(schema, columns.MESSAGE, self.name())
+            if chosen != columns.names(columns.MESSAGE):
+                raise ValueError(f"nsq: a stream has all of its columns: {columns.MESSAGE}")
+            return NsqStreamReader(options.stream(self.options))
+        except ValueError as error:
+            return Refusal(options.OptionError(str(error)))
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Raises OptionError."""

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from nsqc.broker.files import replace_file, sync_folder
 from nsqc.spark import frames
@@ -70,6 +71,7 @@ class StageLog:
         self._live = 0      # bytes of frames that are not released
         self.rows = 0       # written and synced
         self._written = 0   # rows, synced or not
+        self._oldest: dict[int, int] = {}   # least timestamp of a frame, microseconds, by its first row
         self.released = 0   # rows that Spark is done with
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock(wait)
@@ -206,7 +208,9 @@ class StageLog:
             os.ftruncate(self._file, self._size)
             os.lseek(self._file, self._size, os.SEEK_SET)
             raise
+        oldest = oldest_of(batch)
         with self._mutex:
+            self._oldest[self._written] = oldest
             self._add(Place(self._path, self._size, length, self._written, self._written + batch.num_rows))
             self._live += length
         self._size += length
@@ -259,6 +263,20 @@ class StageLog:
             stop = bisect_right(self._firsts, max(end - 1, 0))
             return [place for place in self._places[begin:stop] if place.end > start and place.first < end]
 
+    def oldest(self) -> int | None:
+        """The time, microseconds since 1970, of the oldest message in the first frame that Spark is not done with;
+        None where it is done with all, or the frame cannot be read."""
+        places = self.places(self.released, self.rows)
+        if not places:
+            return None
+        first = places[0].first
+        if first not in self._oldest:       # of an earlier run: read it once
+            try:
+                self._oldest[first] = oldest_of(frames.decode_stored(read_place(places[0]))[1])
+            except (OSError, frames.BadFrame):
+                return None
+        return self._oldest[first]
+
     def rows_within(self, start: int, max_bytes: int) -> int:
         """How far one gets from row start on with so many bytes of frames; at least one frame."""
         end = start
@@ -291,6 +309,7 @@ class StageLog:
             done = {path for path, end in last.items() if end <= keep and path != self._places[-1].path}
             self._places = [place for place in self._places if place.path not in done]
             self._firsts = [place.first for place in self._places]
+            self._oldest = {first: at for first, at in self._oldest.items() if first >= self.released - self.keep_rows}
         self._note(durable=False)
         for path in sorted(done):
             os.unlink(path)
@@ -301,6 +320,11 @@ class StageLog:
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock = -1
+
+
+def oldest_of(batch: pa.RecordBatch) -> int:
+    """The least timestamp of the stored columns, microseconds since 1970."""
+    return pc.min(batch.column(2).cast(pa.int64())).as_py() or 0
 
 
 def write_all(descriptor: int, parts: list[Any]) -> int:

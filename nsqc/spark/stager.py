@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from nsqc.spark import columns, frames, link
+from nsqc.spark.depth import Depth
 from nsqc.spark.options import Stream
 from nsqc.spark.seen import Seen
-from nsqc.spark.stagelog import StageLog
+from nsqc.spark.stagelog import StageError, StageLog
 
 log = logging.getLogger("nsqc.spark")
 
@@ -32,6 +33,15 @@ HAND_OVER_BYTES = 4 << 20   # of messages that do not wait for the linger time
 TICK_SECONDS = 1.0
 LONGEST_PAUSE = 15.0        # between tries to connect
 STOP_SECONDS = 10.0
+
+
+# What a source says before it has begun to consume.
+IDLE = {"depth": None, "nsqdUp": 0, "nsqdDown": {}, "unreachableSeconds": 0.0, "reconnects": 0, "duplicates": 0,
+        "paused": False}
+
+
+class Unreachable(RuntimeError):
+    """No nsqd could be reached for too long."""
 
 
 class Load(NamedTuple):
@@ -48,6 +58,8 @@ class Peer:
         self.address = address
         self.link: link.Connection | None = None
         self.failures = 0
+        self.was_up = False
+        self.error = ""                         # why it is not connected
         self.next_try = 0.0
         self.ready = 0                          # the RDY that was sent last
         self.recent: deque[Any] = deque()       # ids delivered last: FIN may not have arrived for these
@@ -62,6 +74,9 @@ class Stager:
         self.stage = stage
         self.error: Exception | None = None     # what ended it
         self.duplicates = 0                     # messages that were not staged again
+        self.reconnects = 0                     # connections that were lost and stand again
+        self.depth = Depth(options)
+        self._alone_since: float | None = None  # when the last connection was lost, or none came to stand
         self.changed = threading.Condition()    # rows were synced, or it has ended
         self._recent = Seen(RECENT_IDS)
         self._suspects = Seen(SUSPECT_IDS)
@@ -91,10 +106,12 @@ class Stager:
         self._last_old = time.monotonic()
         for thread in self._threads:
             thread.start()
+        self.depth.start()
 
     def stop(self) -> None:
         """Finishes what is in the log, hands the rest back to nsqd, and ends. Idempotent."""
         self._stopping = True
+        self.depth.stop()
         self.wake()
         for thread in self._threads:
             if thread.ident is not None:
@@ -124,6 +141,27 @@ class Stager:
             return None
         return ", ".join(sorted({peer.address for peer in self._peers}))
 
+    def down_text(self) -> str:
+        """Which nsqd are down and why."""
+        down = self.down()
+        if not down:
+            return f"nsqlookupd knows no nsqd that has topic {self.options.topic}"
+        return "; ".join(text if address in text else f"{address}: {text}" for address, text in sorted(down.items()))
+
+    def down(self) -> dict[str, str]:
+        """The nsqd that no connection stands to, and why."""
+        peers = list(self._peers)
+        up = {peer.address for peer in peers if peer.link is not None}
+        return {peer.address: peer.error for peer in peers if peer.error and peer.address not in up}
+
+    def metrics(self) -> dict[str, Any]:
+        """How consuming goes, for the query's progress."""
+        peers, alone = list(self._peers), self._alone_since
+        return IDLE | {
+            "depth": self.depth.known(), "nsqdUp": len({peer.address for peer in peers if peer.link is not None}),
+            "nsqdDown": self.down(), "reconnects": self.reconnects, "duplicates": self.duplicates,
+            "unreachableSeconds": 0.0 if alone is None else round(time.monotonic() - alone, 1), "paused": self._full}
+
     @property
     def full(self) -> bool:
         """Whether the log takes no more until Spark is done with some of it."""
@@ -137,13 +175,20 @@ class Stager:
         try:
             work()
         except Exception as error:
-            log.error("staging has ended: %s", error)
-            self.error = self.error or error
+            log.info("staging has ended: %s", error)     # whoever asks for rows gets it raised
+            self.error = self.error or self._placed(error)
         finally:
             self._stopping = True
             self.wake()
             with self.changed:
                 self.changed.notify_all()
+
+    def _placed(self, error: Exception) -> Exception:
+        """With the folder, where it was the disk's."""
+        if not isinstance(error, OSError) or isinstance(error, link.ClientError):
+            return error
+        return StageError(f"stagingDir={self.options.stagingDir}: {error.strerror or error}; what is not in it yet "
+                          "stays with nsqd")
 
     # ------------------------------------------------------------------ the thread of the connections
 
@@ -152,6 +197,7 @@ class Stager:
             while not self._stopping:
                 self._look_up()
                 self._connect()
+                self._refuse_solitude()
                 self._flow()
                 self._take_in(self._next_event())
                 self._finish()
@@ -166,6 +212,8 @@ class Stager:
             wait = max(self._since + self.options.lingerMs / 1000 - time.monotonic(), 0)
             if self._loads:
                 wait = TICK_SECONDS     # the writer wakes us
+        if self._alone_since is not None and self.options.failWhenUnreachable:
+            wait = min(wait, max(self._alone_since + self.options.failWhenUnreachable - time.monotonic(), 0.01))
         due = [peer.next_try for peer in self._peers if peer.link is None]
         if due:
             wait = min(wait, max(min(due) - time.monotonic(), 0))
@@ -301,11 +349,26 @@ class Stager:
                 self._wait(peer, error)
                 continue
             self._last_old = time.monotonic()   # before drained() can see the connection
-            peer.link, peer.ready, peer.failures = one, 0, 0
+            if peer.was_up:
+                self.reconnects += 1
+            peer.link, peer.ready, peer.failures, peer.error, peer.was_up = one, 0, 0, "", True
             self._selector.register(one, selectors.EVENT_READ, peer)
+
+    def _refuse_solitude(self) -> None:
+        """Raises Unreachable where no connection stands, and has not for failWhenUnreachable."""
+        if any(peer.link for peer in self._peers):
+            self._alone_since = None
+            return
+        now = time.monotonic()
+        if self._alone_since is None:
+            self._alone_since = now
+        limit = self.options.failWhenUnreachable
+        if limit and now - self._alone_since >= limit:
+            raise Unreachable(f"no nsqd could be reached for {limit:g} s (failWhenUnreachable): {self.down_text()}")
 
     def _wait(self, peer: Peer, error: Exception) -> None:
         """The next try comes after a pause that doubles."""
+        peer.error = str(error)
         if not peer.failures:
             log.warning("consuming: %s; trying again", error)
         pause = min(max(self.options.backoff, 0.01) * 2 ** min(peer.failures, 20), LONGEST_PAUSE)

@@ -92,6 +92,12 @@ def test_the_doctor_names_a_python_without_the_packages(monkeypatch, tmp_path):
     assert not finding.well and re.search(r"No module named 'pyspark'; set PYSPARK_PYTHON=", finding.text)
 
 
+def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypatch):
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    finding = checkup.interpreter()
+    assert finding.well and finding.text.startswith(f"run {sys.executable}, as this: session()")
+
+
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     assert "does not run" in checkup.interpreter().text
@@ -102,6 +108,11 @@ def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):
     where = address(one)
     one.kill()
     assert not findings(where)["nsqd"].well
+
+
+def test_the_doctor_knows_the_other_port_of_an_nsqd(nsqd):
+    http = f"127.0.0.1:{nsqd.http_port}"
+    assert findings(http)["nsqd"].text == f"{http} is the HTTP port of an nsqd: give its TCP port, --nsqd {address(nsqd)}"
 
 
 def test_the_doctor_as_a_program(no_java):

@@ -1,10 +1,12 @@
 """What the jobs check before Spark starts, and their parts that need no Spark."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from nsqc.app import run
+from nsqc.spark import reasons
 from nsqc.spark.jobs import JOBS, charts, figures, inputs, nodes, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.pace import begun, by_due, by_rate
 from tests.spark.conftest import address
+from tests.spark.test_archive import record
 
 SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent
@@ -49,6 +53,10 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is no HOST:PORT"),
     (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
     (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
+    (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls-verify", "--tls-ca-file=FILE"], "need --tls"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=no.pem"], "there is no file no.pem"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-cert-file=FILE"], "go together"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x", "--format=csv"], "template '{x'"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is none of csv, json, parquet, text"),
@@ -68,6 +76,7 @@ def test_every_job_has_help(spark_job, job):
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FILE").touch()
+    (tmp_path / "EMPTY").mkdir()
     Ledger("ARCHIVE", "t")
     code, told, errors = spark_job(*words)
     assert (code, told) == (2, "")
@@ -77,19 +86,37 @@ def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypa
 def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
     (tmp_path / "x.txt").touch()
     Ledger(tmp_path / "archive", "t")
+    queues = tmp_path / "queues"
+    queues.mkdir()
+    (queues / "orders:mail.diskqueue.000000.dat").write_bytes(record(b"x"))
+    for what in ("topic/create?topic=known-here", "topic/create?topic=t", "channel/create?topic=t&channel=archive"):
+        nsqd.post(f"/{what}")
+    http = f"--http=127.0.0.1:{nsqd.http_port}"
     cases = {
         ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd can be reached: 127.0.0.1:1: Conn",
         ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd can be reached",
         ("archive", tmp_path / "archive", "--topic=u", f"--nsqd={address(nsqd)}"): "is an archive of topic t, not u",
-        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive, and not empty",
+        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}", "--create"): "is no archive, and not empty",
+        ("archive", tmp_path / "new", "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive: --create begins one",
         ("backfill", nsqd.data_path, f"--nsqd={address(nsqd)}"): "is in use by an nsqd: stop it",
-        ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "tell it by --http",
-        ("backfill", tmp_path, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
+        ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "has no disk queues: give the data path of an nsqd",
+        ("backfill", queues, f"--nsqd={address(nsqd)}"): "tell it by --http",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--topic=Orders"):
+            "has no queue of topic Orders; there is orders",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", "--channel=male"): "has no queue of channel male; there is mail",
+        ("backfill", queues, f"--nsqd={address(nsqd)}", http): "there is no topic orders; there are ",
+        ("produce", tmp_path / "x.txt", "--topic=none", f"--nsqd={address(nsqd)}", http):
+            "there is no topic none; there are known-here, t; --create makes it",
+        ("replay", tmp_path / "archive", "--topic=nown-here", f"--nsqd={address(nsqd)}", http):
+            "there is no topic nown-here; there are known-here, t; --create makes it",
+        ("archive", tmp_path / "archive", "--topic=t", "--channel=archiv", f"--nsqd={address(nsqd)}", http):
+            "topic t has no channel archiv; there is archive; --create makes it",
     }
     for words, complaint in cases.items():
         code, told, errors = spark_job(*words)
         assert (code, told) == (1, ""), words
-        assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1
+        assert complaint in errors and errors.startswith("nsqc spark: ") and errors.count("\n") == 1, (words, errors)
 
 
 def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
@@ -99,7 +126,7 @@ def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
         done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=SECONDS,
                               env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stdout) == (code, told), done
-        assert done.stderr.count("\n") == (code != 0) and "Traceback" not in done.stderr
+        assert done.stderr.startswith("nsqc spark: ") and "Traceback" not in done.stderr
 
 
 def test_help_and_checks_import_no_spark():
@@ -121,7 +148,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
             f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "nsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n"
+    assert done.stderr.endswith("\nnsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n")
 
 
 def test_the_executable_says_that_it_has_no_spark():
@@ -177,7 +204,7 @@ def test_the_format_is_what_all_names_say(names, form):
      "file:/x. SQLSTATE: 42K03"),
 ])
 def test_the_reason_of_a_failed_job_has_no_stack(text, reason):
-    assert running.reason(RuntimeError(text)) == reason
+    assert reasons.reason(RuntimeError(text)) == reason
 
 
 # ---------------------------------------------------------------------- pace
@@ -273,11 +300,41 @@ def test_the_page_is_whole_and_needs_nothing_else():
     text = page.page(some_figures(), "Messages of <t>")
     parsed = Balanced()
     parsed.feed(text)
-    assert parsed.open == [] and parsed.tags["svg"] == 4 and not parsed.tags["script"]
+    assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
     assert "<h1>Messages of &lt;t&gt;</h1>" in text and "&lt;script&gt;" in text and "http" not in text
     for told in ("6</dd>", "3.0 MiB", "500 ms", "1.11 h", "<dd>2</dd>", "100.0%", "00:00", "02:00"):
         assert told in text, told
-    assert text.count("01:00: 0 messages, 0 B") == 1     # an hour without messages is a bar of nothing, not left out
+    assert text.count("01:00: 0 messages, 0 B") == 2     # in either drawing: an hour without messages is a bar of nothing, not left out
+
+
+def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
+    """What can be seen without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or
+    leaves its drawing, and each value of a table stands beside its head."""
+    text = page.page(some_figures(), "t")
+    assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
+    style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]
+    for rule in (".broad { display: none; }", ".narrow { display: block; }", "th { display: none; }",
+                 "table, tbody, tr, td { display: block; }", "attr(data-head)"):
+        assert rule in style, rule
+    drawings = re.findall(r'<svg class="narrow" viewBox="0 0 (\d+) (\d+)".*?>(.*?)</svg>', text)
+    assert len(drawings) == text.count('<svg class="broad"') == 4
+    for width, height, inner in drawings:
+        assert int(width) <= 400 - 2 * 16
+        for x, y, anchor, what in re.findall(
+                r'<text class="[^"]+" x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)"[^>]*>([^<]*)', inner):
+            reach = len(unescape(what)) * charts.LETTER * 0.9
+            before, after = {"start": (0, reach), "middle": (reach / 2, reach / 2), "end": (reach, 0)}[anchor]
+            assert float(y) <= int(height) and float(x) + after <= int(width), what
+            assert float(x) - before >= 0 or "rotate" in inner, what
+    cells = re.findall(r"<td[^>]*>", text)
+    assert cells and all("data-head=" in cell for cell in cells)
+
+
+def test_long_names_of_bars_are_slanted_where_they_do_not_fit():
+    names = ["1 ms – 10 ms", "10 ms – 100 ms", "100 ms – 1 s", "1 s – 10 s", "10 s – 1 min", "1 min – 10 min"]
+    drawn = charts.bars(names, [1, 2, 3, 4, 5, 6], str, "x")
+    broad, narrow = drawn.split("</svg>")[:2]
+    assert broad.count("rotate(-40") == 0 and narrow.count("rotate(-40") == 6
 
 
 @pytest.mark.parametrize("top, ticks", [

@@ -39,7 +39,7 @@ def test_what_is_sparks_is_left_to_spark():
     (options.sink, {"nsqd": "a:0"}, "no HOST:PORT"),
     (options.sink, {"nsqd": "a:1,a:1"}, "twice"),
     (options.sink, {**SINK, "topic": "bad topic!"}, "option topic=bad topic!: a name is 1 to 64"),
-    (options.sink, {**SINK, "topci": "t"}, "unknown option topci; there are nsqd"),
+    (options.sink, {**SINK, "topci": "t"}, "unknown option topci: did you mean topic\\?; there are nsqd"),
     (options.sink, {**SINK, "batchRows": "0"}, "batchRows=0: must be a whole number from 1"),
     (options.sink, {**SINK, "batchRows": "many"}, "whole number"),
     (options.sink, {**SINK, "batchBytes": "5x"}, "must be"),
@@ -55,6 +55,18 @@ def test_what_is_sparks_is_left_to_spark():
     (options.stream, {**STREAM, "failOnDataLoss": "perhaps"}, "true or false"),
     (options.stream, {**STREAM, "maxStagedBytes": "1m", "segmentBytes": "2m"}, "must not be above maxStagedBytes"),
     (options.stream, {**STREAM, "retries": "1"}, "unknown option retries"),
+    (options.stream, {"nsqd": "a:1"}, "options topic, channel and stagingDir are required"),
+    (options.stream, {**STREAM, "stagingDir": "s3://bucket/x"}, "not a URI"),
+    (options.stream, {**STREAM, "failWhenUnreachable": "never"}, "must be seconds"),
+    (options.stream, {**STREAM, "kafka.bootstrap.servers": "b:9092"}, "is Kafka's: give nsqd .* or nsqlookupd"),
+    (options.stream, {**STREAM, "subscribe": "t", "startingOffsets": "earliest"},
+     "startingoffsets is Kafka's: a channel knows its position.*subscribe is Kafka's: give topic"),
+    (options.stream, {**STREAM, "group.id": "g"}, "is Kafka's: give channel"),
+    (options.stream, {**STREAM, "maxOffsetsPerTrigger": "5"}, "give maxRowsPerBatch"),
+    (options.stream, {**STREAM, "kafka.sasl.jaas.config": "x"}, "give authSecret"),
+    (options.sink, {**SINK, "kafka.acks": "all"}, "is Kafka's: there is nothing like it here"),
+    (options.at_load, {**STREAM, "stagingDir": "/dev/null/x"}, "/dev/null is no folder"),
+    (options.at_load, {**STREAM, "stagingDir": "/tmp", "tls": "true", "tlsCaFile": "/no.pem"}, "there is no such file"),
     (options.diskqueue, {**DISKQUEUE, "channel": "c", "queues": "topics"}, "queues=topics"),
     (options.diskqueue, {**DISKQUEUE, "channel": "c#ephemeral"}, "ephemeral"),
     (options.diskqueue, {}, "path is required"),
@@ -62,3 +74,8 @@ def test_what_is_sparks_is_left_to_spark():
 def test_senseless_options_are_refused(read, given, says):
     with pytest.raises(OptionError, match=says):
         read(given)
+
+
+def test_a_secret_is_not_in_an_error():
+    with pytest.raises(OptionError, match="authSecret=…: must not be empty"):
+        options.sink({**SINK, "authSecret": " "})

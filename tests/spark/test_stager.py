@@ -232,3 +232,37 @@ def test_a_disk_that_fails_ends_it_and_nothing_is_finished(daemon, run, tmp_path
     run.stop()
     channel = one.channel("t", "c")
     assert channel["depth"] + channel["in_flight_count"] == 100
+
+
+def test_metrics_tell_of_nsqd_that_are_down_and_of_reconnections(run, daemon):
+    one, other = daemon(kept()), daemon(kept())
+    staging = run(one, other, http=f"127.0.0.1:{one.http_port}")
+    publish(one, *(b"%d" % number for number in range(10)))
+    staging.wait(10)
+    told = wait_until(lambda: (found := staging.stager.metrics())["depth"] == 0 and found["nsqdUp"] == 2 and found)
+    assert told == {"depth": 0, "nsqdUp": 2, "nsqdDown": {}, "unreachableSeconds": 0.0, "reconnects": 0,
+                    "duplicates": 0, "paused": False}
+    other.kill()
+    told = wait_until(lambda: (found := staging.stager.metrics())["nsqdDown"] and found)
+    assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(other)]
+    other.start()
+    told = wait_until(lambda: (found := staging.stager.metrics())["nsqdUp"] == 2 and found)
+    assert (told["reconnects"], told["nsqdDown"]) == (1, {})
+
+
+def test_a_topic_that_nobody_has_is_no_reason_to_wait_for_ever(run, daemon, lookupd):
+    staging = run(nsqlookupd=lookupd(), failWhenUnreachable="300ms")
+    wait_until(lambda: staging.stager.error)
+    assert str(staging.stager.error) == ("no nsqd could be reached for 0.3 s (failWhenUnreachable): nsqlookupd knows no "
+                                         "nsqd that has topic t")
+
+
+def test_nobody_there_may_be_waited_for_without_end(run, daemon):
+    one = daemon(kept())
+    one.kill()
+    staging = run(one, failWhenUnreachable="0")
+    wait_until(lambda: staging.stager.metrics()["unreachableSeconds"] > 0.5)
+    assert staging.stager.error is None
+    one.start()
+    publish(one, b"x")
+    staging.wait(1)

@@ -1,6 +1,7 @@
 """spark.readStream.format("nsq") and spark.read.format("nsq_diskqueue") through Spark itself."""
 
 import json
+import re
 import shutil
 import time
 import uuid
@@ -259,3 +260,81 @@ def test_a_torn_end_of_a_disk_queue(spark, tmp_path):
     with pytest.raises(Exception, match="no record at offset 35"):
         reader.load().count()
     assert [bytes(row.value) for row in reader.option("onBadRecord", "skip").load().collect()] == [b"whole"]
+
+
+def latest(query) -> dict:
+    """The metrics of the only source, as in the newest progress."""
+    import nsqc.spark
+
+    found = nsqc.spark.metrics(query)
+    return found[0] if found else {}
+
+
+@pytest.fixture
+def lively(spark):
+    """Progress of an idle query every 100 ms instead of every 10 s."""
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
+    yield
+    spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+
+
+def test_the_metrics_are_in_the_progress(flow, nsqd, daemon, lively, tmp_path):
+    import nsqc.spark
+
+    dead = daemon(kept())
+    dead.kill()
+    run = flow([nsqd, dead], http=f"127.0.0.1:{nsqd.http_port}", maxRowsPerBatch="60")
+    run.publish(0, 100)
+    query = run.start()
+    wait_until(lambda: len(run.got()) == 100, "all rows", 60)
+    told = wait_until(lambda: (found := latest(query)).get("backlog") == 0 and found, "a progress that says so")
+    assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(dead)]
+    assert "Connection refused" in told["nsqdDown"][address(dead)]
+    assert (told["depth"], told["oldestAgeSeconds"], told["reconnects"], told["paused"]) == (0, None, 0, False)
+    busy = [nsqc.spark.metrics(progress)[0] for progress in query.recentProgress if progress["numInputRows"] == 60]
+    assert any(metrics["backlog"] and metrics["oldestAgeSeconds"] > 0 for metrics in busy), busy
+    query.stop()
+    checkpoint = "".join(path.read_text() for path in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*"))
+    assert '"rows"' in checkpoint and "metrics" not in checkpoint
+
+
+def test_a_stream_without_any_nsqd_says_so_and_fails_after_a_while(flow, daemon, lively):
+    one = daemon(kept())
+    run = flow([one], failWhenUnreachable="2.5s")
+    run.publish(0, 10)
+    query = run.start()
+    wait_until(lambda: len(run.got()) == 10, "the first rows")
+    one.kill()
+    told = wait_until(lambda: (found := latest(query)).get("unreachableSeconds") and found, "a progress that says so")
+    assert told["nsqdUp"] == 0 and list(told["nsqdDown"]) == [address(one)]
+    with pytest.raises(Exception) as caught:
+        query.awaitTermination(30)
+    import nsqc.spark
+
+    assert re.fullmatch(r"no nsqd could be reached for 2\.5 s \(failWhenUnreachable\): 127\.0\.0\.1:\d+: .*",
+                        nsqc.spark.reason(caught.value))
+
+
+def test_options_are_looked_at_by_load(spark, tmp_path):
+    from nsqc.spark import reason
+
+    good = {"nsqd": "127.0.0.1:1", "topic": "t", "channel": "c", "stagingDir": str(tmp_path / "stage")}
+    spark.readStream.format("nsq").options(**good).load()
+    assert not (tmp_path / "stage").exists()
+    with pytest.raises(Exception) as caught:
+        spark.readStream.format("nsq").options(**good, subscribe="t").load()
+    assert reason(caught.value).startswith("nsq: unknown option subscribe is Kafka's: give topic, one for a stream; there")
+    lines = [line for line in str(caught.value).splitlines() if line.strip()]
+    assert lines[-1].strip() == "SQLSTATE: 38000" and lines[-2].startswith("nsqc.spark.options.OptionError: nsq: unknown")
+
+
+def test_what_is_wrong_with_a_schema_of_ones_own_is_the_reason(spark, tmp_path):
+    """load() asks for no schema then; and Spark's runner has an error of its own where a reader is not made."""
+    from nsqc.spark import reason
+
+    stream = (spark.readStream.format("nsq").schema("value binary").option("nsqd", "127.0.0.1:1")
+              .option("topic", "t").option("channel", "c").option("stagingDir", str(tmp_path / "stage")).load())
+    with pytest.raises(Exception) as caught:
+        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(30)
+    assert reason(caught.value).startswith("nsq: a stream has all of its columns: value binary")
+    assert "UnboundLocalError" not in str(caught.value)

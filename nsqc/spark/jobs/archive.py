@@ -19,10 +19,12 @@ from typing import Annotated, Any
 
 import typer
 
+import nsqc.spark
 from nsqc.spark import options
-from nsqc.spark.jobs import checks, running
+from nsqc.spark.jobs import checks, handshake, running, words
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
 from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.jobs.voice import Rate, Voice, counted
 from nsqc.wire.names import is_ephemeral
 
 BATCH_ROWS = 1_000_000
@@ -40,12 +42,12 @@ def lasting_channel(name: str) -> str:
     return name
 
 
+@words.peered
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive, made where there is none", metavar="FOLDER")],
+    archive: Annotated[Path, typer.Argument(help="the archive; --create makes one", metavar="FOLDER")],
     topic: checks.Topic,
+    peers: words.Peers,
     channel: Annotated[str, typer.Option(help="the channel to consume", callback=lasting_channel)] = "archive",
-    nsqd: checks.Nsqd = None,
-    nsqlookupd: checks.Nsqlookupd = None,
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="end when nsqd has nothing more; else run until SIGTERM")] = False,
     idle: Annotated[float, typer.Option(
@@ -61,22 +63,35 @@ def command(
     Everything is in one folder: the files, the ledger that says which count, checkpoint and staging log. A new run goes
     on where the last one ended, however that was.
     """
-    peers = checks.peers(nsqd, nsqlookupd)
-    source = {**peers, "topic": topic, "channel": channel,
-              "maxRowsPerBatch": str(batch_rows), "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000))}
-    with running.failures():
-        checks.reachable(peers)
-        ledger = Ledger(archive, topic)
-        with ledger.job("archive") as space, running.session("nsqc archive", SETTINGS) as spark:
-            store = Store(ledger, space)
+    source = {**peers.options, "topic": topic, "channel": channel, "maxRowsPerBatch": str(batch_rows),
+              "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000)),
+              "failWhenUnreachable": "0" if not until_idle else "300"}
+    with running.failures() as voice:
+        voice.done = lambda: "nothing was archived"
+        if not peers.create and not (archive / "_ledger.json").exists():
+            raise running.JobError(f"{archive} is no archive: --create begins one there; if it has moved, or its disk "
+                                   "is not mounted, say where it is")
+        ledger = None if peers.create else Ledger(archive, topic)
+        handshake.shake(peers.options, voice.note)
+        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
+            known.need_channel(topic, channel)
+        ledger = ledger or Ledger(archive, topic)
+        with ledger.job("archive") as space, running.session("nsqc archive", voice, SETTINGS) as spark:
+            store = Store(ledger, space, voice.tell)
+            voice.count = lambda: store.rows
+            voice.done = lambda: (f"archived {store.rows:,} messages in {store.files:,} files; "
+                                  f"the archive has {ledger.read().rows:,}")
             trigger = {"availableNow": True} if until_idle else {"processingTime": f"{every} seconds"}
-            ended = run(spark, store, source, trigger)
-        print(f"archived {store.rows:,} messages in {store.files:,} files; the archive has {ledger.read().rows:,}")
+            stopped = run(spark, store, source, trigger, voice)
+        if stopped and until_idle:
+            raise running.Stopped(stopped)
+        voice.tell(voice.done())
         if small_files:
+            voice.says("compacting")
             done = compact(ledger, TARGET_MIB * MIB)
             if done.before:
-                print(f"{done.before:,} small files are now {done.after:,}")
-        return 0 if ended or not until_idle else running.FAILED
+                voice.tell(f"{done.before:,} small files are now {done.after:,}")
+    return 0
 
 
 class Store:
@@ -146,20 +161,39 @@ class Store:
             self.is_closed = True
 
 
-def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any]) -> bool:
-    """Archives until nothing comes or SIGTERM; False: it was stopped. Raises what Spark raises."""
+def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any], voice: Voice) -> int:
+    """Archives until nothing comes or a signal does: its number, or 0. Raises what Spark raises."""
     stop = threading.Event()
-    with running.signals(lambda number: stop.set()):
+    hurry = running.Hurry(voice)
+    numbers: list[int] = []
+
+    def end(number: int) -> None:
+        numbers.append(number)
+        stop.set()
+        hurry.count(number)
+
+    with running.signals(end):
         frame = spark.readStream.format("nsq").options(**source, stagingDir=str(store.state / "staging")).load()
         query = (frame.writeStream.foreachBatch(store.put).trigger(**trigger)
                  .option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
+        rate = Rate()
+        voice.says(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *troubles(query)]))
         try:
             while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):
                 pass
         finally:
             store.close()
             query.stop()
-    return not stop.is_set()
+    return numbers[0] if numbers else 0
+
+
+def troubles(query: Any) -> list[str]:
+    """What its source says of nsqd that are down."""
+    try:
+        return [f"{len(source['nsqdDown'])} nsqd down: {'; '.join(source['nsqdDown'].values())}"
+                for source in nsqc.spark.metrics(query) if source["nsqdDown"]]
+    except Exception:
+        return []       # the query has ended, or Java has
 
 
 if __name__ == "__main__":

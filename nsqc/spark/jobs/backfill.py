@@ -13,7 +13,7 @@ import fcntl
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,14 +21,16 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.spark import options
-from nsqc.spark.jobs import checks, nodes, running
+from nsqc.spark.jobs import checks, handshake, nodes, running, words
+from nsqc.spark.jobs.published import Record
+from nsqc.spark.jobs.voice import Voice
 
 
+@words.peered
 def command(
     data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy",
                                               metavar="FOLDER", callback=checks.folder)],
-    nsqd: checks.Nsqd = None,
-    nsqlookupd: checks.Nsqlookupd = None,
+    peers: words.Peers,
     topic: Annotated[list[str] | None, typer.Option(
         help="only this topic; may be repeated", callback=checks.reads(options.name))] = None,
     channel: Annotated[list[str] | None, typer.Option(
@@ -36,34 +38,75 @@ def command(
     topic_queue: Annotated[bool, typer.Option(help="the topics' own queues, too")] = True,
     to_topic: Annotated[str | None, typer.Option(
         help="publish to this topic instead of the one a message was in", callback=checks.topic)] = None,
-    http: Annotated[str | None, typer.Option(
-        help="HTTP addresses of the live nsqd, to count what they took; by default the port behind TCP's, or what "
-        "nsqlookupd tells", callback=checks.reads(options.addresses))] = None,
     read_all: Annotated[bool, typer.Option(
         "--all", help="also what was read already and is still in the files")] = False,
     skip_bad: Annotated[bool, typer.Option(
         "--skip-bad", help="read around damage instead of failing")] = False,
+    again: Annotated[bool, typer.Option(
+        "--again", help="publish what an earlier run has published already")] = False,
     max_msg_size: Annotated[int, typer.Option(help="the largest message of both nsqd, in bytes", min=1)] = 1 << 20,
     rate: checks.Rate = None,
 ) -> int:
     """Publish the disk queues of a dead nsqd to a live one.
 
     Each message once, to its topic, from where every channel gets a copy. Refused while the data path is in use.
-    Timestamps, ids and attempts are new; delays of deferred messages are over. The files are not changed.
+    Timestamps, ids and attempts are new; delays of deferred messages are over. The queues are not changed; what was
+    published is noted beside them.
     """
-    peers = checks.peers(nsqd, nsqlookupd)
-    with running.failures(), unused(data_path):
-        addresses = [one.strip() for one in http.split(",")] if http else nodes.http_addresses(peers)
+    with running.failures() as voice, unused(data_path):
+        voice.done = lambda: "nothing was published"
+        source = {"path": str(data_path.absolute()), "range": "all" if read_all else "unread",
+                  "onBadRecord": "skip" if skip_bad else "fail", "maxMsgSize": str(max_msg_size)}
+        record = Record(data_path)
+        spans = found(source, topic, channel, topic_queue)
+        if not again:
+            record.refuse_again(spans)
+        handshake.shake(peers.options, voice.note)
+        addresses = list(peers.http) or nodes.http_addresses(peers.options)
         for address in addresses:
             nodes.get(address, "/info")
-        checks.reachable(peers)
-        with running.session("nsqc backfill") as spark:
-            source = {"path": str(data_path.absolute()), "range": "all" if read_all else "unread",
-                      "onBadRecord": "skip" if skip_bad else "fail", "maxMsgSize": str(max_msg_size)}
-            sink = {**peers, "maxMsgSize": str(max_msg_size), "maxBodySize": str(max(5 << 20, 2 * max_msg_size))}
+        targets = {to_topic} if to_topic else {span.queue.topic for span in spans}
+        for target in () if peers.create else sorted(targets):
+            handshake.Known(addresses).need_topic(target)
+        if not spans:
+            voice.tell("there is nothing to publish")
+            return 0
+        with running.session("nsqc backfill", voice) as spark:
+            sink = {**peers.options, "maxMsgSize": str(max_msg_size),
+                    "maxBodySize": str(max(5 << 20, 2 * max_msg_size))}
             wanted = chosen(spark.read.format("nsq_diskqueue").options(**source).load(), topic, channel, topic_queue)
-            backfill(spark, wanted, sink, to_topic, addresses, rate)
+            record.begin(spans, voice.note)
+            is_whole = False
+            try:
+                backfill(spark, wanted, sink, to_topic, addresses, voice, rate)
+                is_whole = True
+            finally:
+                record.end(voice.count(), is_whole)
     return 0
+
+
+def found(source: dict[str, str], topics: list[str] | None, channels: list[str] | None,
+          topic_queue: bool) -> list[Any]:
+    """What is to be read: nsqc.spark.archive.Span. Raises JobError where there are no queues, or not those that are
+    asked for."""
+    from nsqc.spark import archive
+
+    chosen = options.diskqueue(source)
+    queues = archive.queues(chosen.path, chosen)
+    if not queues:
+        raise running.JobError(f"{chosen.path} has no disk queues: give the data path of an nsqd")
+    known = {queue.topic for queue in queues}
+    for topic in topics or ():
+        if topic not in known:
+            raise running.JobError(f"{chosen.path} has no queue of topic {topic}; "
+                                   f"{handshake.choice('topics', topic, known)}")
+    known = {queue.channel for queue in queues if queue.channel and (not topics or queue.topic in topics)}
+    for channel in channels or ():
+        if channel not in known:
+            raise running.JobError(f"{chosen.path} has no queue of channel {channel}; "
+                                   f"{handshake.choice('channels', channel, known)}")
+    return [span for span in archive.spans(chosen) if (not topics or span.queue.topic in topics) and (
+        topic_queue if span.queue.channel is None else not channels or span.queue.channel in channels)]
 
 
 @contextmanager
@@ -94,29 +137,33 @@ def chosen(frame: Any, topics: list[str] | None, channels: list[str] | None, top
 
 
 def backfill(spark: Any, frame: Any, sink: dict[str, str], to_topic: str | None, addresses: list[str],
-             rate: float | None) -> int:
+             voice: Voice, rate: float | None) -> int:
     """Publishes and compares the counts; how many messages. Raises JobError where they do not agree."""
     from pyspark.sql import functions
 
     from nsqc.spark.jobs import publishing
 
     started = time.monotonic()
+    voice.says("counting the messages in the disk queues")
     for row in frame.groupBy("topic", "channel").count().orderBy("topic", "channel").collect():
-        print(f"read {row['count']:,} messages of {row.topic}" + (f", channel {row.channel}" if row.channel else ""))
+        of_channel = f", channel {row.channel}" if row.channel else ""
+        voice.tell(f"read {row['count']:,} messages of {row.topic}{of_channel}")
     once = frame.dropDuplicates(["topic", "id"])
     target = functions.lit(to_topic) if to_topic else functions.col("topic")
     expected = Counter({row[0]: row[1] for row in once.groupBy(target).count().collect()})
     if not expected:
-        print("there is nothing to publish")
+        voice.tell("there is nothing to publish")
         return 0
     before = nodes.counts(addresses, list(expected))
-    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, rate)
-    publishing.tell(totals, ", ".join(sorted(expected)), started)
-    compare(expected, totals.rows, before, nodes.counts(addresses, list(expected)))
+    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, voice, rate,
+                                total=expected.total())
+    publishing.tell(voice, totals, ", ".join(sorted(expected)), started)
+    compare(expected, totals.rows, before, nodes.counts(addresses, list(expected)), voice.tell)
     return totals.rows
 
 
-def compare(expected: Counter[str], published: int, before: nodes.Counts, after: nodes.Counts) -> None:
+def compare(expected: Counter[str], published: int, before: nodes.Counts, after: nodes.Counts,
+            tell: Callable[[str], Any] = print) -> None:
     """Tells what the live nodes took. Raises JobError where that is too little."""
     if published != expected.total():
         raise running.JobError(f"{expected.total():,} messages were to be published, {published:,} were")
@@ -124,8 +171,8 @@ def compare(expected: Counter[str], published: int, before: nodes.Counts, after:
         taken = after.published[topic] - before.published[topic]
         depths = ", ".join(f"{name} {depth:,}" for name, depth in sorted(after.waiting.items())
                            if name.split(":")[0] == topic)
-        print(f"{topic}: {count:,} published, {taken:,} taken by nsqd"
-              + (" (others publish to it, too)" if taken > count else "") + f"; depth: {depths}")
+        tell(f"{topic}: {count:,} published, {taken:,} taken by nsqd"
+             + (" (others publish to it, too)" if taken > count else "") + f"; depth: {depths}")
         if taken < count:
             raise running.JobError(f"{topic}: {count:,} messages were published, nsqd has taken {taken:,}")
 

@@ -1,4 +1,8 @@
-"""Small charts as SVG text: bars and lines on a zero-based scale. Colours and fonts are the page's (CSS classes)."""
+"""Small charts as SVG text: bars and lines on a zero-based scale. Colours and fonts are the page's (CSS classes).
+
+Each chart is drawn twice, for a wide window and for a phone's, and the page shows one of them: a drawing that is scaled
+down takes its words along, beyond what can be read.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,54 @@ import math
 from collections.abc import Callable, Sequence
 from html import escape
 from itertools import groupby
+from typing import NamedTuple
 
-WIDTH, HEIGHT = 880, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 56, 10, 26
-MOST_LABELS = 9
 THICKEST = 56       # pixels of a bar
+LETTER = 6.2        # pixels of a letter, about
+SLANT = 0.62        # of a slanted label's length goes down
+ALL_LABELS = 11     # so many are shown all
+
+
+class Form(NamedTuple):
+    """One way to draw, in pixels. labels: how many stand below at most, where not all do."""
+
+    kind: str
+    width: int
+    height: int
+    left: int
+    right: int
+    labels: int
+    top: int = 10
+    bottom: int = 26
+
+
+FORMS = (Form("broad", 880, 220, 64, 56, 9), Form("narrow", 368, 210, 54, 60, 3))
+
+
+class Area(NamedTuple):
+    """Where the bars and lines of one drawing are. bottom: pixels below, for labels."""
+
+    form: Form
+    bottom: float
+    slot: float     # for one label
+
+    @property
+    def floor(self) -> float:
+        """Where zero is."""
+        return self.form.height - self.bottom
+
+    @property
+    def high(self) -> float:
+        """From zero to the top."""
+        return self.floor - self.form.top
+
+
+def area(form: Form, labels: Sequence[str]) -> Area:
+    """With room for the labels, which are slanted where they would not fit beside each other."""
+    slot = (form.width - form.left - form.right) / max(len(labels), 1)
+    longest = max(map(len, labels), default=0) * LETTER
+    slanted = len(labels) <= ALL_LABELS and longest > slot
+    return Area(form, form.bottom + longest * SLANT if slanted else form.bottom, slot)
 
 
 def scale(top: float) -> list[float]:
@@ -26,76 +73,96 @@ def bars(labels: Sequence[str], values: Sequence[float], show: Callable[[float],
          tips: Sequence[str] | None = None) -> str:
     """A bar for each value. show writes a value; tips: what is told of a bar when it is pointed at."""
     ticks = scale(max(values, default=0))
-    slot = (WIDTH - LEFT - RIGHT) / max(len(values), 1)
+    return "".join(chart(form, title, bars_in(area(form, labels), labels, values, ticks, show, tips)) for form in FORMS)
+
+
+def bars_in(place: Area, labels: Sequence[str], values: Sequence[float], ticks: list[float],
+            show: Callable[[float], str], tips: Sequence[str] | None) -> str:
+    """One drawing of it."""
+    slot = place.slot
     thick = min(max(slot - 2, slot * 0.7), THICKEST)
     drawn = []
-    for place, value in enumerate(values):
-        high = value / ticks[-1] * (HEIGHT - TOP - BOTTOM)
-        tip = tips[place] if tips else f"{labels[place]}: {show(value)}"
-        drawn.append(f'<rect class="bar" x="{LEFT + slot * (place + 0.5) - thick / 2:.1f}" '
-                     f'y="{HEIGHT - BOTTOM - high:.1f}" width="{thick:.1f}" height="{high:.1f}">'
+    for number, value in enumerate(values):
+        high = value / ticks[-1] * place.high
+        tip = tips[number] if tips else f"{labels[number]}: {show(value)}"
+        drawn.append(f'<rect class="bar" x="{place.form.left + slot * (number + 0.5) - thick / 2:.1f}" '
+                     f'y="{place.floor - high:.1f}" width="{thick:.1f}" height="{high:.1f}">'
                      f"<title>{escape(tip)}</title></rect>")
-    return chart(title, grid(ticks, show) + below(labels, slot) + "".join(drawn))
+    return grid(place, ticks, show) + below(place, labels) + "".join(drawn)
 
 
 def lines(labels: Sequence[str], series: dict[str, Sequence[float | None]], show: Callable[[float], str],
           title: str) -> str:
     """A line for each series, named at its end; None leaves a gap."""
     ticks = scale(max((value for values in series.values() for value in values if value is not None), default=0))
-    slot = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
+    return "".join(chart(form, title, lines_in(area(form, labels), labels, series, ticks, show)) for form in FORMS)
+
+
+def lines_in(place: Area, labels: Sequence[str], series: dict[str, Sequence[float | None]], ticks: list[float],
+             show: Callable[[float], str]) -> str:
+    """One drawing of it."""
     drawn, ends = [], []
     for number, (name, values) in enumerate(series.items()):
-        points = [(LEFT + slot * (place + 0.5), HEIGHT - BOTTOM - value / ticks[-1] * (HEIGHT - TOP - BOTTOM), value)
-                  if value is not None else None for place, value in enumerate(values)]
+        points = [(place.form.left + place.slot * (step + 0.5), place.floor - value / ticks[-1] * place.high, value)
+                  if value is not None else None for step, value in enumerate(values)]
         for is_there, run in groupby(points, key=lambda point: point is not None):
             if is_there:
                 path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in run)
                 drawn.append(f'<polyline class="line s{number}" points="{path}"/>')
-        for place, point in enumerate(points):
+        radius = min(2.5, max(place.slot / 2, 1.2))
+        for step, point in enumerate(points):
             if point is not None:
-                tip = escape(f"{labels[place]}, {name}: {show(point[2])}")
-                drawn.append(f'<circle class="dot s{number}" cx="{point[0]:.1f}" cy="{point[1]:.1f}" r="2.5">'
+                tip = escape(f"{labels[step]}, {name}: {show(point[2])}")
+                drawn.append(f'<circle class="dot s{number}" cx="{point[0]:.1f}" cy="{point[1]:.1f}" r="{radius:.1f}">'
                              f"<title>{tip}</title></circle>")
         found = [point for point in points if point is not None]
         if found:
             ends.append((found[-1][1], -number, name))
-    return chart(title, grid(ticks, show) + below(labels, slot) + "".join(drawn) + names(ends))
+    return grid(place, ticks, show) + below(place, labels) + "".join(drawn) + names(place, ends)
 
 
-def names(ends: list[tuple[float, int, str]]) -> str:
+def names(place: Area, ends: list[tuple[float, int, str]]) -> str:
     """The names of lines at their ends, moved apart where these are close: (height, minus the line's number, name)."""
-    drawn, free = [], float(TOP)
+    drawn, free = [], float(place.form.top)
     for at, number, name in sorted(ends):
         free = max(at, free)
         drawn.append((free, -number, name))
         free += 13
-    over = max(free - 13 - (HEIGHT - BOTTOM), 0)
-    return "".join(text(WIDTH - RIGHT + 6, at - over + 4, name, f"name s{number}") for at, number, name in drawn)
+    over = max(free - 13 - place.floor, 0)
+    x = place.form.width - place.form.right + 6
+    return "".join(text(x, at - over + 4, name, f"name s{number}") for at, number, name in drawn)
 
 
-def grid(ticks: list[float], show: Callable[[float], str]) -> str:
+def grid(place: Area, ticks: list[float], show: Callable[[float], str]) -> str:
     """A faint line and a value for each tick."""
     found = []
+    left, right = place.form.left, place.form.width - place.form.right
     for value in ticks:
-        y = HEIGHT - BOTTOM - value / ticks[-1] * (HEIGHT - TOP - BOTTOM)
-        found.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(text(LEFT - 8, y + 4, show(value), "tick", "end"))
+        y = place.floor - value / ticks[-1] * place.high
+        found.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        found.append(text(left - 8, y + 4, show(value), "tick", "end"))
     return "".join(found)
 
 
-def below(labels: Sequence[str], slot: float) -> str:
+def below(place: Area, labels: Sequence[str]) -> str:
     """As many labels as there is room for."""
-    step = math.ceil(len(labels) / MOST_LABELS) if len(labels) > 11 else 1
-    return "".join(text(LEFT + slot * (place + 0.5), HEIGHT - 8, labels[place], "tick", "middle")
-                   for place in range(0, len(labels), step))
+    step = math.ceil(len(labels) / place.form.labels) if len(labels) > ALL_LABELS else 1
+    slanted = place.bottom > place.form.bottom
+    found = []
+    for number in range(0, len(labels), step):
+        x = place.form.left + place.slot * (number + 0.5)
+        y = place.floor + (14 if slanted else 18)
+        found.append(text(x, y, labels[number], "tick", "end" if slanted else "middle", -40 if slanted else 0))
+    return "".join(found)
 
 
-def text(x: float, y: float, what: str, kind: str, anchor: str = "start") -> str:
-    """Some words."""
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(what)}</text>'
+def text(x: float, y: float, what: str, kind: str, anchor: str = "start", turn: float = 0) -> str:
+    """Some words. turn: in degrees."""
+    turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{escape(what)}</text>'
 
 
-def chart(title: str, inner: str) -> str:
-    """The whole picture."""
-    return (f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
-            f"{inner}</svg>")
+def chart(form: Form, title: str, inner: str) -> str:
+    """The whole drawing."""
+    return (f'<svg class="{form.kind}" viewBox="0 0 {form.width} {form.height}" role="img" '
+            f'aria-label="{escape(title)}">{inner}</svg>')

@@ -6,7 +6,6 @@ All raise typer.BadParameter, which ends a job with one line and exit code 2.
 from __future__ import annotations
 
 import glob
-import socket
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,8 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.spark import options
-
-CONNECT_SECONDS = 5.0
 
 
 def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -33,10 +30,19 @@ def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def all_exist(paths: list[str]) -> list[str]:
-    """Each a file, a folder or a pattern that something matches; of a URI Spark will find out."""
+    """Each a file, a folder with files or a pattern that something matches; of a URI Spark will find out."""
     for path in paths:
-        if "://" not in path and not Path(path).exists() and not glob.glob(path):
+        if "://" in path:
+            continue
+        if not Path(path).exists() and not glob.glob(path):
             raise typer.BadParameter(f"there is no {path}")
+        try:
+            if Path(path).is_dir() and not any(entry.name[0] not in "._" for entry in Path(path).iterdir()):
+                raise typer.BadParameter(f"there are no files in {path}")
+            if Path(path).is_file():
+                Path(path).open("rb").close()
+        except OSError as error:
+            raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
     return paths
 
 
@@ -78,31 +84,6 @@ def topic(name: str | None) -> str | None:
     return reads(options.name)(name)
 
 
-def peers(nsqd: str | None, nsqlookupd: str | None) -> dict[str, str]:
-    """The data sources' options that say where the nsqd are."""
-    given = {key: text for key, text in (("nsqd", nsqd), ("nsqlookupd", nsqlookupd)) if text is not None}
-    if len(given) != 1:
-        raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
-    return given
-
-
-def reachable(given: dict[str, str]) -> None:
-    """Raises OSError where none of the peers takes a connection, which saves the start of Spark."""
-    reasons = []
-    for address in options.addresses(*given.values()):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-            return
-        except OSError as error:
-            reasons.append(f"{address}: {error.strerror or error}")
-    raise OSError(f"no {next(iter(given))} can be reached: {'; '.join(reasons)}")
-
-
-Nsqd = Annotated[str | None, typer.Option(
-    help="nsqd's TCP address HOST:PORT, several divided by commas", callback=reads(options.addresses))]
-Nsqlookupd = Annotated[str | None, typer.Option(
-    help="instead: nsqlookupd's HTTP address HOST:PORT, several divided by commas", callback=reads(options.addresses))]
 Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
 Rate = Annotated[float | None, typer.Option(help="messages a second at most, over all tasks", min=0.001)]
 Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=archive)]

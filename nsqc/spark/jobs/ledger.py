@@ -193,7 +193,19 @@ class Ledger:
                 if error.errno not in NO_LINKS:
                     raise
                 place, files = self.folder, chosen(self.read(), start, end)
+                for name, file in files.items():
+                    self._check(name, file)
             yield [str(place / name) for name in files], sum(file.rows for file in files.values())
+
+    def _check(self, name: str, file: File) -> None:
+        """Raises LedgerError where a file is gone or is another one."""
+        try:
+            size = (self.folder / name).stat().st_size
+        except FileNotFoundError:
+            raise LedgerError(f"{self.folder / name} is missing, with {file.rows:,} rows") from None
+        if size != file.bytes:
+            raise LedgerError(f"{self.folder / name} has {size:,} bytes and had {file.bytes:,} when it was written: it "
+                              "was changed since")
 
     def _pin(self, place: Path, stack: ExitStack, start: int | None, end: int | None) -> dict[str, File]:
         place.parent.mkdir(exist_ok=True)
@@ -203,7 +215,8 @@ class Ledger:
             is_taken(stack.enter_context(opened(lock)))
             stack.callback(shutil.rmtree, place, ignore_errors=True)
             files = chosen(self.read(), start, end)
-            for name in files:
+            for name, file in files.items():
+                self._check(name, file)
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 os.link(self.folder / name, place / name)
         return files

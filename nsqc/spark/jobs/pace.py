@@ -1,5 +1,7 @@
-"""The format nsq_paced: the sink of nsq with a pace. rate: rows a second at most for each task; or speed: each row when
-its column due says, which is microseconds after the beginning, divided by speed.
+"""The format nsq_paced: the sink of nsq whose tasks tell the driver how far they are, with a pace or none.
+
+rate: rows a second at most for each task; or speed: each row when its column due says, which is microseconds after the
+beginning, divided by speed.
 
 No connection is left with open answers while a task waits: nsqd may close it, and what was not seen to be
 acknowledged would be published again.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any
 
@@ -18,6 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from nsqc.spark import options, sink
+from nsqc.spark.jobs.tally import Teller
 from nsqc.spark.writers import BatchWriter, Published
 
 STEP_SECONDS = 0.05     # rows due within that go together
@@ -36,36 +40,46 @@ class PacedSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Raises OptionError."""
         given = dict(self.options)
-        rate, speed = given.pop("rate", None), given.pop("speed", None)
+        rate, speed, tally = given.pop("rate", None), given.pop("speed", None), given.pop("tally", "")
         chosen = options.sink(given)
         sink.check_schema(StructType([field for field in schema.fields if field.name != "due"]), chosen)
-        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None)
+        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, tally)
 
 
 class PacedWriter(BatchWriter):
     """Begins, on all executors, shortly after it was made."""
 
-    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None):
+    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, tally: str = ""):
         super().__init__(chosen)
         self.rate = rate
         self.speed = speed
+        self.tally = tally      # nsqc.spark.jobs.tally.Tally.address
         self.begin = time.time() + LEAD_SECONDS
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """On an executor."""
-        publisher = sink.Publisher(self.options, TaskContext.get().partitionId())
-        try:
+        context = TaskContext.get()
+        publisher = sink.Publisher(self.options, context.partitionId())
+        with ExitStack() as stack:
+            stack.callback(publisher.close)
+            if self.tally:
+                teller = Teller(self.tally, context.taskAttemptId())
+                stack.callback(teller.close)
+                publisher.acknowledged = teller.tell
             for piece, due in self._pieces(iterator):
                 await_time(due, publisher)
                 publisher.publish(piece)
             publisher.finish()
-        finally:
-            publisher.close()
         return Published(publisher.totals)
+
+    def abort(self, messages: list[Any]) -> None:
+        """The job says itself how much stays published, tasks that were stopped included."""
 
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, float]]:
         if self.rate:
             return by_rate(batches, self.rate, self.begin)
+        if not self.speed:
+            return ((batch, 0.0) for batch in batches)
         batches, begin = begun(batches, self.begin, TaskContext.get().attemptNumber() > 0)
         return by_due(batches, self.speed, begin)
 

@@ -28,10 +28,18 @@ text { font: 11px system-ui, sans-serif; fill: var(--soft); } .name { font-weigh
 .bar { fill: var(--s0); } .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .line.s0 { stroke: var(--s0); } .line.s1 { stroke: var(--s1); } .line.s2 { stroke: var(--s2); }
 .dot.s0, .name.s0 { fill: var(--s0); } .dot.s1, .name.s1 { fill: var(--s1); } .dot.s2, .name.s2 { fill: var(--s2); }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: 13px; }
+.narrow { display: none; } h1, dd, td { overflow-wrap: anywhere; }
+table { border-collapse: collapse; width: 100%; font-size: 13px; }
 th { text-align: left; font-weight: 600; color: var(--soft); } th, td { padding: 5px 14px 5px 0; }
-tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; overflow-wrap: anywhere; }
+tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+@media (max-width: 640px) {
+  body { padding: 20px 16px 40px; } dl { gap: 10px 28px; } dd { font-size: 19px; }
+  .broad { display: none; } .narrow { display: block; } th { display: none; }
+  table, tbody, tr, td { display: block; } tr { padding: 8px 0; }
+  td, td.number { display: flex; gap: 12px; padding: 2px 0; text-align: left; white-space: normal; }
+  td::before { content: attr(data-head); flex: 0 0 84px; color: var(--soft); }
+}
 """
 
 
@@ -108,9 +116,14 @@ def bodies(figures: Figures) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
     """The columns behind the first text_columns are numbers."""
     def line(cells: Sequence[str], kind: str) -> str:
-        return "<tr>" + "".join(f'<{kind}{" class=number" if place >= text_columns else ""}>{escape(cell)}</{kind}>'
-                                for place, cell in enumerate(cells)) + "</tr>"
-    return f'<div class="wide"><table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table></div>'
+        found = []
+        for place, (head, cell) in enumerate(zip(heads, cells, strict=True)):
+            marks = ' class="number"' if place >= text_columns else ""
+            if kind == "td":
+                marks += f' data-head="{escape(head)}"'     # what a phone's window shows in the place of the head
+            found.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
+        return "<tr>" + "".join(found) + "</tr>"
+    return f'<table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table>'
 
 
 # ---------------------------------------------------------------------- values

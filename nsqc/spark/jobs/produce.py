@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsqc.spark.jobs import checks, inputs, running, template
+from nsqc.spark.jobs import checks, handshake, inputs, running, template, words
 
 
 def known_format(name: str | None) -> str | None:
@@ -27,13 +27,13 @@ def readable_template(text: str | None) -> str | None:
     return text
 
 
+@words.peered
 def command(
     files: Annotated[list[str], typer.Argument(
         help="files, folders of files, patterns; also URIs that Spark knows", metavar="FILE",
         callback=checks.all_exist)],
     topic: checks.Topic,
-    nsqd: checks.Nsqd = None,
-    nsqlookupd: checks.Nsqlookupd = None,
+    peers: words.Peers,
     form: Annotated[str | None, typer.Option(
         "--format", help="csv, json (a value a line), parquet or text; by default what the names end with",
         callback=known_format)] = None,
@@ -52,23 +52,26 @@ def command(
     A line of text is published as it is; a row of another format as JSON, unless --template or --column says what the
     body is. At least once: a task that fails is done again.
     """
-    peers = checks.peers(nsqd, nsqlookupd)
     if template is not None and column is not None:
         raise typer.BadParameter("give --template or --column, not both")
     form = form or inputs.common_format(files)
     if form is None:
         raise typer.BadParameter("the files' names do not tell their format: give --format")
-    options = {**peers, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
-    with running.failures():
-        checks.reachable(peers)
-        with running.session("nsqc produce") as spark:
+    options = {**peers.options, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
+    with running.failures() as voice:
+        voice.done = lambda: "nothing was published"
+        handshake.shake(peers.options, voice.note)
+        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
+            known.need_topic(topic)
+        with running.session("nsqc produce", voice) as spark:
             from nsqc.spark.jobs import publishing
 
             started = time.monotonic()
+            voice.says("listing files")
             frame = inputs.read(spark, files, form, header, delimiter)
             whole = form != "text" and column is None
-            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, rate)
-            publishing.tell(totals, topic, started)
+            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, voice, rate)
+            publishing.tell(voice, totals, topic, started)
     return 0
 
 

@@ -8,25 +8,41 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nsqc.spark.jobs.tally import Tally
+from nsqc.spark.jobs.voice import Rate, Voice, counted
 from nsqc.spark.sink import Totals
 
+NOTHING = "nothing was published"
 
-def publish(spark: Any, frame: Any, options: dict[str, str], rate: float | None = None,
-            speed: float | None = None) -> Totals:
+
+def publish(spark: Any, frame: Any, options: dict[str, str], voice: Voice, rate: float | None = None,
+            speed: float | None = None, total: int | None = None) -> Totals:
     """Publishes all rows. rate: messages a second over all tasks. speed: how fast the column due goes by, 1 being as
-    it was. Raises what Spark raises; then some rows may be published."""
-    form, pace = "nsq", {}
-    if rate is not None or speed is not None:
-        from nsqc.spark.jobs.pace import PacedSink
+    it was. total: how many rows there are, where that is known. Raises what Spark raises; then some rows may be
+    published, and voice.done says how many at least."""
+    from nsqc.spark.jobs.pace import PacedSink
 
-        spark.dataSource.register(PacedSink)
-        form = PacedSink.name()
+    spark.dataSource.register(PacedSink)
+    pace = {}
+    if rate is not None or speed is not None:
         frame, tasks = side_by_side(spark, frame)
         pace = {"rate": repr(rate / tasks)} if rate is not None else {"speed": repr(speed)}
-    with tempfile.TemporaryDirectory(prefix="nsqc-totals-") as folder:
-        path = Path(folder) / "totals.json"
-        frame.write.format(form).mode("append").options(**options, **pace, totalsPath=str(path)).save()
-        return Totals(**json.loads(path.read_text())) if path.exists() else Totals()
+    tally = Tally(spark.conf.get("spark.driver.host"))
+    voice.count, voice.done = (lambda: tally.rows), (lambda: so_far(tally.rows))
+    voice.says(counted("published", lambda: tally.rows, Rate(), total))
+    try:
+        with tempfile.TemporaryDirectory(prefix="nsqc-totals-") as folder:
+            path = Path(folder) / "totals.json"
+            frame.write.format(PacedSink.name()).mode("append").options(
+                **options, **pace, tally=tally.address, totalsPath=str(path)).save()
+            return Totals(**json.loads(path.read_text())) if path.exists() else Totals()
+    finally:
+        tally.close()
+
+
+def so_far(rows: int) -> str:
+    """What a job that ends too early has done. Acknowledgements may have been on their way."""
+    return f"at least {rows:,} messages were published" if rows else NOTHING
 
 
 def side_by_side(spark: Any, frame: Any) -> tuple[Any, int]:
@@ -36,11 +52,13 @@ def side_by_side(spark: Any, frame: Any) -> tuple[Any, int]:
     return (frame.coalesce(slots), slots) if count > slots else (frame, count)
 
 
-def tell(totals: Totals, topic: str, started: float) -> None:
+def tell(voice: Voice, totals: Totals, topic: str, started: float) -> None:
     """The totals, for people; started: time.monotonic() before."""
+    voice.count, voice.done = (lambda: totals.rows), (lambda: f"{totals.rows:,} messages were published")
     seconds = max(time.monotonic() - started, 1e-6)
     more = [text for count, text in ((totals.skipped, "{:,} rows left out that nsqd would refuse"),
                                      (totals.resent, "{:,} published again after a broken connection, perhaps twice"))
             if count for text in [text.format(count)]]
-    print(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, {totals.rows / seconds:,.0f} a second"
-          + "".join(f"; {text}" for text in more))
+    voice.tell(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, "
+               f"{totals.rows / seconds:,.0f} a second"
+               + "".join(f"; {text}" for text in more))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import reduce
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from nsqc.spark.jobs import checks, running
+from nsqc.spark.jobs import checks, running, words
 from nsqc.spark.jobs.ledger import Ledger
 
 
@@ -25,6 +26,7 @@ def writable(path: Path) -> Path:
     return path
 
 
+@words.plain
 def command(
     archives: Annotated[list[Path], typer.Argument(help="the archives", metavar="FOLDER", callback=each_archive)],
     to: Annotated[Path, typer.Option(
@@ -39,9 +41,12 @@ def command(
     HTML file that needs nothing else.
     """
     start, end = since and checks.micros(since), until and checks.micros(until)
-    with running.failures():
+    with running.failures() as voice:
+        voice.done = lambda: f"{to} is as it was"
         ledgers = [Ledger(archive) for archive in archives]
-        with running.session("nsqc report") as spark, ExitStack() as stack:
+        with running.session("nsqc report", voice) as spark, ExitStack() as stack:
+            rows = sum(ledger.read().rows for ledger in ledgers)
+            voice.says(tasks(spark, f"reading archives with {rows:,} messages"))
             from nsqc.spark.jobs import figures, page, reading
 
             frames = [stack.enter_context(reading.rows(spark, ledger, start, end)) for ledger in ledgers]
@@ -51,10 +56,21 @@ def command(
         topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers}))
         to.write_text(page.page(found, title or f"Messages of {topics}"), encoding="utf-8")
         half, most, nearly, longest = map(page.span, found.late)
-        print(f"{found.rows:,} messages with {page.size(found.bytes)} from {page.moment(found.first)} to "
-              f"{page.moment(found.last)}; latency: median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
-        print(f"{to} written")
+        voice.tell(f"{found.rows:,} messages with {page.size(found.bytes)} from {page.moment(found.first)} to "
+                   f"{page.moment(found.last)}; latency: median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
+        voice.tell(f"{to} written")
     return 0
+
+
+def tasks(spark: Any, doing: str) -> Callable[[], str]:
+    """For Voice.says(): how much of what Spark works on now is done."""
+    tracker = spark.sparkContext.statusTracker()
+
+    def text() -> str:
+        stages = list(filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())))
+        total = sum(stage.numTasks for stage in stages)
+        return f"{doing}: {sum(stage.numCompletedTasks for stage in stages)} of {total} tasks" if total else doing
+    return text
 
 
 if __name__ == "__main__":

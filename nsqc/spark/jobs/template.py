@@ -49,7 +49,8 @@ def find(frame: Any, name: str) -> Any:
     found: Any = frame.schema
     for part in name.split("."):
         if not isinstance(found, StructType) or part not in found.names:
-            raise TemplateError(f"there is no column {name}; there are {', '.join(frame.columns)}")
+            there = f"there are {', '.join(frame.columns)}" if frame.columns else "there are none at all"
+            raise TemplateError(f"there is no column {name}; {there}")
         found = found[part].dataType
     return functions.col(".".join(map(quoted, name.split("."))))
 
