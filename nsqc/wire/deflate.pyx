@@ -27,7 +27,7 @@ cdef enum:
     WINDOW_BYTES = 32768    # what a stream may refer back to
 
 # By deflate's level, ISA-L's; for what is not here zlib does the work.
-ISAL_LEVELS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3}
+cdef dict ISAL_LEVELS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3}
 
 
 @cython.final
@@ -119,7 +119,7 @@ cdef class Deflate(Codec):
         return self.begun and not self.ended and memcmp(self.last, b"\x00\x00\xff\xff", 4) != 0
 
 
-def new_deflater(level: int):
+cdef object new_deflater(int level):
     """A raw stream of the level's library, whose objects are alike."""
     if isal_zlib is not None and level in ISAL_LEVELS:
         return isal_zlib.compressobj(ISAL_LEVELS[level], zlib.DEFLATED, -15)

@@ -107,9 +107,9 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         ("backfill", queues, f"--nsqd={address(nsqd)}", "--channel=male"): "has no queue of channel male; there is mail",
         ("backfill", queues, f"--nsqd={address(nsqd)}", http): "there is no topic orders; there are ",
         ("produce", tmp_path / "x.txt", "--topic=none", f"--nsqd={address(nsqd)}", http):
-            "there is no topic none; there are known-here, t; --create makes it",
+            "there is no topic none; there are known-here, t",
         ("replay", tmp_path / "archive", "--topic=nown-here", f"--nsqd={address(nsqd)}", http):
-            "there is no topic nown-here; there are known-here, t; --create makes it",
+            "there is no topic nown-here; there are known-here, t",
         ("archive", tmp_path / "archive", "--topic=t", "--channel=archiv", f"--nsqd={address(nsqd)}", http):
             "topic t has no channel archiv; there is archive; --create makes it",
     }
