@@ -122,7 +122,7 @@ def test_words_that_are_wrong_are_told_before_spark_starts(node, here, tmp_path,
     node.post("/topic/create?topic=present")
     cases = {
         f"--topic present --nsqd {http}": f"{http} is the HTTP port of an nsqd: give its TCP port, --nsqd {tcp}",
-        f"--topic presnet --nsqd {tcp}": "there is no topic presnet; there are present, ",
+        f"--topic presnet --nsqd {tcp}": "there is no topic presnet; there ",
         f"--topic present --nsqlookupd {tcp}": f"{tcp} is the TCP port of an nsqd: give it as --nsqd {tcp}",
         f"--topic present --nsqd {tcp} --tls": "does not offer tls: leave out --tls",
     }
