@@ -295,3 +295,17 @@ def test_memory_is_used_again(daemon):
 
     first = some_rounds(30)
     assert some_rounds(100) - first < 20 * MIB
+
+
+@pytest.mark.parametrize("come", [0, 2], ids=["none", "two"])
+def test_a_long_line_is_no_part_of_the_body(daemon, come):
+    """Of the body, the count has not come yet, or not whole."""
+    node = daemon()
+    bodies = [body_of(50_000), body_of(49_000)]
+    begun = b"MPUB t " + b"x" * 6000 + b"\n" + struct.pack(">i", len(batch(*bodies)))
+    sender = node.connect()
+    sender.send(begun + batch(*bodies)[:come])
+    wait_until(lambda: any(topic["topic_name"] == "t" for topic in node.stats()["topics"]))
+    sender.send(batch(*bodies)[come:])
+    assert sender.frame() == (0, b"OK")
+    assert drained(node, 2) == bodies
