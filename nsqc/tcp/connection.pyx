@@ -604,6 +604,8 @@ cdef class Connection(Publisher):
 
     def _upgrade(self):
         self.outbox.flush()
+        if self.marks:
+            return      # _settle_marks comes back to this: replies before it wait for the disk
         if self.outbox.blocked:
             return      # resume_writing comes back to this
         if not self.upgrade.tls:
@@ -775,8 +777,12 @@ cdef class Connection(Publisher):
         else:
             self.outbox.hold = -1
         self.outbox.unhold()
-        if self.ending and not self.marks:
+        if self.marks:
+            return
+        if self.ending:
             self._finish()
+        elif self.upgrade is not None:
+            self.hub.loop.call_soon(self.upgrade_now)
 
     # ------------------------------------------------------------------ time
 
