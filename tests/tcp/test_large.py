@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.daemon import batch, wait_until
+from tests.support.daemon import Client, batch, wait_until
 from tests.support.secure import client_context, connect, make_certificates
 
 KIB, MIB = 1024, 1024 * 1024
@@ -309,3 +309,22 @@ def test_a_long_line_is_no_part_of_the_body(daemon, come):
     sender.send(batch(*bodies)[come:])
     assert sender.frame() == (0, b"OK")
     assert drained(node, 2) == bodies
+
+
+def test_answers_left_unread_stay_bounded_where_some_are_read_now_and_then(daemon):
+    node = daemon("--max-buffered-bytes=8388608")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)     # before it connects, or it stays larger
+    sock.connect(("127.0.0.1", node.tcp_port))
+    client = Client(sock)
+    client.send(b"  V2")
+    client.sub("t", "c", 1)
+    before, wrong = node.rss(), b"FIN 0123456789abcdef\n" * 90_000      # answered by 6 MB
+    client.sock.settimeout(1)
+    with pytest.raises(TimeoutError):   # in the end nothing more is taken from it
+        for _ in range(14):
+            client.send(wrong)
+            taken = 0
+            while taken < 3_000_000:
+                taken += len(client.sock.recv(50_000))
+    assert node.rss() - before < 20 * MIB
