@@ -20,7 +20,9 @@ from nsqc.wire.parser cimport Parser
 cdef enum:
     LARGE_MESSAGE = 8192        # bytes of the body of PUB from which on it is gathered
     LARGE_BATCH = 65536         # of MPUB
-    LEAST_GATHERED = 4096       # of the body that must have come: who only announces much gets no memory for it
+    # Of the body, that must have come: who only announces much gets no memory for it. A message in a slab may take all
+    # that it will need at once, in a huge page: 128 KiB.
+    LEAST_GATHERED = 16384
 
 cdef enum Came:
     CAME_PART
