@@ -26,7 +26,7 @@ cdef enum:
     LEAST_PIECES = 16
     CLASSES = 200           # up to 2048 pieces: more than the smallest of them needs
     LARGEST = ROOM // LEAST_PIECES & ~7     # what is larger has a mapping of its own
-    LEAST_SPARE = 16        # empty chunks kept for the next use, and one more for each four that are in use
+    LEAST_SPARE = 8         # empty chunks kept for the next use, and one more for each four that are in use
     # Mappings of their own that are kept for the next use.
     PAGE_BYTES = 4096
     HUGE_FROM = 4194304
