@@ -115,6 +115,7 @@ cdef class Connection(Publisher):
     cdef void _settle_marks(self) noexcept
     cdef Py_ssize_t _go_on_batch(self, const char *c_from) except -1
     cdef bint _batch_is_open(self) noexcept
+    cdef void _publish_rest(self) noexcept
     cdef int _hold_slice(self) except -1
     cdef bint _is_alive(self, int64_t now, int64_t interval_ns) except -1
     cdef void _watch_stall(self) noexcept

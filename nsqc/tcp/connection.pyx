@@ -604,6 +604,8 @@ cdef class Connection(Publisher):
 
     def _upgrade(self):
         self.outbox.flush()
+        if self.marks:
+            return      # _settle_marks comes back to this: replies before it wait for the disk
         if self.outbox.blocked:
             return      # resume_writing comes back to this
         if not self.upgrade.tls:
@@ -775,8 +777,12 @@ cdef class Connection(Publisher):
         else:
             self.outbox.hold = -1
         self.outbox.unhold()
-        if self.ending and not self.marks:
+        if self.marks:
+            return
+        if self.ending:
             self._finish()
+        elif self.upgrade is not None:
+            self.hub.loop.call_soon(self.upgrade_now)
 
     # ------------------------------------------------------------------ time
 
@@ -868,6 +874,8 @@ cdef class Connection(Publisher):
 
     def close(self):
         """Sends what was collected, once the commits it depends on have ended, then closes. Nothing more is read."""
+        if not self.closing and self._batch_is_open():
+            self._publish_rest()
         if self.closing and not self.ending:
             return
         if not self.closing:
@@ -876,6 +884,20 @@ cdef class Connection(Publisher):
         self.ending = True
         if not self.marks:
             self._finish()
+
+    cdef void _publish_rest(self) noexcept:
+        """A stop comes amid a multi-publish: none is left published in part."""
+        cdef int outcome = GOES_ON
+        if not self.gathered:
+            self.session.batch.c_at = self.inbuf.data + self.batch_at
+        try:
+            while outcome == GOES_ON:
+                outcome = go_on_mpub(self.session, self.parser)
+            self.batch_at = 0
+            self.gathered = False
+            self._act(outcome)
+        except BaseException as error:
+            self.broke(error)
 
     def _finish(self):
         self.ending = False

@@ -20,7 +20,9 @@ from nsqc.wire.parser cimport Parser
 cdef enum:
     LARGE_MESSAGE = 8192        # bytes of the body of PUB from which on it is gathered
     LARGE_BATCH = 65536         # of MPUB
-    LEAST_GATHERED = 4096       # that must have come: who only announces much gets no memory for it
+    # Of the body, that must have come: who only announces much gets no memory for it. A message in a slab may take all
+    # that it will need at once, in a huge page: 128 KiB.
+    LEAST_GATHERED = 16384
 
 cdef enum Came:
     CAME_PART
@@ -37,7 +39,7 @@ cdef class LargeBody:
     cdef bint guessed           # its size is; nothing but reads into it may go on
     cdef uint32_t last_size     # of the message before it
 
-    # Whether a command of which so many bytes have come, its body not whole, should be gathered.
+    # Whether a command of which so many bytes have come, line included, its body not whole, should be gathered.
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept
     # Begins with the parser's command, whose bytes lie at c_at; how many of them are done with, -1: no memory.

@@ -26,6 +26,8 @@ cdef class LargeBody:
 
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept:
+        # Of the body alone: of a batch, the count must be there, and a line may be long.
+        have -= parser.line_bytes + SIZE_BYTES
         if parser.state != AT_BODY or have < LEAST_GATHERED:
             return False
         if parser.command.kind == CMD_PUB:

@@ -44,7 +44,7 @@ cdef class Outbox:
     cdef bint due               # in turn.due
     cdef bint blocked           # the transport holds bytes that the socket did not take
     cdef bint closed
-    cdef Py_ssize_t refused     # bytes that were left here when the socket took no more
+    cdef Py_ssize_t refused     # of the bytes here, those that were left when the socket first took no more
     cdef readonly int64_t sent_bytes    # before compression; where in all output what is still to be sent begins
     cdef int64_t hold           # where in all output what must not leave yet begins; -1: everything may leave
 

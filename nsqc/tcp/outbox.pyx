@@ -231,8 +231,12 @@ cdef class Outbox:
         self.transport.abort()
 
     cdef void unblock(self) noexcept:
+        cdef Py_ssize_t before = gather_bytes(&self.gather), refused = self.refused
         self.blocked = False
         self._send()
+        if self.blocked:
+            # What had come meanwhile has not been read by that.
+            self.refused = max(<Py_ssize_t> 0, refused - (before - gather_bytes(&self.gather)))
 
     cdef void unhold(self) noexcept:
         if gather_bytes(&self.gather) and not self.closed:

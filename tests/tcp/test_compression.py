@@ -1,5 +1,6 @@
 """Deflate and snappy connections: messages through them, and what a hostile peer gets."""
 
+import json
 import random
 import socket
 import struct
@@ -10,8 +11,9 @@ import pytest
 
 from nsqc.wire.crc32c import checksum
 from nsqc.wire.deflate import Deflate
+from nsqc.wire.snappy import Snappy
 from tests.support.daemon import batch, wait_until
-from tests.support.secure import connect, identify
+from tests.support.secure import compress, connect, identify
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 CODECS = ("deflate", "snappy")
@@ -47,6 +49,16 @@ def deflated(data: bytes) -> bytes:
 
 
 # ---------------------------------------------------------------------- use
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_upgrade_comes_behind_answers_that_wait_for_the_disk(daemon, codec):
+    client = daemon("--mem-queue-size=0").connect()
+    wanted = json.dumps({"feature_negotiation": True, codec: True}).encode()
+    client.send(b"PUB t\n" + struct.pack(">i", 4) + b"body" + b"IDENTIFY\n" + struct.pack(">i", len(wanted)) + wanted)
+    assert client.frame() == (0, b"OK")
+    assert json.loads(client.frame()[1])[codec] is True
+    compress(client, Deflate(6) if codec == "deflate" else Snappy()).ok("PUB t", b"more")
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.daemon import batch, wait_until
+from tests.support.daemon import Client, batch, wait_until
 from tests.support.secure import client_context, connect, make_certificates
 
 KIB, MIB = 1024, 1024 * 1024
@@ -270,15 +270,16 @@ def test_what_was_collected_leaves_before_the_end(daemon):
     assert [data[26:] for _, data in frames[:-1]] == [body_of(60_000, number) for number in range(len(frames) - 1)]
 
 
-def test_who_only_announces_much_gets_little(daemon):
+@pytest.mark.parametrize("size", [120_000, 8 * MIB])
+def test_who_only_announces_much_gets_little(daemon, size):
     node = daemon("--max-msg-size=16777216", "--max-body-size=16777216")
     before = node.rss()
-    clients = [node.connect() for _ in range(100)]
+    clients = [node.connect() for _ in range(400)]
     for client in clients:
-        client.send(b"PUB t\n" + struct.pack(">i", 8 * MIB) + bytes(5000))
+        client.send(b"PUB t\n" + struct.pack(">i", size) + bytes(5000))
     wait_until(lambda: node.http("GET", "/ping")[1] == b"OK")
     time.sleep(0.2)
-    assert node.rss() - before < 60 * MIB
+    assert node.rss() - before < 16 * MIB
 
 
 def test_memory_is_used_again(daemon):
@@ -295,3 +296,36 @@ def test_memory_is_used_again(daemon):
 
     first = some_rounds(30)
     assert some_rounds(100) - first < 20 * MIB
+
+
+@pytest.mark.parametrize("come", [0, 2], ids=["none", "two"])
+def test_a_long_line_is_no_part_of_the_body(daemon, come):
+    """Of the body, the count has not come yet, or not whole."""
+    node = daemon()
+    bodies = [body_of(50_000), body_of(49_000)]
+    begun = b"MPUB t " + b"x" * 6000 + b"\n" + struct.pack(">i", len(batch(*bodies)))
+    sender = node.connect()
+    sender.send(begun + batch(*bodies)[:come])
+    wait_until(lambda: any(topic["topic_name"] == "t" for topic in node.stats()["topics"]))
+    sender.send(batch(*bodies)[come:])
+    assert sender.frame() == (0, b"OK")
+    assert drained(node, 2) == bodies
+
+
+def test_answers_left_unread_stay_bounded_where_some_are_read_now_and_then(daemon):
+    node = daemon("--max-buffered-bytes=8388608")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)     # before it connects, or it stays larger
+    sock.connect(("127.0.0.1", node.tcp_port))
+    client = Client(sock)
+    client.send(b"  V2")
+    client.sub("t", "c", 1)
+    before, wrong = node.rss(), b"FIN 0123456789abcdef\n" * 90_000      # answered by 6 MB
+    client.sock.settimeout(1)
+    with pytest.raises(TimeoutError):   # in the end nothing more is taken from it
+        for _ in range(14):
+            client.send(wrong)
+            taken = 0
+            while taken < 3_000_000:
+                taken += len(client.sock.recv(50_000))
+    assert node.rss() - before < 20 * MIB

@@ -115,3 +115,21 @@ def test_a_batch_as_large_as_nsqd_takes_it_from_clients_that_leave_sizes_out(dae
 def test_over_http_the_body_ends_where_it_ends(daemon, body, error):
     status, answer = daemon().http("POST", "/mpub?topic=t&binary=true", body)
     assert (status, answer) == ((200, b"OK") if error is None else (413, b'{"message":"%b"}' % error))
+
+
+@pytest.mark.parametrize(("count", "batches"), [(16_000, 20), (200_000, 1)], ids=["read at once", "gathered"])
+def test_a_stop_leaves_no_batch_published_in_part(daemon, count, batches):
+    node = daemon("--mem-queue-size=10000000")
+    for channel in ("a", "b"):
+        node.connect().sub("t", channel)
+    sender = node.connect().sub("u", "c")      # who only publishes is let finish while the connection is new
+    body = batch(*[b"12345678"] * count)
+    sender.send(mpub("t", len(body), body) * batches)
+    wait_until(lambda: node.stats("t")["message_count"])
+    assert node.stop() == 0
+    answers = []
+    while (frame := sender.frame()) is not None:
+        answers.append(frame)
+    assert answers == [(0, b"OK")] * len(answers)
+    node.start()
+    assert [channel["depth"] for channel in node.stats("t")["channels"]] == [count * len(answers)] * 2
