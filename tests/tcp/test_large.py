@@ -1,5 +1,6 @@
 """Large bodies: they come in pieces, lie in their messages before they are whole, and leave from there."""
 
+import contextlib
 import random
 import socket
 import struct
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.daemon import Client, batch, wait_until
+from tests.support.daemon import Client, Message, batch, wait_until
 from tests.support.secure import client_context, connect, make_certificates
 
 KIB, MIB = 1024, 1024 * 1024
@@ -329,3 +330,43 @@ def test_answers_left_unread_stay_bounded_where_some_are_read_now_and_then(daemo
             while taken < 3_000_000:
                 taken += len(client.sock.recv(50_000))
     assert node.rss() - before < 20 * MIB
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kill_9_amid_batches_that_go_to_disk(daemon, seed):
+    """What was acknowledged is there, whole; of what was not, there may be messages, but whole ones."""
+    node = daemon("--mem-queue-size=0", "--max-bytes-per-file=3000000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    acknowledged, sent, dice = [], set(), random.Random(seed)
+
+    def publish(number: int) -> None:
+        client = node.connect()
+        try:
+            for turn in range(1000):
+                bodies = [body_of(size, number * 10_000 + turn) for size in (60_000, 60_000, 200_000, 900, 16_384)]
+                sent.update(bodies)
+                client.send(command("MPUB t", batch(*bodies)))
+                if client.frame() != (0, b"OK"):
+                    return
+                acknowledged.extend(bodies)
+        except OSError:
+            return
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2 + dice.random() * 0.5)
+    node.kill()
+    for thread in threads:
+        thread.join()
+    node.start()
+    taker, got = node.connect().sub("t", "c", 20), []
+    while node.stats("t")["depth"] or node.channel("t", "c")["depth"] or node.channel("t", "c")["in_flight_count"]:
+        with contextlib.suppress(TimeoutError):
+            while (frame := taker.frame(0.3)) is not None:
+                message = Message(frame[1])
+                taker.fin(message)
+                got.append(message.body)
+    assert acknowledged and set(got) >= set(acknowledged)
+    assert set(got) <= sent
