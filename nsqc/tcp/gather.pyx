@@ -93,7 +93,8 @@ cdef void close_up(Gather *gather) noexcept nogil:
     if gather.buf_at == gather.buf.length and gather.first == gather.end:
         gather.buf_at = 0
         sendbuf_clear(&gather.buf)
-    elif gather.buf_at > 0:
+    elif gather.buf_at > gather.buf.length - gather.buf_at:
+        # More is sent than left: so a byte moves once at most, however slowly the rest leaves.
         gather.buf.length -= gather.buf_at
         memmove(gather.buf.data, gather.buf.data + gather.buf_at, <size_t> gather.buf.length)
         for body in range(gather.first, gather.end):

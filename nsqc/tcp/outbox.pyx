@@ -208,7 +208,7 @@ cdef class Outbox:
         cdef const char *c_data
         cdef ssize_t sent = 0
         try:
-            data = self.codec.encode(self.gather.buf.data, length)
+            data = self.codec.encode(self.gather.buf.data + self.gather.buf_at, length)
             self.sent_bytes += length
             gather_sent(&self.gather, length)
             c_data = data
