@@ -23,7 +23,6 @@ check-system:
 check-tests:
 	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
 	@command -v systemd-analyze >/dev/null && command -v dpkg-deb >/dev/null || { echo "the tests of packages need systemd-analyze and dpkg (Debian: apt-get install systemd dpkg)"; exit 1; }
-	@command -v lintian >/dev/null || { echo "the test of the Debian package needs lintian (Debian: apt-get install lintian)"; exit 1; }
 	@test "$$(id -u)" = 0 || command -v fakeroot >/dev/null || { echo "the test of the Debian package needs root or fakeroot (Debian: apt-get install fakeroot)"; exit 1; }
 	@$${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { echo "the tests drive Spark and need Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
 	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
@@ -173,8 +172,10 @@ deb: bin                                 ## a Debian package in dist/
 
 release: $(VENV)/.packaging               ## everything for a version in dist/release
 	@$(BIN)/python packaging/release.py check
+	@command -v lintian >/dev/null || { echo "a release is checked by lintian (Debian: apt-get install lintian)"; exit 1; }
 	@$(MAKE) --no-print-directory portable
 	@$(MAKE) --no-print-directory bin dist deb
+	lintian --allow-root --fail-on error,warning dist/nsqc_*.deb
 	@$(BIN)/python packaging/release.py collect
 
 package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
