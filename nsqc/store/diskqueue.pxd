@@ -81,12 +81,12 @@ cdef class DiskQueue(JobOwner):
     cdef readonly int64_t unsynced      # reads and writes since the last sync began
     cdef readonly list done_files       # paths that the next sync may take away, and what they become: "" removes
     cdef list done_numbers              # of done_files: their file numbers; -1: they wait for nothing
-    cdef readonly list full_files       # numbers of files that were left for a new one and are not synced yet
     cdef readonly list copies           # queues whose data must be durable before these positions are
     cdef int64_t sync_every
     cdef bint sync_asked                # the syncer has been asked since the last sync began
     cdef readonly bint active           # read or written since the last look
     cdef bint new_file                  # since the last sync began
+    cdef bint syncing_folder            # the sync under way is for new files, too
     cdef bint rewrite                   # a sync has failed: what it was for must be written again before it counts
     cdef int64_t synced_number, synced_at   # up to where the data is durable
     cdef int64_t syncing_number, syncing_at     # the same, once the sync under way has succeeded
@@ -123,6 +123,7 @@ cdef class DiskQueue(JobOwner):
     cdef void _drop_block(self) noexcept
     cdef void _drop_ahead(self) noexcept
     cdef bint _is_drained(self) noexcept
+    cdef bint _is_durable(self) noexcept
     cdef void _correct_depth(self) noexcept
     cdef int _leave_file(self) except -1
     cdef int _fail_reading(self, int error) except -1

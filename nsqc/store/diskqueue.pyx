@@ -72,14 +72,11 @@ cdef class DiskQueue(JobOwner):
         self.want = FIRST_WANT
         self.done_files = []
         self.done_numbers = []
-        self.full_files = []
         self.copies = []
         if first is None:
             self._load(files)
         else:
-            self.read_number = self.write_number = first
-        self.synced_number = self.write_number
-        self.synced_at = self.write_at
+            self.read_number = self.write_number = self.synced_number = first
         if not self._is_drained():
             # Damage where reading begins is noticed now, as nsqd does, not by the first consumer.
             self._begin_read(self.read_number, self.read_at, True)
@@ -99,6 +96,7 @@ cdef class DiskQueue(JobOwner):
         start = recovery.open_queue(self.folder, self.name, self.meta_path, self.max_record, self.path_of, self.log,
                                     files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at, consumed, changed = start
+        self.synced_number, self.synced_at = self.write_number, self.write_at
         self.done_files = [(path, "") for path in consumed]
         self.done_numbers = [-1] * len(consumed)
         if changed or self.done_files:
@@ -259,7 +257,6 @@ cdef class DiskQueue(JobOwner):
             unacked_done(&self.unacked, job.out.formers[job.out.former_first].place)
             job.out.former_first += 1
         if self.write_number > begun:
-            self.full_files += range(begun, self.write_number)
             if self.read_number == begun:
                 self.window.limit = job.first_end
                 self.complete = True
@@ -614,7 +611,6 @@ cdef class DiskQueue(JobOwner):
         if self.read_number == self.write_number and self.writing is NULL:
             self.window.limit = self.write_at
             self.complete = True
-            self.full_files.append(self.write_number)
             self.write_number += 1
             self.write_at = 0
             self.new_file = True
@@ -661,7 +657,6 @@ cdef class DiskQueue(JobOwner):
         unacked_drop(&self.unacked)
         self.depth = self.read_error = self.write_error = 0
         self.complete = self.waiting = False
-        self.full_files = []
         if self.write_number - self.read_number < FEW_FILES:
             numbers = range(self.read_number, self.write_number + 1)
         else:
@@ -720,10 +715,14 @@ cdef class DiskQueue(JobOwner):
 
     # ------------------------------------------------------------------ for the syncer
 
+    cdef bint _is_durable(self) noexcept:
+        """Whether all that was written has been synced; a sync under way does not count."""
+        return self.synced_number == self.write_number and self.synced_at == self.write_at
+
     def data_to_sync(self) -> list:
         """(path, offset) of the files with data that may not be durable; what stands behind an offset that is not
         negative must be written again, since a sync of it has failed."""
-        numbers = self.full_files + ([self.write_number] if self.write_at else [])
+        numbers = list(range(self.synced_number, self.write_number)) + ([self.write_number] if self.write_at else [])
         if not self.rewrite:
             return [(self.path_of(number), -1) for number in numbers]
         return [(self.path_of(number), self.synced_at if number == self.synced_number else 0) for number in numbers]
@@ -737,15 +736,16 @@ cdef class DiskQueue(JobOwner):
         cdef Py_ssize_t count = len(self.done_files)
         cdef bint folder = self.new_file
         for copy in self.copies:
-            if copy.unsynced or copy.full_files or copy.rewrite:
+            # A sync of its own that is under way may end behind this one, or fail.
+            if not copy._is_durable() or copy.rewrite:
                 data += copy.data_to_sync()
-                folder = folder or copy.new_file
+                folder = folder or copy.new_file or copy.syncing_folder
         data += self.data_to_sync()
         if oldest is not NULL:
             count = sum(1 for number in self.done_numbers if number < oldest.number)
         done = self.done_files[:count]
         del self.done_files[:count], self.done_numbers[:count]
-        self.full_files = []
+        self.syncing_folder = self.new_file
         self.new_file = False
         self.syncing_number, self.syncing_at = self.write_number, self.write_at
         self.unsynced = 0
@@ -755,11 +755,11 @@ cdef class DiskQueue(JobOwner):
     @property
     def needs_sync(self) -> bool:
         """Whether positions or data have changed since the last sync began."""
-        return self.unsynced > 0 or bool(self.done_files or self.full_files)
+        return self.unsynced > 0 or bool(self.done_files) or not self._is_durable()
 
     def sync_succeeded(self):
         """The data that was there when the sync began is durable."""
-        self.rewrite = False
+        self.rewrite = self.syncing_folder = False
         if self.synced_number <= self.syncing_number:
             self.synced_number, self.synced_at = self.syncing_number, self.syncing_at
 
@@ -768,7 +768,6 @@ cdef class DiskQueue(JobOwner):
         kernel may call pages clean that never reached the disk."""
         cdef DiskQueue copy
         self.rewrite = self.new_file = True
-        self.full_files = list(range(min(self.synced_number, self.write_number), self.write_number))
         self.done_files = done + self.done_files
         self.done_numbers = [-1] * len(done) + self.done_numbers
         self.unsynced += 1

@@ -127,31 +127,72 @@ def test_positions_that_a_crash_left_half_overwritten_are_rebuilt(tmp_path):
     assert drain(Harness(tmp_path, 10**6).open()) == [1, 2]
 
 
+class Jobs(list):
+    """Jobs of worker threads, each run when the test says so."""
+
+    def __call__(self, call):
+        job = Job(self, call)
+        self.append(job)
+        return job
+
+
+class Job:
+    def __init__(self, jobs, call):
+        self.jobs, self.call, self.callbacks = jobs, call, []
+
+    def add_done_callback(self, callback):
+        self.callbacks.append(callback)
+
+    def run(self):
+        self.jobs.remove(self)
+        self.answer = self.call()
+        for callback in self.callbacks:
+            callback(self)
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return self.answer
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["running", "closed"])
+def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ended(tmp_path, calls, closes):
+    """The channel's sync has begun, so nothing of it is left to sync; but nothing of it is durable either."""
+    jobs = Jobs()
+    files = Harness(tmp_path, 10**6, every=10**6)
+    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    topic, channel = files.open("t"), files.open("t:c")
+    topic.copies.append(channel)
+    put(topic, 1)
+    topic.commit()
+    put(channel, 1)
+    channel.commit()
+    if closes:
+        channel.close()
+        topic.close()
+        files.syncer.sync_closed()
+    else:
+        files.syncer.start(channel)
+        files.syncer.start(topic)
+    of_channel, of_topic = jobs
+    of_topic.run()
+    assert calls.index(("sync", "t:c.diskqueue.000000.dat")) < calls.index(("positions", "t.diskqueue.meta.dat"))
+    assert ("sync", tmp_path.name) in calls, "nor is the name of the file"
+    of_channel.run()
+    del calls[:]
+    if not closes:
+        put(topic, 2)
+        topic.commit()
+        files.syncer.start(topic)
+        jobs[0].run()
+        assert ("sync", "t:c.diskqueue.000000.dat") not in calls, "it is durable by now"
+
+
 def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_path):
-    jobs = []
-
-    class Job:
-        def __init__(self, call):
-            self.call, self.callback = call, lambda job: None
-            jobs.append(self)
-
-        def add_done_callback(self, callback):
-            previous = self.callback
-            self.callback = lambda job: (previous(job), callback(job))
-
-        def run(self):
-            jobs.remove(self)
-            self.answer = self.call()
-            self.callback(self)
-
-        def exception(self):
-            return None
-
-        def result(self):
-            return self.answer
-
+    jobs = Jobs()
     files = Harness(tmp_path, 10**6, every=1)
-    files.syncer = syncer.Syncer(1, 10**9, Job, files.log)
+    files.syncer = syncer.Syncer(1, 10**9, jobs, files.log)
     queue = files.open()
     put(queue, 1)
     queue.commit()
