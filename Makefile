@@ -11,7 +11,7 @@ ARGS ?=
 PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale ways start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -100,8 +100,8 @@ stalls: build                            ## who waits while something large happ
 sizes: build                             ## rates and memory by size of body beside a copying floor; ARGS="--nsqd PATH"
 	$(BIN)/python -m perf.sizes.run $(ARGS)
 
-ways: build                              ## rates over TLS, deflate and snappy beside plain
-	$(BIN)/python -m perf.ways.run $(ARGS)
+transports: build                            ## rates over TLS, deflate and snappy beside plain
+	$(BIN)/python -m perf.transports.run $(ARGS)
 
 scale: build                             ## starts, changes and statistics with 20,000 topics
 	$(BIN)/python -m perf.scale.run $(ARGS)
@@ -109,8 +109,8 @@ scale: build                             ## starts, changes and statistics with 
 start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
 	$(BIN)/python -m perf.start $(ARGS)
 
-pages: build                             ## docs/options.md, from nsqc/options.py
-	$(BIN)/python -m nsqc.pages docs
+pages: build                             ## docs/options.md, from nsqc/options/declared.py
+	$(BIN)/python -m nsqc.commands.pages docs
 
 lint: $(VENV)/.testing                    ## ruff and cython-lint
 	$(BIN)/ruff check .

@@ -4,3 +4,10 @@ __version__ = "0.1.0"
 
 # The nsqd release whose behaviour nsqc keeps; clients and scripts read it from --version, IDENTIFY and /info.
 NSQD_VERSION = "1.3.0"
+
+
+def version_line(name: str = "nsqd") -> str:
+    """In nsqd's form, with the nsqd version that is kept to: scripts read it from the second word."""
+    import sys
+
+    return f"{name} v{NSQD_VERSION} (built w/nsqc-{__version__}-python{sys.version.split()[0]})"

@@ -6,7 +6,7 @@ import gc
 import os.path
 import sys
 
-from nsqc.version import version_line
+from nsqc import version_line
 
 VERSION_FLAGS = ("--version", "-version")
 
@@ -23,7 +23,7 @@ def main() -> None:
         # Scripts ask often; typer alone would take ten times as long.
         print(version_line("nsqd"))
         sys.exit(0)
-    from nsqc.app import run
+    from nsqc.commands.app import run
 
     sys.exit(run(words))
 
@@ -32,6 +32,6 @@ def serve(words: list[str]) -> int:
     """Runs the daemon."""
     # Until the daemon turns it on: what imports make stays, and looking through it would take a tenth of a start.
     gc.disable()
-    from nsqc.serve import serve as run
+    from nsqc.commands.start import serve as run
 
     return run(words)

@@ -15,23 +15,25 @@ from typing import Any
 
 import uvloop
 
-from nsqc import descriptors, later, systemd, tls, version
-from nsqc.broker import metadata, sidecar
+from nsqc import version_line
+from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
-from nsqc.broker.health import Trouble
-from nsqc.broker.scanner import Scanner
-from nsqc.doors import Doors
-from nsqc.gate import Gate
+from nsqc.broker.health import WriteHealth
+from nsqc.broker.timers import Timers
 from nsqc.httpd import server as httpd
-from nsqc.options import TLS_REQUIRED, Options, Settings
+from nsqc.net import systemd, tls
+from nsqc.net.accepting import Doors
+from nsqc.net.limits import ConnectionLimits
+from nsqc.options.declared import TLS_REQUIRED, Options, Settings
+from nsqc.options.reload import Reloader, Reread
 from nsqc.peers.peers import Peers
-from nsqc.reload import Reloader, Reread
-from nsqc.store.disks import Disks
+from nsqc.process import descriptors, later
+from nsqc.process.terminal import Terminal
+from nsqc.process.uncaught import Uncaught
+from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
-from nsqc.terminal import Terminal
-from nsqc.uncaught import Uncaught
 
 WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
@@ -146,7 +148,7 @@ class Daemon:
         self.start_time = time.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._lock = lock(self.data_path)
-        log.info("%s", version.version_line("nsqd"))
+        log.info("%s", version_line("nsqd"))
         log.info("ID: %d", options.node_id)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.sync_workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="nsqc-sync")
@@ -164,19 +166,19 @@ class Daemon:
 
     def _build(self) -> None:
         options = self.settings.now
-        self.scanner = Scanner(self.loop)
+        self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
         self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
-        self.trouble = Trouble(self.loop, self.workers, self.data_path, self.log, self.disks.trouble)
-        self.sidecar = sidecar.load(self.data_path, self.disks.index, self.log)
-        self.guids = GuidFactory.make(options.node_id, self.sidecar.reached_unit)
-        self.broker = Broker(self.settings, self.log, self.scanner, self.disks, self.trouble, self.guids,
+        self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync)
+        self.nsqc_dat = nsqc_dat.load(self.data_path, self.disks.index, self.log)
+        self.guids = GuidFactory.make(options.node_id, self.nsqc_dat.reached_unit)
+        self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
                              self.loop)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
-        self.gate = Gate(options, self.log)
+        self.connection_limits = ConnectionLimits(options, self.log)
         self.doors = Doors(self.loop, self.log)
-        self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.gate, self.certificates)
+        self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates)
         if options.auth_http_address:
             self.hub.authority = self._make_authority()
         self._noted_unit = self.guids.reached
@@ -197,13 +199,13 @@ class Daemon:
         except OSError as error:
             raise StartError(f"failed to open a queue - {error}") from None
         self.disks.index.loaded()
-        sidecar.restore(self.broker, self.sidecar)
-        has_delays = bool(self.sidecar.topics or self.sidecar.channels)
-        self.sidecar = None
+        nsqc_dat.restore(self.broker, self.nsqc_dat)
+        has_delays = bool(self.nsqc_dat.topics or self.nsqc_dat.channels)
+        self.nsqc_dat = None
         try:
             self.metadata.write_missing()
             # Before any message moves: what nsqc.dat says, if anything, is true of this moment only.
-            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached), durable=has_delays)
+            nsqc_dat.save_ids(self.data_path, nsqc_dat.Ids(self.guids.reached), durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -235,7 +237,8 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                             info=self.info, start_time=self.start_time, gate=self.gate, doors=self.doors)
+                             info=self.info, start_time=self.start_time,
+                             connection_limits=self.connection_limits, doors=self.doors)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -257,10 +260,10 @@ class Daemon:
 
     def _keep_descriptors(self) -> None:
         """Clients leave enough descriptors to files and peers, under the limit of now."""
-        capacity = descriptors.for_clients(self.open_files, self.gate.connections)
+        capacity = descriptors.for_clients(self.open_files, self.connection_limits.connections)
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
-        self.gate.keep_within(capacity, self.doors)
+        self.connection_limits.keep_within(capacity, self.doors)
 
     # ------------------------------------------------------------------ while it runs
 
@@ -279,7 +282,7 @@ class Daemon:
 
     def _settings_changed(self, *_: Any) -> None:
         self.log.level = self.settings.now.log_level
-        self.gate.set_limits(self.settings.now)
+        self.connection_limits.set_limits(self.settings.now)
 
     def _tick(self) -> None:
         self.disks.tick()
@@ -290,20 +293,20 @@ class Daemon:
 
     def _ids_ahead(self) -> int:
         """How far ids may come until the next note, so that they rise even after a kill and a clock step."""
-        return self.guids.reached + (int(2 * IDS_EVERY_S * 1e9) >> sidecar.UNIT_BITS)
+        return self.guids.reached + (int(2 * IDS_EVERY_S * 1e9) >> nsqc_dat.UNIT_BITS)
 
     def _note_ids(self) -> None:
         reached = self.guids.reached
         if reached != self._noted_unit:
             self._noted_unit = reached
-            self.loop.run_in_executor(self.workers, self._save_ids, sidecar.Ids(self._ids_ahead()))
+            self.loop.run_in_executor(self.workers, self._save_ids, nsqc_dat.Ids(self._ids_ahead()))
         self._timers["ids"] = self.loop.call_later(IDS_EVERY_S, self._note_ids)
 
-    def _save_ids(self, ids: sidecar.Ids) -> None:
+    def _save_ids(self, ids: nsqc_dat.Ids) -> None:
         try:
-            sidecar.save_ids(self.data_path, ids, durable=False)
+            nsqc_dat.save_ids(self.data_path, ids, durable=False)
         except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
+            self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
 
     # ------------------------------------------------------------------ stop
 
@@ -328,15 +331,15 @@ class Daemon:
             timer.cancel()
         if self.certificates is not None:
             self.certificates.close()
-        self.scanner.close()
-        self.trouble.close()
+        self.timers.close()
+        self.write_health.close()
         self.broker.closing = True
         await self.metadata.finish()
         self.broker.slicer.finish()
         await self.disks.quiet()
         lost = self._write_all()
         await self.disks.settle()
-        if self.disks.trouble() is not None:
+        if self.disks.failing_sync() is not None:
             lost += 1
         self.workers.shutdown()
         self.sync_workers.shutdown()
@@ -372,18 +375,18 @@ class Daemon:
         self.log.info("NSQ: closing topics")
         delays, lost = self.broker.close()
         try:
-            sidecar.save(self.data_path, sidecar.collect(self.guids.reached, delays))
+            nsqc_dat.save(self.data_path, nsqc_dat.collect(self.guids.reached, delays))
         except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", sidecar.FILE_NAME, error)
+            self.log.error("NSQ: failed to write %s - %s", nsqc_dat.FILE_NAME, error)
             failed += 1
         return failed + lost
 
     def _note_stop(self) -> None:
         """The last word: everything is on disk, and what nsqc.dat says of it holds."""
         try:
-            sidecar.save_ids(self.data_path, sidecar.Ids(self.guids.reached, stopped=True), durable=True)
+            nsqc_dat.save_ids(self.data_path, nsqc_dat.Ids(self.guids.reached, stopped=True), durable=True)
         except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", sidecar.IDS_NAME, error)
+            self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
 
 
 def is_busy(connection: Connection) -> bool:

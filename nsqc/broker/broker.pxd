@@ -18,15 +18,15 @@ cdef class Broker:
     cdef readonly CommitSchedule commits
     cdef readonly object slicer         # of long work
     cdef readonly GuidFactory guids
-    cdef readonly object settings       # nsqc.options.Settings
+    cdef readonly object settings       # nsqc.options.declared.Settings
     cdef readonly object log
-    cdef readonly object scanner
+    cdef readonly object timers
     cdef readonly list listeners        # callable(event, topic, channel or None); events are the names below
     cdef public bint closing            # a stop has begun: nothing new is made
     cdef public object starter          # callable(topic), where somebody must be asked for channels before it starts
     cdef public object saver            # callable(topic) -> future: nsqd.dat has it
     cdef object disks                   # nsqc.store: opens disk queues; None keeps all in memory
-    cdef object trouble                 # nsqc.broker.health.Trouble
+    cdef object write_health                 # nsqc.broker.health.WriteHealth
     cdef NameSlot *slots                # owned; topics by name without a Python object for the name
     cdef uint32_t mask
 

@@ -36,22 +36,22 @@ cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept n
 cdef class Broker:
     """The topics of a daemon.
 
-    settings: nsqc.options.Settings; log: nsqc.log.Log; scanner: arm(channel, monotonic_ns), again(queue);
+    settings: nsqc.options.declared.Settings; log: nsqc.log.Log; timers: arm(channel, monotonic_ns), again(queue);
     loop: where long work goes on, and where writes begin;
-    disks: open(name) makes a DiskQueue; trouble: hears of writes that fail and heal; guids: makes the message ids.
+    disks: open(name) makes a DiskQueue; write_health: hears of writes that fail and heal; guids: makes the message ids.
     """
 
-    def __init__(self, settings, log, scanner, disks, trouble, GuidFactory guids not None, loop=None):
+    def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None):
         self.settings = settings
         self.log = log
-        self.scanner = scanner
+        self.timers = timers
         self.disks = disks
-        self.trouble = trouble
+        self.write_health = write_health
         self.guids = guids
         self.clock = Clock()
         self.slicer = Slicer(loop)
         self.commits = CommitSchedule(loop, self.slicer)
-        self.commits.watch = trouble
+        self.commits.watch = write_health
         self.topics = {}
         self.listeners = []
         self._index()
@@ -171,7 +171,7 @@ cdef class Broker:
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
         return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True, topic.commit),
-                       self.clock, topic, self.scanner, latency, options.max_msg_timeout, options.max_channel_consumers)
+                       self.clock, topic, self.timers, latency, options.max_msg_timeout, options.max_channel_consumers)
 
     cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit):
         disk = None if ephemeral else self.disks.open(name)
@@ -184,21 +184,21 @@ cdef class Broker:
     def on_channel_deleted(self, Topic topic not None, Channel channel not None):
         """A topic has lost a channel, which is about to drop what it holds."""
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
-        self.trouble.forget(channel)
+        self.write_health.forget(channel)
         if not topic.exiting or topic.name not in self.topics:
             self._tell(CHANNEL_DELETED, topic, channel)
 
     def on_write_failed(self, Topic topic not None, channel, int error):
         """A topic or channel could not write its queue."""
-        self.trouble.failed(topic, channel, error)
+        self.write_health.failed(topic, channel, error)
 
     def on_write_healed(self, Topic topic not None, channel):
         """It could, after failing."""
-        self.trouble.healed(topic, channel)
+        self.write_health.healed(topic, channel)
 
     def again(self, queue):
         """Has queue.resume() called in a moment: what it needs is out of reach right now."""
-        self.scanner.again(queue)
+        self.timers.again(queue)
 
     cdef int _tell(self, event, topic, channel) except -1:
         if not self.closing:
@@ -222,7 +222,7 @@ cdef class Broker:
 
     def health(self) -> str:
         """OK, or NOK and why."""
-        return self.trouble.health()
+        return self.write_health.health()
 
     def close(self) -> tuple:
         """For a stop: writes everything to disk and closes the queues.

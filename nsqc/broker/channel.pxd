@@ -11,10 +11,10 @@ from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport Heap
-from nsqc.store.idmap cimport IdMap
+from nsqc.store.inflight cimport InFlightMap
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
-from nsqc.store.unacked cimport Place
+from nsqc.store.disk.unacked cimport Place
 
 cdef enum ClaimResult:
     CLAIMED
@@ -33,7 +33,7 @@ cdef class Channel(BacklogOwner):
     cdef readonly dict clients          # id to Consumer, in order of arrival
     cdef readonly LatencyWindow latency  # None where no percentiles are asked for
     cdef Backlog backlog
-    cdef IdMap in_flight
+    cdef InFlightMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
     cdef Clock clock
@@ -42,8 +42,8 @@ cdef class Channel(BacklogOwner):
     cdef PyObject *c_ready              # the consumer to serve next; NULL: none is ready
     cdef readonly bint stuck            # the last attempt to write the backlog failed
     cdef bint retrying                  # something was out of reach; resume() is on its way
-    cdef int64_t alarm_ns               # monotonic time the scanner will call expire() at; NEVER: none
-    cdef object scanner                 # arm(channel, deadline_ns), again(channel)
+    cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none
+    cdef object timers                 # arm(channel, deadline_ns), again(channel)
     cdef Slicer slicer                  # for what takes long
     cdef object topic                   # told of: write failures and healing, the last client leaving
 

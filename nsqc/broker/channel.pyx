@@ -1,7 +1,7 @@
 """A channel: deals the messages it gets over its consumers and keeps each until it is finished.
 
 Where the original scans random channels every 100 ms for messages whose time has come, a channel here knows its next
-deadline and has the scanner call expire() then.
+deadline and has the timers call expire() then.
 """
 
 cimport cython
@@ -14,7 +14,7 @@ from nsqc.store.backlog cimport PUT_NO_MEMORY
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
-from nsqc.store.idmap cimport idmap_add, idmap_find, idmap_free, idmap_remove, idmap_reserve
+from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_free, inflight_remove, inflight_reserve
 from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
@@ -38,13 +38,13 @@ cdef class Channel:
     """One channel of a topic. Made by Topic.get_channel()."""
 
     def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
-                 topic, scanner, LatencyWindow latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
+                 topic, timers, LatencyWindow latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
         self.name = name
         self.ephemeral = ephemeral
         self.backlog = backlog
         self.clock = clock
         self.topic = topic
-        self.scanner = scanner
+        self.timers = timers
         self.slicer = backlog.commit.schedule.slicer
         self.latency = latency
         self.max_msg_timeout_ns = max_msg_timeout_ns
@@ -57,7 +57,7 @@ cdef class Channel:
         cdef Trash trash = Trash.new(None)      # and gone at once
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
-        idmap_free(&self.in_flight)
+        inflight_free(&self.in_flight)
 
     # ------------------------------------------------------------------ from the topic
 
@@ -137,7 +137,7 @@ cdef class Channel:
 
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept:
         """The delivery with this id, if it is in flight to consumer; else NULL and why."""
-        cdef Delivery *delivery = idmap_find(&self.in_flight, c_id, consumer.id)
+        cdef Delivery *delivery = inflight_find(&self.in_flight, c_id, consumer.id)
         if delivery is NULL:
             result[0] = NOT_IN_FLIGHT
         elif delivery.owner != consumer.id:
@@ -147,7 +147,7 @@ cdef class Channel:
 
     cdef void _release(self, Delivery *delivery) noexcept:
         """Out of flight; the delivery is the caller's."""
-        idmap_remove(&self.in_flight, delivery)
+        inflight_remove(&self.in_flight, delivery)
         heap_remove(&self.timeouts, delivery)
 
     # ------------------------------------------------------------------ delivery
@@ -175,7 +175,7 @@ cdef class Channel:
         return True
 
     cdef bint _has_room(self) noexcept:
-        return (delivery_reserve() and idmap_reserve(&self.in_flight) and heap_reserve(&self.timeouts)
+        return (delivery_reserve() and inflight_reserve(&self.in_flight) and heap_reserve(&self.timeouts)
                 and heap_reserve(&self.delayed))
 
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept:
@@ -191,7 +191,7 @@ cdef class Channel:
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
-        idmap_add(&self.in_flight, delivery)
+        inflight_add(&self.in_flight, delivery)
         heap_push(&self.timeouts, delivery)
         if delivery.deadline_ns < self.alarm_ns:
             self._arm()
@@ -215,7 +215,7 @@ cdef class Channel:
                 heap_moved(heap, delivery)
                 return False
         if delivery.owner:
-            idmap_remove(&self.in_flight, delivery)
+            inflight_remove(&self.in_flight, delivery)
         heap_remove(heap, delivery)
         if goes_out:
             self._deliver(delivery_take(delivery), attempts, place)
@@ -277,10 +277,10 @@ cdef class Channel:
         cdef int64_t first = next_deadline(self)
         if first < self.alarm_ns:
             self.alarm_ns = first
-            self.scanner.arm(self, first)
+            self.timers.arm(self, first)
 
     def expire(self):
-        """Called by the scanner at the time it was armed for: puts back what has timed out or come due."""
+        """Called by the timers at the time it was armed for: puts back what has timed out or come due."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.alarm_ns = NEVER
@@ -343,7 +343,7 @@ cdef class Channel:
     cdef void _try_again(self) noexcept:
         if not self.retrying and not self.exiting:
             self.retrying = True
-            self.scanner.again(self)
+            self.timers.again(self)
 
     # ------------------------------------------------------------------ clients
 
@@ -394,14 +394,14 @@ cdef class Channel:
             self.backlog.disk.drop_out()
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
-        idmap_free(&self.in_flight)
+        inflight_free(&self.in_flight)
         trash.start()
 
     def delete(self):
         """Closes the consumers and drops everything, files included."""
         self._exit()
         self._drop_all()
-        self.scanner.disarm(self)
+        self.timers.disarm(self)
         self.backlog.delete()
         self.topic = None
 
@@ -448,7 +448,7 @@ cdef class Channel:
         self.clients.clear()
         return 0
 
-    # ------------------------------------------------------------------ disk trouble
+    # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         """The backlog could not be written: it keeps its messages, and the topic holds back."""

@@ -13,7 +13,7 @@ RETRY_S = 0.25
 PROBE_BYTES = 65536
 
 
-class Trouble:
+class WriteHealth:
     """Collects failed writes, retries them, and tells when all is well again.
 
     A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
@@ -21,13 +21,13 @@ class Trouble:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
-                 sync_trouble: Callable[[], str | None]):
-        """sync_trouble says what fails to sync, None where nothing does."""
+                 failing_sync: Callable[[], str | None]):
+        """failing_sync says what fails to sync, None where nothing does."""
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
         self._log = log
-        self._sync_trouble = sync_trouble
+        self._failing_sync = failing_sync
         self._stuck: dict[Any, None] = {}
         self._refusing: Any = None
         self._reason: str | None = None
@@ -36,7 +36,7 @@ class Trouble:
 
     def health(self) -> str:
         """OK, or NOK and the reason."""
-        reason = self._reason or self._sync_trouble()
+        reason = self._reason or self._failing_sync()
         return "OK" if reason is None else f"NOK - {reason}"
 
     def failed(self, topic: Any, channel: Any, error: int) -> None:
@@ -61,7 +61,7 @@ class Trouble:
         self._settle()
 
     def forget(self, channel: Any) -> None:
-        """A channel is deleted, and its trouble with it."""
+        """A channel is deleted, and its failure with it."""
         if self._stuck.pop(channel, 0) is None:
             self._settle()
 

@@ -23,9 +23,9 @@ from typing import Any
 import msgspec
 
 from nsqc import NSQD_VERSION
-from nsqc.broker.files import read_file, replace_file
-from nsqc.store.diskmeta import set_aside
-from nsqc.store.index import Index
+from nsqc.store.disk.diskmeta import set_aside
+from nsqc.store.disk.index import Index
+from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_valid_name
 
 FILE_NAME = "nsqd.dat"

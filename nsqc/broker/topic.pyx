@@ -515,7 +515,7 @@ cdef class Topic(BacklogOwner):
         """Delays in milliseconds by id, of messages that an earlier run left on disk."""
         self.backlog.delays.update(delays)
 
-    # ------------------------------------------------------------------ disk trouble
+    # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         """The backlog could not be written and has taken the messages back, so they never were."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nsqc.pages import completion
-from nsqc.serve import tell
+from nsqc.commands.pages import completion
+from nsqc.commands.start import tell
 
 
 class Shell(StrEnum):

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.commands import TAKES_FLAGS
-from nsqc.flags import FlagError, HelpWanted, by_group, help_text, parse_flags, plain, show
-from nsqc.options import FLAGS, KEYS, NO_KEY, OptionError
-from nsqc.serve import EXIT_REFUSED, EXIT_USAGE, tell
+from nsqc.commands.start import EXIT_REFUSED, EXIT_USAGE, tell
+from nsqc.options.declared import FLAGS, KEYS, NO_KEY, OptionError
+from nsqc.options.flags import FlagError, HelpWanted, by_group, help_text, parse_flags, plain, show
 
 command = typer.Typer(help="Check, show and write configurations.")
 
@@ -30,7 +30,7 @@ def check_command(file: Annotated[str, typer.Argument(help="the config file", me
     It is read as serve would, and so are the files it names. Nothing is bound, connected to or written. The exit code
     is 0 where nothing but warnings is found, else 1.
     """
-    from nsqc.precheck import examine
+    from nsqc.options.check import examine
 
     options, count, findings = examine(file)
     for line, fatal, text in findings:
@@ -73,9 +73,9 @@ def effective(words: list[str]) -> tuple[Any, dict[str, str], list[str]]:
 
     Raises FlagError, HelpWanted, OptionError.
     """
-    from nsqc import tls
-    from nsqc.options import Options, check
-    from nsqc.serve import check_addresses, from_file
+    from nsqc.commands.start import check_addresses, from_file
+    from nsqc.net import tls
+    from nsqc.options.declared import Options, check
 
     flags = parse_flags(words)
     given, unknown = from_file(flags)
@@ -123,7 +123,7 @@ def init_command(
 
     It has every option with its meaning and default, commented out.
     """
-    from nsqc.pages.template import template
+    from nsqc.commands.pages.template import template
 
     if not file:
         tell(template().rstrip("\n"))

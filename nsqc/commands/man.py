@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nsqc.pages.manpage import man_page
-from nsqc.serve import tell
+from nsqc.commands.pages.manpage import man_page
+from nsqc.commands.start import tell
 
 
 def command() -> None:

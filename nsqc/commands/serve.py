@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from nsqc.serve import serve
+from nsqc.commands.start import serve
 
 settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nsqc.serve import EXIT_REFUSED
+from nsqc.commands.start import EXIT_REFUSED
 
 
 def build() -> typer.Typer:

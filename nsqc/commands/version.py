@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqc.version import version_line
+from nsqc import version_line
 
 
 def command() -> None:

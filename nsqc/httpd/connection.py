@@ -16,13 +16,13 @@ from httptools.parser.errors import (
     HttpParserUpgrade,
 )
 
-from nsqc.gate import host_of
 from nsqc.httpd.answers import Answers
 from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import bad_request, tls_required, v1_error
 from nsqc.httpd.request import Request, unknown_method
 from nsqc.httpd.router import fixed, resolve
-from nsqc.sockets import peer_text
+from nsqc.net.address import peer_text
+from nsqc.net.limits import host_of
 
 MAX_HEAD_BYTES = 64 * 1024
 # How long a client that has just come may take, when the server closes, to begin with the request it has come for.
@@ -62,7 +62,7 @@ class Connection(Answers):
         self.dates = server.app.dates
         self.parser: Any = None
         self.remote = ""
-        self.host = ""                          # what the gate counts it under
+        self.host = ""                          # what the connection limits count it under
         # The request that is coming in.
         self.begun = False                      # its first byte is here, its last not
         self.in_body = False                    # its head is whole

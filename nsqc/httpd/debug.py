@@ -21,7 +21,7 @@ from collections import Counter
 from types import FrameType
 from typing import Any
 
-from nsqc.broker import live
+from nsqc.broker import counters
 from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import Request, read_arguments
 
@@ -110,7 +110,7 @@ def heap(app: Any, request: Request) -> Reply:
         f"sessions {sum(1 for _ in app.sessions())}",
         f"http_connections {sum(len(server.connections) for server in app.servers)}",
     ]
-    lines += [f"alive {name} {value}" for name, value in live.counts().items()]
+    lines += [f"alive {name} {value}" for name, value in counters.counts().items()]
     kinds = Counter(type(thing) for thing in gc.get_objects())
     names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
     for place, (kind, count) in enumerate(kinds.most_common()):

@@ -8,15 +8,15 @@ from time import monotonic
 from typing import Any
 
 from nsqc.broker.stats import MemoryWatch
-from nsqc.doors import Door, Doors
-from nsqc.durations import format_duration
-from nsqc.gate import Gate
 from nsqc.httpd.connection import Connection
 from nsqc.httpd.publish import plain_target
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.request import Request
-from nsqc.httpd.tlslistener import TlsListener
-from nsqc.sockets import address_text, bind, port_of, prepare, remove
+from nsqc.net.accepting import Door, Doors
+from nsqc.net.address import address_text, bind, port_of, prepare, remove
+from nsqc.net.limits import ConnectionLimits
+from nsqc.net.tlslistener import TlsListener
+from nsqc.options.durations import format_duration
 
 _KEPT_TARGETS = 4096
 _KEPT_HEAD_BYTES = 1024
@@ -32,8 +32,8 @@ class App:
     """What handlers work on, shared by all listeners of a daemon."""
 
     def __init__(self, *, broker: Any, settings: Any, log: Any, sessions: Callable[[], Iterable[Any]],
-                 info: Mapping[str, Any], start_time: float, gate: Gate, doors: Doors) -> None:
-        self.gate = gate
+                 info: Mapping[str, Any], start_time: float, connection_limits: ConnectionLimits, doors: Doors) -> None:
+        self.connection_limits = connection_limits
         self.doors = doors
         self.broker = broker
         self.settings = settings
@@ -100,7 +100,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.unfinished: set[Connection] = set()    # with a deadline: new, or in the middle of a request
         self.closing = False
-        self.certificates: Any = None               # nsqc.tls.Certificates; None: no TLS
+        self.certificates: Any = None               # nsqc.net.tls.Certificates; None: no TLS
         self.tls_required = False                   # every request is refused: it should have come over TLS
         self._sock: Any = None
         self._path = ""
@@ -121,7 +121,7 @@ class Server:
             self.app.servers.append(self)
             if self.certificates is not None:
                 self._listener = TlsListener(
-                    self.loop, sock, self._make_connection, self.certificates, self.app.gate, self.app.log)
+                    self.loop, sock, self._make_connection, self.certificates, self.app.connection_limits, self.app.log)
                 self._listener.start()
             else:
                 self._listener = Door(self.loop, sock, self._make_connection, self.app.log)
@@ -168,7 +168,7 @@ class Server:
 
     def admit(self, connection: Connection, host: str) -> bool:
         """A client has connected. False: it must go."""
-        if not self.app.gate.enter(host):
+        if not self.app.connection_limits.enter(host):
             return False
         self.connections.add(connection)
         return True
@@ -177,7 +177,7 @@ class Server:
         """A connection is gone."""
         if connection in self.connections:
             self.connections.remove(connection)
-            self.app.gate.leave(connection.host)
+            self.app.connection_limits.leave(connection.host)
         self.unfinished.discard(connection)
         if self._idle is not None and not self.connections and not self._idle.done():
             self._idle.set_result(None)
@@ -211,7 +211,7 @@ async def listen(loop: asyncio.AbstractEventLoop, address: str, app: App, *, nam
 
     An inherited socket, which listens already, is taken in place of the address.
 
-    With certificates (nsqc.tls.Certificates) it speaks TLS. With tls_required it refuses every request.
+    With certificates (nsqc.net.tls.Certificates) it speaks TLS. With tls_required it refuses every request.
     """
     server = Server(loop, app, name)
     server.certificates = certificates

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from nsqc import NSQD_VERSION
+from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.stats import (
     ChannelStats,
     ClientStats,
@@ -19,11 +19,10 @@ from nsqc.broker.stats import (
     producers_of,
     topics_of,
 )
-from nsqc.durations import format_duration
 from nsqc.httpd.reply import JSON, TEXT, ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
-from nsqc.options import OptionError
-from nsqc.version import version_line
+from nsqc.options.declared import OptionError
+from nsqc.options.durations import format_duration
 from nsqc.wire.gojson import GoJSONError, decode_strings
 
 _BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}

@@ -53,9 +53,9 @@ class Peers:
 
     def _begin(self) -> None:
         """With the first nsqlookupd. The finder starts topics from now on, as the loop has started those before."""
-        from nsqc.peers.channels import ChannelFinder
+        from nsqc.peers.channel_lookup import ChannelFinder
         from nsqc.peers.dial import Dialer
-        from nsqc.peers.lookupds import Lookupds
+        from nsqc.peers.lookup import Lookupds
 
         dialer = Dialer(self._loop)
         self._lookupds = Lookupds(self._loop, dialer, self._broker, self._settings, self._info, self._log)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from nsqc.spark import columns
 from nsqc.spark.options import DiskQueue
 from nsqc.spark.records import Records
-from nsqc.store import diskmeta
+from nsqc.store.disk import diskmeta
 from nsqc.wire.names import is_valid_name
 
 log = logging.getLogger("nsqc.spark")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nsqc import __version__
 from nsqc.client import (
     ClientError,
     ConnectError,
@@ -15,7 +16,6 @@ from nsqc.client import (
     tls,
 )
 from nsqc.spark.options import Peers
-from nsqc.version import __version__
 
 __all__ = ["ClientError", "ConnectError", "Connection", "LookupFailed", "Refused", "connect", "lookup", "nodes"]
 

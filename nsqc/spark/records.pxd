@@ -1,7 +1,7 @@
-# The records of one data file of a disk queue as columns, found by nsqc.store.segment's rules.
+# The records of one data file of a disk queue as columns, found by nsqc.store.disk.segment's rules.
 
 from libc.stdint cimport int64_t
-from nsqc.store.segment cimport Window
+from nsqc.store.disk.segment cimport Window
 
 cdef class Records:
     cdef Window window          # freed with this

@@ -9,8 +9,8 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.client.chunk cimport Chunk
-from nsqc.store.diskio cimport io_open, io_size
-from nsqc.store.segment cimport HEAD_BYTES, segment_next, window_free
+from nsqc.store.disk.syscalls cimport io_open, io_size
+from nsqc.store.disk.segment cimport HEAD_BYTES, segment_next, window_free
 from nsqc.wire.hton cimport load_i64, load_u16
 
 cdef enum:

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqc.broker.files import replace_file
 from nsqc.spark import link
 from nsqc.spark.bodies import Bodies
 from nsqc.spark.options import OptionError, Sink
+from nsqc.store.files import replace_file
 from nsqc.wire.names import is_valid_name
 
 log = logging.getLogger("nsqc.spark")

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqc.broker.files import replace_file, sync_folder
 from nsqc.spark import frames
+from nsqc.store.files import replace_file, sync_folder
 
 log = logging.getLogger("nsqc.spark")
 

@@ -9,11 +9,11 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
-from nsqc.store.diskqueue cimport DiskQueue, QueueWatcher
+from nsqc.store.disk.queue cimport DiskQueue, QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Sliced, Slicer
-from nsqc.store.unacked cimport Place
+from nsqc.store.disk.unacked cimport Place
 
 cdef enum PutResult:
     PUT_MEMORY

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
 from nsqc.store.rules cimport CHECKS, broken
-from nsqc.store.segment cimport HEAD_BYTES
+from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.slices cimport Trash
 
 

@@ -1,11 +1,11 @@
 # What a channel knows of one message beside the message itself, while it is in flight or deferred.
 #
 # A Delivery owns one reference to its message. It lies in one heap (slot is its place there) and, in flight, in the
-# channel's IdMap as well.
+# channel's InFlightMap as well.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.message cimport Message
-from nsqc.store.unacked cimport Place
+from nsqc.store.disk.unacked cimport Place
 
 
 cdef struct Delivery:

@@ -8,7 +8,7 @@ from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.fifo cimport Entry, fifo_free, fifo_pop
 from nsqc.store.heap cimport heap_free
 from nsqc.store.message cimport message_unref
-from nsqc.store.unacked cimport Unacked, unacked_done
+from nsqc.store.disk.unacked cimport Unacked, unacked_done
 
 from collections import deque
 

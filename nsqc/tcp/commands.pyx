@@ -26,7 +26,7 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
 import os
 import traceback
 
-from nsqc.errors import ClientError
+from nsqc.tcp.errors import ClientError
 from nsqc.tcp import identify
 
 NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",

@@ -27,8 +27,8 @@ cdef class Hub:
     cdef readonly object log
     cdef readonly object loop
     cdef public object authority        # nsqc.peers.auth.Authority; None where clients need not authenticate
-    cdef readonly object gate           # nsqc.gate.Gate
-    cdef readonly object tls            # nsqc.tls.Certificates; None: TLS is not offered
+    cdef readonly object connection_limits  # nsqc.net.limits.ConnectionLimits
+    cdef readonly object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # connection to None, in order of arrival; all that are open
     cdef Slicer slicer
     cdef char *area                     # owned
@@ -70,7 +70,7 @@ cdef class Connection(Publisher):
     cdef Parser parser
     cdef InBuf inbuf                    # owned
     cdef readonly object address
-    cdef object host                    # what the gate counts it under; None: it was not let in
+    cdef object host                    # what the connection limits count it under; None: it was not let in
     cdef bint closing                   # nothing more is read or run
     cdef bint detour                    # input does not go straight to the parser: closing, upgrade, or codec
     cdef Codec codec                    # None: not compressed

@@ -27,8 +27,8 @@ import os
 import traceback
 from collections import deque
 
-from nsqc.gate import handshake_error, host_of
-from nsqc.sockets import peer_text
+from nsqc.net.limits import handshake_error, host_of
+from nsqc.net.address import peer_text
 from nsqc.tcp import upgrade
 from nsqc.wire.codec import CodecError
 
@@ -58,8 +58,8 @@ cdef class Hub:
         if self.area is NULL:
             raise MemoryError
 
-    def __init__(self, Broker broker not None, settings, log, loop, gate, tls=None):
-        self.gate = gate
+    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None):
+        self.connection_limits = connection_limits
         self.tls = tls
         self.broker = broker
         self.settings = settings
@@ -131,7 +131,7 @@ cdef class Connection(Publisher):
     def connection_made(self, transport):
         """A client has connected."""
         host = host_of(transport.get_extra_info("peername"))
-        if not self.hub.gate.enter(host):
+        if not self.hub.connection_limits.enter(host):
             self.closing = self.detour = True
             transport.abort()
             return
@@ -308,7 +308,7 @@ cdef class Connection(Publisher):
         self.closing = self.detour = True
         if self.host is None:
             return
-        self.hub.gate.leave(self.host)
+        self.hub.connection_limits.leave(self.host)
         self.host = None
         self.hub.connections.pop(self, None)
         self.outbox.closed = True
@@ -614,7 +614,7 @@ cdef class Connection(Publisher):
         self.hub.log.info("PROTOCOL(V2): [%s] upgrading connection to TLS", self.address)
         # What stood behind IDENTIFY came in the clear and counts for nothing.
         inbuf_free(&self.inbuf)
-        if not self.hub.gate.begin_handshake(self.host):
+        if not self.hub.connection_limits.begin_handshake(self.host):
             self.transport.abort()
             return
         self.outbox.blocked = self.shaking_hands = True
@@ -622,7 +622,7 @@ cdef class Connection(Publisher):
 
     def tls_done(self, transport):
         """The handshake is through."""
-        self.hub.gate.end_handshake()
+        self.hub.connection_limits.end_handshake()
         if self.closing:
             self.connection_lost(None)
             transport.abort()
@@ -640,7 +640,7 @@ cdef class Connection(Publisher):
     def tls_failed(self, error):
         """The handshake has failed, or the connection has gone meanwhile."""
         transport = self.transport
-        self.hub.gate.end_handshake()
+        self.hub.connection_limits.end_handshake()
         self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.address,
                            handshake_error(error))
         # The transport tells TLS of its end, and TLS only tells us once a handshake has succeeded.

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from nsqc import NSQD_VERSION
-from nsqc.errors import ClientError
+from nsqc.tcp.errors import ClientError
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 OK = b"OK"

@@ -6,8 +6,8 @@ import asyncio
 import socket
 from typing import Any
 
-from nsqc.doors import Door, Doors
-from nsqc.sockets import address_text, bind, port_of, prepare, remove
+from nsqc.net.accepting import Door, Doors
+from nsqc.net.address import address_text, bind, port_of, prepare, remove
 from nsqc.tcp.connection import Connection
 
 

@@ -27,7 +27,7 @@ cdef class Limits:
 cdef class Session(Consumer):
     cdef readonly Broker broker
     cdef readonly Limits limits
-    cdef readonly object options        # nsqc.options.Options as of the connection's start
+    cdef readonly object options        # nsqc.options.declared.Options as of the connection's start
     cdef readonly object log
     cdef readonly object connection     # the Connection, for closing
     cdef Outbox outbox

@@ -58,7 +58,7 @@ def describe(connection: ssl.SSLObject) -> Secured:
 
 def new_codec(wanted: Any) -> Codec:
     """The codec that an nsqc.tcp.identify.Upgrade names."""
-    # Their libraries are for those who ask for them; see nsqc.later.
+    # Their libraries are for those who ask for them; see nsqc.process.later.
     if wanted.codec == "deflate":
         from nsqc.wire.deflate import Deflate
 

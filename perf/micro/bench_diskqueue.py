@@ -1,12 +1,12 @@
-"""Records of a disk queue: append, flush, pop (nsqc.store.diskqueue, segment, diskio and iopool)."""
+"""Records of a disk queue: append, flush, pop (nsqc.store.disk.queue, segment, diskio and iopool)."""
 
 import tempfile
 import time
 from typing import Any
 
-from nsqc.store.diskqueue import DiskQueue
-from nsqc.store.iopool import IoPool
-from nsqc.store.syncer import Syncer
+from nsqc.store.disk.pool import IoPool
+from nsqc.store.disk.queue import DiskQueue
+from nsqc.store.disk.syncer import Syncer
 from perf.micro import timing
 from perf.micro.timing import Row, Size
 

@@ -1,7 +1,7 @@
 """From topic to waiting channels, without sockets (nsqc.broker.topic, channel and nsqc.store.backlog)."""
 
 from nsqc.broker.broker import Broker
-from nsqc.options import Options, Settings
+from nsqc.options.declared import Options, Settings
 from nsqc.store.guid import GuidFactory
 from perf.micro import timing
 from perf.micro.bench_mpub import HEAD_BYTES

@@ -1,8 +1,8 @@
-"""Which records of a disk queue are out (nsqc.store.unacked)."""
+"""Which records of a disk queue are out (nsqc.store.disk.unacked)."""
 
 from collections import OrderedDict
 
-from nsqc.store.unacked import UnackedList
+from nsqc.store.disk.unacked import UnackedList
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 

@@ -1,4 +1,4 @@
-"""Topics and channels without sockets: flow, disk trouble, what a stop returns."""
+"""Topics and channels without sockets: flow, failed writes, what a stop returns."""
 
 import asyncio
 import errno
@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.health import Trouble
-from nsqc.broker.scanner import Scanner
+from nsqc.broker.health import WriteHealth
+from nsqc.broker.timers import Timers
 from nsqc.broker.topic import PENDING
 from nsqc.log import Log
-from nsqc.options import Options, Settings
-from nsqc.store import diskio, unacked
-from nsqc.store.disks import Disks
+from nsqc.options.declared import Options, Settings
+from nsqc.store.disk import syscalls, unacked
+from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
 
 
@@ -27,15 +27,15 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
         with ThreadPoolExecutor(2) as workers:
             settings = Settings(Options(**options))
             disks = Disks(settings.now, tmp_path, loop, workers, log)
-            trouble = Trouble(loop, workers, str(tmp_path), log, disks.trouble)
-            broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1), loop)
+            write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             try:
                 await scenario(broker)
                 disks.check_rules()
             finally:
-                diskio.fail("read", 0, times=0)
-                diskio.fail("write", 0, times=0)
-                trouble.close()
+                syscalls.fail("read", 0, times=0)
+                syscalls.fail("write", 0, times=0)
+                write_health.close()
                 await disks.quiet()
                 closed(broker, *broker.close())
                 await disks.settle()
@@ -65,11 +65,11 @@ def test_a_backlog_that_cannot_be_read_is_tried_again(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
-        diskio.fail("read", errno.EMFILE, times=10**6)
+        syscalls.fail("read", errno.EMFILE, times=10**6)
         channel = topic.get_channel(b"c")
         await asyncio.sleep(0.1)
         assert topic.depth + channel.depth == 20 and topic.depth > 10, "what was just written needs no reading"
-        diskio.fail("read", 0, times=0)
+        syscalls.fail("read", 0, times=0)
         await until(lambda: (topic.depth, channel.depth) == (0, 20))
 
     run(tmp_path, scenario, mem_queue_size=0)
@@ -82,12 +82,12 @@ def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
         for number in range(channels):
             topic.get_channel(b"c%d" % number)
         assert await publish(topic, b"kept") == 0
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"refused") == errno.ENOSPC
         assert await publish(topic, b"a", b"b") == errno.ENOSPC
         assert broker.health().startswith("NOK - failed to write t")
         assert "No space left" in broker.health()
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         await until(lambda: broker.health() == "OK")
         assert await publish(topic, b"after") == 0
         if channels == 0:
@@ -104,8 +104,8 @@ def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path
 
     async def scenario(broker):
         topic = broker.get_topic(b"t")
-        diskio.delay("write", 100_000_000)
-        diskio.fail("write", errno.ENOSPC)
+        syscalls.delay("write", 100_000_000)
+        syscalls.fail("write", errno.ENOSPC)
         large = b"x" * 200_000  # written by a thread
         first = asyncio.ensure_future(publish(topic, large))
         await asyncio.sleep(0.03)
@@ -118,7 +118,7 @@ def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path
     try:
         run(tmp_path, scenario, mem_queue_size=0)
     finally:
-        diskio.delay("write", 0)
+        syscalls.delay("write", 0)
 
 
 def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
@@ -127,13 +127,13 @@ def test_a_stuck_channel_holds_its_topic_back_and_loses_nothing(tmp_path):
         channel = topic.get_channel(b"c")
         for number in range(3):  # the channel's memory
             assert await publish(topic, b"%d" % number) == 0
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"spills") == errno.ENOSPC
         assert channel.stuck
         assert [await publish(topic, b"x") for _ in range(3)] == [0, 0, 0], "the topic's own memory"
         assert await publish(topic, b"no more") == errno.ENOSPC
         assert (topic.depth, channel.depth) == (3, 4)
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         await until(lambda: topic.depth == 0)
         assert channel.depth == 7
         assert not channel.stuck
@@ -147,7 +147,7 @@ def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         results = {}
-        diskio.fail("write", errno.ENOSPC, times=failures)
+        syscalls.fail("write", errno.ENOSPC, times=failures)
         for body in (b"first", b"second"):
             assert topic.publish(body) == PENDING
             topic.when_written(lambda failure, body=body: results.update({body: failure}))
@@ -168,14 +168,14 @@ def test_a_stuck_channel_that_is_emptied_holds_its_topic_no_longer(tmp_path, que
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"spills") == errno.ENOSPC
         assert channel.stuck
         if queue == "channel":
             channel.empty()
         else:
             broker.delete_topic(b"t")
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         await until(lambda: broker.health() == "OK")
         if queue == "channel":
             assert not channel.stuck
@@ -186,16 +186,16 @@ def test_a_stuck_channel_that_is_emptied_holds_its_topic_no_longer(tmp_path, que
 
 
 def test_what_comes_while_a_channel_heals_is_written_too(tmp_path):
-    """A deferred message comes due while the write is under way that ends the channel's trouble."""
+    """A deferred message comes due while the write is under way that ends the channel's failure."""
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
         assert topic.publish(b"deferred", 20) == 0
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"spills") == errno.ENOSPC
         assert channel.stuck
         assert channel.deferred_count == 1
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         channel.retry()
         await asyncio.sleep(0)      # the write has begun
         time.sleep(0.03)
@@ -215,7 +215,7 @@ def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         channel = topic.get_channel(b"c")
         await until(lambda: channel.stuck)
         assert unacked.alive() > before
@@ -226,7 +226,7 @@ def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
                 topic.delete_channel(b"c")
             broker.delete_topic(b"t")
         await until(lambda: unacked.alive() == before)
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         await until(lambda: broker.health() == "OK")
 
     run(tmp_path, scenario, mem_queue_size=0)
@@ -237,11 +237,11 @@ def test_a_stuck_channel_that_has_nothing_left_to_write_lets_its_topic_go_on(tmp
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
         assert await publish(topic, b"memory") == 0
-        diskio.fail("write", errno.ENOSPC, times=10**6)
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"spills") == errno.ENOSPC
         assert channel.stuck
         assert await publish(topic, b"waits") == 0
-        diskio.fail("write", 0, times=0)
+        syscalls.fail("write", 0, times=0)
         channel.empty()     # as when consumers have taken it all
         await until(lambda: not channel.stuck and (topic.depth, channel.depth) == (0, 1))
         await until(lambda: broker.health() == "OK")

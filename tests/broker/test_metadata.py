@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from nsqc.broker import metadata
-from nsqc.store.index import Index
+from nsqc.store.disk.index import Index
 
 
 class Log:

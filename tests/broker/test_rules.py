@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from nsqc.store import rules
-from nsqc.store.unacked import UnackedList
+from nsqc.store.disk.unacked import UnackedList
 from tests.broker.test_broker import publish, run
 
 pytestmark = pytest.mark.skipif(not rules.ENABLED, reason="a release build checks no rules")

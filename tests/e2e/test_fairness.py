@@ -135,12 +135,12 @@ def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
     from concurrent.futures import ThreadPoolExecutor
 
     from nsqc.broker.broker import Broker
-    from nsqc.broker.health import Trouble
-    from nsqc.broker.scanner import Scanner
+    from nsqc.broker.health import WriteHealth
+    from nsqc.broker.timers import Timers
     from nsqc.log import Log
-    from nsqc.options import Options, Settings
-    from nsqc.store import diskio
-    from nsqc.store.disks import Disks
+    from nsqc.options.declared import Options, Settings
+    from nsqc.store.disk import syscalls
+    from nsqc.store.disk.manager import Disks
     from nsqc.store.guid import GuidFactory
 
     async def main():
@@ -148,10 +148,10 @@ def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
         with ThreadPoolExecutor(2) as workers:
             log, settings = Log(level=5), Settings(Options(mem_queue_size=0))
             disks = Disks(settings.now, tmp_path, loop, workers, log)
-            trouble = Trouble(loop, workers, str(tmp_path), log, disks.trouble)
-            broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1), loop)
+            write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             for call in ("read", "write", "sync", "rename"):
-                diskio.delay(call, 300_000_000)
+                syscalls.delay(call, 300_000_000)
             try:
                 topic, written, longest = broker.get_topic(b"t"), [], 0.0
                 topic.get_channel(b"c")
@@ -167,8 +167,8 @@ def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
                 assert written == [0] * 20
             finally:
                 for call in ("read", "write", "sync", "rename"):
-                    diskio.delay(call, 0)
-                trouble.close()
+                    syscalls.delay(call, 0)
+                write_health.close()
                 await disks.quiet()
                 broker.close()
                 await disks.settle()

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from nsqc.flags import plain
-from nsqc.options import FLAGS, KEYS, Kind, Options
+from nsqc.options.declared import FLAGS, KEYS, Kind, Options
+from nsqc.options.flags import plain
 from tests.support.daemon import wait_until
 from tests.support.secure import identify
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from nsqc.app import run
+from nsqc.commands.app import run
 from tests.spark import accesslog
 from tests.spark.conftest import depth, spark  # noqa: F401
 from tests.spark.test_archive import record

@@ -9,7 +9,7 @@ import resource
 import signal
 import struct
 
-from nsqc.broker import live
+from nsqc.broker import counters
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.support.daemon import batch, wait_until
@@ -18,14 +18,14 @@ from tests.support.secure import client_context, connect, identify, make_certifi
 authd = factory(AuthServer)
 
 OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.session.Session", "nsqc.broker.topic.Topic",
-           "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog", "nsqc.store.diskqueue.DiskQueue")
+           "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog", "nsqc.store.disk.queue.DiskQueue")
 COUNTS = os.environ.get("NSQC_BUILD") == "debug"
 
 
 def figures(node) -> dict[str, int]:
     text = node.http("GET", "/debug/pprof/heap")[1].decode()
     found = {name: int(value) for name, value in re.findall(r"^(?:alive|objects) (\S+) (\d+)$", text, re.MULTILINE)}
-    return {name: found.get(name, 0) for name in (*live.counts(), *OBJECTS)}
+    return {name: found.get(name, 0) for name in (*counters.counts(), *OBJECTS)}
 
 
 def nothing_left(node) -> None:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from nsqc.systemd import NAMES
+from nsqc.net.systemd import NAMES
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"

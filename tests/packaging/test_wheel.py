@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc import __version__
-from nsqc.version import version_line
+from nsqc import __version__, version_line
 from tests.packaging.conftest import DIST, ROOT, built
 
 

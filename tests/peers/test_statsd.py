@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats
-from nsqc.options import OptionError, Options, check
+from nsqc.options.declared import OptionError, Options, check
 from nsqc.peers.statsd import Packets, Report, preferred, prefix_of
 from tests.support.daemon import wait_until
 

@@ -17,7 +17,7 @@ from perf.micro import run as micro
 from perf.stalls import run as stalls
 from perf.stalls.cases import CASES
 from perf.stalls.stage import Seen
-from perf.ways.run import WAYS
+from perf.transports.run import WAYS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 480
@@ -47,7 +47,7 @@ def test_start_gives_ratio_and_memory():
 
 
 def test_every_compiled_room_of_the_hot_path_has_a_bench():
-    assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "idmap", "fifo", "slab", "guid", "diskqueue", "topic",
+    assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "inflight", "fifo", "slab", "guid", "diskqueue", "topic",
             "latency"} <= set(micro.names())
 
 
@@ -89,7 +89,7 @@ def test_sizes_give_every_figure_and_a_chart(tmp_path):
 
 
 def test_ways_give_every_figure():
-    out = run("perf.ways.run", "--quick")
+    out = run("perf.transports.run", "--quick")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows[2:]] == list(WAYS)
     assert all(float(cell.replace(",", "")) > 0 for row in rows[2:] for cell in row[1:])

@@ -127,7 +127,7 @@ def test_a_missing_package_is_one_line(monkeypatch):
         nsqc.spark.session()
 
 
-@pytest.mark.parametrize("module", ["nsqc.daemon", "nsqc.cli", "nsqc.app", "nsqc.serve", "nsqc.spark",
+@pytest.mark.parametrize("module", ["nsqc.daemon", "nsqc.cli", "nsqc.commands.app", "nsqc.commands.start", "nsqc.spark",
                                     "nsqc.spark.options", "nsqc.spark.checkup"])
 def test_nothing_imports_spark_before_it_is_used(module):
     code = (f"import sys, {module}; "

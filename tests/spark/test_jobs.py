@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nsqc.app import run
 from nsqc.client import Connection
+from nsqc.commands.app import run
 from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog

@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from nsqc.app import run
+from nsqc.commands.app import run
 from nsqc.spark import reasons
-from nsqc.spark.jobs import JOBS, charts, figures, inputs, nodes, page, running, template
+from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nodes, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.pace import begun, by_due, by_rate
@@ -131,7 +131,7 @@ def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
 
 def test_help_and_checks_import_no_spark():
     code = ("import sys\n"
-            "from nsqc.app import run\n"
+            "from nsqc.commands.app import run\n"
             "assert run(['spark', 'produce', '--help']) == 0 and run(['spark', 'compact', '.']) == 2\n"
             "assert run(['version']) == 0\n"
             "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))")
@@ -144,7 +144,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
     (tmp_path / "x.txt").write_text("x\n")
     code = ("import sys\n"
             "sys.modules['pyspark'] = None\n"
-            "from nsqc.app import run\n"
+            "from nsqc.commands.app import run\n"
             f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
@@ -154,7 +154,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
 def test_the_executable_says_that_it_has_no_spark():
     """As in the executable, whose build leaves nsqc.spark out."""
     code = ("import sys\n"
-            "from nsqc.app import run\n"
+            "from nsqc.commands.app import run\n"
             "class Left:\n"
             "    def find_spec(self, name, *_):\n"
             "        if name.startswith('nsqc.spark'): raise ModuleNotFoundError(name)\n"
@@ -286,14 +286,14 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def some_figures() -> figures.Figures:
+def some_figures() -> metrics.Figures:
     day = 86400
-    return figures.Figures(
+    return metrics.Figures(
         rows=6, bytes=3 << 20, first=10.0 * day, last=10.0 * day + 7200, late=(0.5, 2.0, 90.0, 4000.0), width=3600,
-        buckets=[figures.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), figures.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
+        buckets=[metrics.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), metrics.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
         steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
-        sources=[figures.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
-        bodies=[figures.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
+        sources=[metrics.Source("t", "a:4150", 6, 3 << 20, 1 << 20)],
+        bodies=[metrics.Body("t", "0" * 16, "a:4150", 10.0 * day, 1 << 20, "<script>alert(1)</script>\ufffd")])
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
@@ -353,7 +353,7 @@ def test_scales_have_a_few_ticks(top):
 
 @pytest.mark.parametrize("span, width", [(0, 1), (90, 1), (96, 5), (86400, 1800), (86400 * 90, 86400), (86400 * 3650, 86400 * 42)])
 def test_a_report_has_at_most_96_buckets(span, width):
-    assert figures.bucket_width(span) == width
+    assert metrics.bucket_width(span) == width
     assert span / width <= 95
 
 

@@ -12,11 +12,11 @@ import pytest
 import uvloop
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.health import Trouble
-from nsqc.broker.scanner import Scanner
-from nsqc.gate import Gate
-from nsqc.options import Options, Settings
-from nsqc.store.disks import Disks
+from nsqc.broker.health import WriteHealth
+from nsqc.broker.timers import Timers
+from nsqc.net.limits import ConnectionLimits
+from nsqc.options.declared import Options, Settings
+from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp import upgrade
 from nsqc.tcp.connection import Connection, Hub
@@ -138,9 +138,9 @@ def served(tmp_path, scenario):
         with ThreadPoolExecutor(4) as workers:
             settings = Settings(Options())
             disks = Disks(settings.now, tmp_path, loop, workers, log)
-            trouble = Trouble(loop, workers, str(tmp_path), log, disks.trouble)
-            broker = Broker(settings, log, Scanner(loop), disks, trouble, GuidFactory.make(1))
-            hub = Hub(broker, settings, log, loop, Gate(settings.now, log))
+            write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1))
+            hub = Hub(broker, settings, log, loop, ConnectionLimits(settings.now, log))
             server = await loop.create_server(lambda: Connection(hub), "127.0.0.1", 0)
             port = server.sockets[0].getsockname()[1]
 
@@ -154,7 +154,7 @@ def served(tmp_path, scenario):
             finally:
                 hub.close()
                 server.close()
-                trouble.close()
+                write_health.close()
                 await disks.settle()
                 broker.close()
                 await disks.settle()

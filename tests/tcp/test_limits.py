@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from nsqc.gate import Gate, host_of
-from nsqc.options import Options
+from nsqc.net.limits import ConnectionLimits, host_of
+from nsqc.options.declared import Options
 from tests.support.daemon import wait_until
 from tests.support.secure import connect, identify
 
@@ -69,18 +69,18 @@ class Lines:
 
 def test_the_gate_counts():
     log = Lines()
-    gate = Gate(Options(max_connections=3, max_connections_per_address=2, max_pending_handshakes=1), log)
-    assert [gate.enter(host) for host in ("a", "a", "a", "b", "", "b")] == [True, True, False, True, False, False]
-    gate.leave("a")
-    assert gate.enter("")
-    gate.leave("")
-    gate.leave("a")
-    gate.leave("b")
-    assert (gate.connections, gate.hosts) == (0, {})
-    assert gate.begin_handshake("a")
-    assert not gate.begin_handshake("a")
-    gate.end_handshake()
-    assert gate.begin_handshake("a")
+    limits = ConnectionLimits(Options(max_connections=3, max_connections_per_address=2, max_pending_handshakes=1), log)
+    assert [limits.enter(host) for host in ("a", "a", "a", "b", "", "b")] == [True, True, False, True, False, False]
+    limits.leave("a")
+    assert limits.enter("")
+    limits.leave("")
+    limits.leave("a")
+    limits.leave("b")
+    assert (limits.connections, limits.hosts) == (0, {})
+    assert limits.begin_handshake("a")
+    assert not limits.begin_handshake("a")
+    limits.end_handshake()
+    assert limits.begin_handshake("a")
     assert log.lines == ["client(a) refused: --max-connections-per-address 2 reached",
                          "client(@) refused: --max-connections 3 reached",
                          "client(a) refused: --max-pending-handshakes 1 reached"]

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from nsqc.broker.files import replace_file, sync_folder
+from nsqc.store.files import replace_file, sync_folder
 
 VERSION = 1
 NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # what an archive's own files are called

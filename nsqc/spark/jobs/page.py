@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from nsqc.spark.jobs import charts
-from nsqc.spark.jobs.figures import DAY, HOUR, LATENCY_STEPS, MINUTE, Figures
+from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Figures
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b2330; --soft: #5d6879; --rule: #e3e7ee;

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from nsqc.broker.files import replace_file
 from nsqc.spark.jobs.running import JobError
+from nsqc.store.files import replace_file
 
 NAME = "nsqc.backfill.json"
 

@@ -47,10 +47,10 @@ def command(
         with running.session("nsqc report", voice) as spark, ExitStack() as stack:
             rows = sum(ledger.read().rows for ledger in ledgers)
             voice.says(tasks(spark, f"reading archives with {rows:,} messages"))
-            from nsqc.spark.jobs import figures, page, reading
+            from nsqc.spark.jobs import metrics, page, reading
 
             frames = [stack.enter_context(reading.rows(spark, ledger, start, end)) for ledger in ledgers]
-            found = figures.count(reduce(lambda one, other: one.unionByName(other), frames))
+            found = metrics.count(reduce(lambda one, other: one.unionByName(other), frames))
         if found is None:
             raise running.JobError("there are no messages of that time to report on")
         topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers}))

@@ -1,0 +1,94 @@
+"""Completion for bash. It needs bash 4, and nothing of the bash-completion package."""
+
+from __future__ import annotations
+
+from nsqc.commands.pages.tree import Node, Values
+
+# bash takes --flag=value for three words, unless somebody has taken the = out of COMP_WORDBREAKS.
+SCRIPT = """\
+# Completion of nsqc for bash; made by `nsqc completion bash`.
+
+_nsqc_propose() {  # FROM: what compgen is to choose from
+    mapfile -t COMPREPLY < <(compgen -P "$prefix" "$@" -- "$word")
+}
+
+_nsqc_files() {
+    _nsqc_propose "$1"
+    compopt -o filenames 2>/dev/null
+}
+
+_nsqc() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} place=nsqc flag='' equals='' prefix='' i
+    COMPREPLY=()
+    if [[ $word == -*=* ]]; then
+        flag=${word%%=*} prefix=${word%%=*}= word=${word#*=} equals=1
+    elif [[ $word == '=' ]]; then
+        flag=$before word='' equals=1
+    elif [[ $before == '=' ]]; then
+        flag=${COMP_WORDS[COMP_CWORD-2]} equals=1
+    elif [[ $before == -* ]]; then
+        flag=$before
+    fi
+    [[ $flag == -[!-]* ]] && flag=-$flag
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case "$place ${COMP_WORDS[i]}" in
+            @PLACES@) place+=" ${COMP_WORDS[i]}" ;;
+        esac
+    done
+    # A boolean has a value behind = only.
+    if [[ -z $equals ]]; then
+        case "$place $flag" in
+            @IMPLIED@) flag='' ;;
+        esac
+    fi
+    case "$place $flag" in
+@VALUES@
+    esac
+    case $place in
+@WORDS@
+    esac
+}
+
+complete -F _nsqc nsqc
+"""
+JOIN = "|\\\n                "
+
+
+def write(root: Node) -> str:
+    """The script."""
+    nodes = list(root.all())
+    by_values: dict[Values, list[str]] = {}
+    implied: list[str] = []
+    for node in nodes:
+        for option in node.options:
+            if option.values:
+                by_values.setdefault(option.values, []).append(f'"{node.words} {option.name}"')
+            if option.implied:
+                implied.append(f'"{node.words} {option.name}"')
+    parts = {
+        "PLACES": JOIN.join(f'"{node.words}"' for node in nodes[1:]),
+        "IMPLIED": JOIN.join(implied),
+        "VALUES": "\n".join(f"        {JOIN.join(where)})\n            {action(values)}\n            return ;;"
+                            for values, where in by_values.items()),
+        "WORDS": "\n".join(f'        "{node.words}") {words(node)} ;;' for node in nodes),
+    }
+    text = SCRIPT
+    for name, part in parts.items():
+        text = text.replace(f"@{name}@", part)
+    return text
+
+
+def action(values: Values) -> str:
+    """What proposes values; nothing for free text."""
+    if isinstance(values, tuple):
+        return f"_nsqc_propose -W '{' '.join(values)}'"
+    return {"file": "_nsqc_files -f", "folder": "_nsqc_files -d"}.get(values, ":")
+
+
+def words(node: Node) -> str:
+    """What proposes the words behind a command: sub-commands, flags, and its argument's values."""
+    kind = node.argument[1]
+    known = [one.path[-1] for one in node.nodes] + (list(kind) if isinstance(kind, tuple) else [])
+    known += [option.name for option in node.options]
+    proposal = f"_nsqc_propose -W '{' '.join(known)}'"
+    return f"if [[ $word == -* ]]; then {proposal}; else {action(kind)}; fi" if kind in ("file", "folder") else proposal

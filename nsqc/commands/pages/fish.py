@@ -1,0 +1,54 @@
+"""Completion for fish: a `complete` line for each word, with the condition under which it counts."""
+
+from __future__ import annotations
+
+from nsqc.commands.pages.tree import Node, Option, Values
+
+HEAD = """\
+# Completion of nsqc for fish; made by `nsqc completion fish`.
+complete -c nsqc -e
+complete -c nsqc -f
+"""
+
+
+def write(root: Node) -> str:
+    """The script."""
+    return HEAD + "".join(f"{line}\n" for node in root.all() for line in lines(node))
+
+
+def lines(node: Node) -> list[str]:
+    """What may stand behind a command."""
+    start = f"complete -c nsqc -n {quoted(condition(node))}"
+    found = [f"{start} -a {one.path[-1]} -d {quoted(one.help)}" for one in node.nodes]
+    if argument := action(node.argument[1]):
+        found.append(f"{start} {argument}")
+    return found + [f"{start} {flag(option)} -d {quoted(option.help)}" for option in node.options]
+
+
+def condition(node: Node) -> str:
+    """That the command's words stand there, and none of its sub-commands'."""
+    if len(node.path) == 1:
+        return "__fish_use_subcommand"
+    seen = [f"__fish_seen_subcommand_from {word}" for word in node.path[1:]]
+    if node.nodes:
+        seen.append(f"not __fish_seen_subcommand_from {' '.join(one.path[-1] for one in node.nodes)}")
+    return "; and ".join(seen)
+
+
+def flag(option: Option) -> str:
+    """A flag and its values; a boolean's are not proposed, for fish asks for all values or none."""
+    name = f"-l {option.name.removeprefix('--')}"
+    if not option.values or option.implied:
+        return name
+    return f"{name} {action(option.values) or '-x'}"
+
+
+def action(values: Values) -> str:
+    """What proposes values; -x: a value, and no file names."""
+    if isinstance(values, tuple):
+        return f"-x -a {quoted(' '.join(values))}"
+    return {"file": "-r -F", "folder": "-x -a '(__fish_complete_directories)'"}.get(values, "")
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

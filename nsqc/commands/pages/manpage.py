@@ -1,0 +1,136 @@
+"""The man page nsqc(1), as man's source."""
+
+from __future__ import annotations
+
+from nsqc import NSQD_VERSION, __version__
+from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
+from nsqc.commands.pages.tree import Node, read_tree
+from nsqc.options.declared import FLAGS, flag_name
+from nsqc.options.flags import by_group, is_live, marks
+
+SITE = "https://nsq.io"
+ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
+
+
+def man_page() -> str:
+    """The whole page."""
+    head = f'.TH NSQC 1 "" "nsqc {__version__}" "User Commands"'
+    return "\n".join([head, *introduction(), *commands_and_options(), *running(), *examples()]) + "\n"
+
+
+def introduction() -> list[str]:
+    return [
+        section("NAME", "nsqc \\- message queue daemon, in place of nsqd"),
+        section("SYNOPSIS", f"{bold('nsqc serve')} [{italic('FLAGS')}]", ".br",
+                f"{bold('nsqc')} {italic('COMMAND')} [{italic('ARGUMENTS')}]", ".br",
+                f"{bold('nsqd')} [{italic('FLAGS')}]"),
+        section("DESCRIPTION",
+                escape(f"nsqc does the work of nsqd {NSQD_VERSION}, the daemon of NSQ: it takes messages, queues them "
+                       "and delivers them, with nsqd's TCP protocol, HTTP API, flags and files. Clients, tools and "
+                       "data directories work unchanged."), ".PP",
+                escape("Called by the name nsqd, through a link, it behaves as nsqc serve.")),
+    ]
+
+
+def commands_and_options() -> list[str]:
+    options = [escape(
+        "These are the flags of nsqc serve. -name and --name are the same; a value follows behind = or as the next "
+        "word. A boolean alone is true and takes a value behind = only. The last of repeated flags counts, but lists "
+        "grow. Durations are written like 250ms, 1.5s or 1h30m.")]
+    for group, names in by_group().items():
+        options += [f'.SS "{escape(group)}"', *(line for name in names for line in option(name))]
+    return [section("COMMANDS", *(line for node in read_tree().all() if not node.nodes for line in command(node))),
+            section("OPTIONS", *options)]
+
+
+def running() -> list[str]:
+    """What an operator meets: signals, files, exit codes."""
+    reload = "Read the files of certificates and keys anew"
+    if any(map(is_live, FLAGS.values())):
+        reload += ", and the config file for the options that change on SIGHUP"
+    return [
+        section("SIGNALS",
+                *term(bold("SIGTERM") + ", " + bold("SIGINT"),
+                      "Stop: clients are let go, everything is written to disk, the exit status is 0."),
+                *term(bold("SIGHUP"), f"{reload}.")),
+        section("FILES",
+                *term(italic("/etc/nsqc/nsqc.cfg"),
+                      "The usual place of the config file, which --config names: TOML, with the keys of nsqd."),
+                *term(italic("DATA_PATH/nsqd.dat"), "Topics and channels, as nsqd keeps them."),
+                *term(italic("DATA_PATH/*.diskqueue.*"),
+                      "Messages on disk, and how far they are read, in nsqd's format.")),
+        section("EXIT STATUS",
+                *term(bold("0"), "A clean stop, or the command has done its work."),
+                *term(bold("1"), "The daemon cannot start, or the command has found something wrong."),
+                *term(bold("2"), "The command line cannot be understood.")),
+    ]
+
+
+def examples() -> list[str]:
+    return [
+        section("EXAMPLES",
+                *example("A daemon with its files in a place of its own:",
+                         "nsqc serve --data-path=/var/lib/nsqc --lookupd-tcp-address=lookup:4160"),
+                *example("A config file to begin with, and what is wrong with one:",
+                         "nsqc config init /etc/nsqc/nsqc.cfg", "nsqc config check /etc/nsqc/nsqc.cfg"),
+                *example("A first message, over HTTP:",
+                         "curl -d hello 'http://127.0.0.1:4151/pub?topic=greetings'")),
+        section("SEE ALSO", f"{bold('curl')}(1), {bold('systemd.service')}(5)", ".PP", escape(SITE)),
+    ]
+
+
+def section(title: str, *lines: str) -> str:
+    return "\n".join([f'.SH "{title}"', *lines])
+
+
+def term(head: str, text: str) -> list[str]:
+    """A word or words, already in man's source, and what they mean."""
+    return [".TP", head, escape(text)]
+
+
+def example(text: str, *lines: str) -> list[str]:
+    return [".PP", escape(text), ".PP", ".RS 4", ".nf", *map(escape, lines), ".fi", ".RE"]
+
+
+def command(node: Node) -> list[str]:
+    """A command and its options; serve's are told elsewhere."""
+    shared = {flag_name(name) for name in FLAGS} | {"--help"}
+    own = [option for option in node.options if option.name not in shared]
+    head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
+    head += f" [{italic('FLAGS')}]" if len(node.options) > len(FLAGS) else ""
+    if node.argument[0]:
+        name = node.argument[0]
+        head += f" [{italic(name.strip('[]'))}]" if name.startswith("[") else f" {italic(name)}"
+    lines = term(head, node.help)
+    for option in own:
+        lines += [".RS", *term(bold(option.name), sentence(option.help)), ".RE"]
+    return lines
+
+
+def option(name: str) -> list[str]:
+    """A flag of serve's: meaning, default, range, config key."""
+    known = FLAGS[name]
+    text = sentence(known.help)
+    notes = [("Default", fixed_default(name)), ("Range", value_range(name)), ("Config key", config_key(name))]
+    text += "".join(f" {what}: {value}." for what, value in notes if value)
+    text += "".join(f" {sentence(mark)}" for mark in marks(known))
+    return term(f"{bold(flag_name(name))}={italic(takes(name))}", text)
+
+
+def sentence(text: str) -> str:
+    """A help text with a capital and a full stop; names of programs stay as they are."""
+    return f"{text}." if text.startswith("nsq") else f"{text[0].upper()}{text[1:]}."
+
+
+def bold(text: str) -> str:
+    return BOLD + escape(text) + ROMAN
+
+
+def italic(text: str) -> str:
+    return ITALIC + escape(text) + ROMAN
+
+
+def escape(text: str) -> str:
+    """Text that man prints as it is: a - that can be copied, no request where a line begins with . or '."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
+    return f"\\&{text}" if text.startswith((".", "\\(aq")) else text

@@ -1,0 +1,94 @@
+"""Completion for zsh, by its _arguments. It may be sourced behind compinit, or be _nsqc in a folder of fpath."""
+
+from __future__ import annotations
+
+from nsqc.commands.pages.tree import Node, Option, Values
+
+HEAD = """\
+#compdef nsqc
+# Completion of nsqc for zsh; made by `nsqc completion zsh`.
+"""
+GROUP = """\
+{function}() {{
+    local curcontext=$curcontext state state_descr line
+    typeset -A opt_args
+    _arguments -C \\
+{options}
+        ':command:->command' \\
+        '*:::words:->words'
+    case $state in
+        command)
+            local -a commands=(
+{commands}
+            )
+            _describe command commands ;;
+        words)
+            # What _arguments left out of the words is the command, which stands first for its own function.
+            words=($line[1] "${{words[@]}}")
+            (( CURRENT += 1 ))
+            case $line[1] in
+{calls}
+            esac ;;
+    esac
+}}
+"""
+LEAF = """\
+{function}() {{
+    _arguments{specs}
+}}
+"""
+TAIL = """\
+if [[ $funcstack[1] == _nsqc ]]; then
+    _nsqc "$@"
+else
+    compdef _nsqc nsqc
+fi
+"""
+
+
+def write(root: Node) -> str:
+    """The script."""
+    return "\n".join([HEAD, *map(function, root.all()), TAIL])
+
+
+def function(node: Node) -> str:
+    """The function that completes the words behind a command."""
+    name = "_".join(("", *node.path))
+    specs = [f"        {spec(option)}" for option in node.options]
+    if not node.nodes:
+        argument = [f"        {quoted(f':{escape(node.argument[0])}:{action(node.argument[1])}')}"] * bool(
+            node.argument[0])
+        return LEAF.format(function=name, specs="".join(f" \\\n{one}" for one in specs + argument))
+    return GROUP.format(
+        function=name,
+        options=" \\\n".join(specs) + " \\",
+        commands="\n".join(f"                {quoted(f'{one.path[-1]}:{escape(one.help)}')}" for one in node.nodes),
+        calls="\n".join(f"                {one.path[-1]}) {name}_{one.path[-1]} ;;" for one in node.nodes))
+
+
+def spec(option: Option) -> str:
+    """A flag as _arguments has it. Behind a boolean's name a value follows with = only."""
+    text = ("*" if option.repeated else "") + option.name
+    if option.values:
+        text += "=-" if option.implied else "="
+    text += f"[{escape(option.help)}]"
+    if option.values:
+        text += f"{'::' if option.implied else ':'}value:{action(option.values)}"
+    return quoted(text)
+
+
+def action(values: Values) -> str:
+    """What proposes values; nothing for free text."""
+    if isinstance(values, tuple):
+        return f"({' '.join(values)})"
+    return {"file": "_files", "folder": "_files -/"}.get(values, " ")
+
+
+def escape(text: str) -> str:
+    for one in "\\[]:":
+        text = text.replace(one, f"\\{one}")
+    return text
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

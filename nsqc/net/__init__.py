@@ -1,0 +1,1 @@
+"""Sockets: addresses, listeners, TLS, limits for connections."""

@@ -1,8 +1,0 @@
-"""python -m nsqc.pages FOLDER: writes the pages that are kept in the repository."""
-
-import sys
-from pathlib import Path
-
-from nsqc.pages.markdown import options_page
-
-Path(sys.argv[1], "options.md").write_text(options_page(), encoding="utf-8")

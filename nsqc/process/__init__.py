@@ -1,0 +1,1 @@
+"""The process itself: descriptors, terminal, errors that nobody has caught."""

@@ -1,0 +1,347 @@
+"""Records of a data file: store, load, find, count."""
+
+import os
+
+from libc.errno cimport EIO, ENOMEM
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove, memset
+from posix.fcntl cimport O_RDONLY
+from posix.unistd cimport close
+
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_size
+from nsqc.store.message cimport message_new
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
+
+cdef enum:
+    PAGE_BYTES = 4096           # what a disk fails to read at a time
+    READ_TRIES = 3              # of a page, before it counts as lost
+    FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further one is four times as large
+
+cdef uint64_t HIGH_BITS = 0x8080808080808080
+cdef int64_t LAST_TIMESTAMP = <int64_t> 1 << 62     # in the year 2116
+
+cdef extern from *:
+    """
+    /* Threads read, too. */
+    static long nsqc_windows_alive = 0;
+    #define NSQC_COUNT_WINDOW(n) __atomic_fetch_add(&nsqc_windows_alive, (n), __ATOMIC_RELAXED)
+    """
+    long nsqc_windows_alive
+    void NSQC_COUNT_WINDOW(long) nogil
+
+
+# ---------------------------------------------------------------------- one record
+
+cdef inline bint eight_hex_digits(const char *c_text) noexcept nogil:
+    """Compares all eight at once: adding to a byte sets its high bit where it has reached a bound."""
+    cdef uint64_t text, digit, letter
+    memcpy(&text, c_text, 8)
+    if text & HIGH_BITS:
+        return False
+    digit = (text + <uint64_t> 0x5050505050505050) & ~(text + <uint64_t> 0x4646464646464646)
+    letter = (text + <uint64_t> 0x1f1f1f1f1f1f1f1f) & ~(text + <uint64_t> 0x1919191919191919)
+    return ((digit | letter) & HIGH_BITS) == HIGH_BITS
+
+
+cdef inline bint id_usable(const char *c_id) noexcept nogil:
+    """Whether it can stand in a command line: what cannot be finished must not be delivered."""
+    cdef int at
+    for at in range(16):
+        if not c'!' <= c_id[at] <= c'~':
+            return False
+    return True
+
+
+cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil:
+    cdef int64_t length = SIZE_BYTES + <int64_t> load_i32(c_head)
+    cdef int64_t timestamp
+    if length < HEAD_BYTES or length > max_bytes:
+        return False
+    timestamp = load_i64(c_head + 4)
+    return 0 < timestamp < LAST_TIMESTAMP and eight_hex_digits(c_head + 14) and eight_hex_digits(c_head + 22)
+
+
+cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil:
+    store_i32(c_to, <int32_t> (message.size + (HEAD_BYTES - SIZE_BYTES)))
+    store_i64(c_to + 4, message.timestamp_ns)
+    store_u16(c_to + 12, attempts)
+    memcpy(c_to + 14, message.id, 16)
+    memcpy(c_to + HEAD_BYTES, message.body, message.size)
+
+
+cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil:
+    attempts[0] = load_u16(c_record + 12)
+    return message_new(c_record + 14, load_i64(c_record + 4), c_record + HEAD_BYTES,
+                       <uint32_t> (load_i32(c_record) - (HEAD_BYTES - SIZE_BYTES)))
+
+
+# ---------------------------------------------------------------------- a piece of the file in memory
+
+cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil:
+    """Has need bytes from offset at in memory, or all up to the limit; drops what lies before."""
+    cdef int64_t want, kept = 0, shift = at - window.start
+    cdef int error
+    need = min(need, window.limit - at)
+    if 0 <= shift and shift + need <= window.length:
+        return 0
+    if 0 <= shift < window.length:
+        kept = window.length - shift
+    want = min(max(need, window.step, <int64_t> FIRST_BLOCK_BYTES), window.limit - at)
+    error = make_room(window, want, shift, kept)
+    if error:
+        return error
+    window.start = at
+    window.length = kept
+    window.step = min(max(4 * window.step, <int64_t> FIRST_BLOCK_BYTES), <int64_t> BLOCK_BYTES)
+    return read_on(window, fd, want)
+
+
+cdef int make_room(Window *window, int64_t want, int64_t shift, int64_t kept) noexcept nogil:
+    """Moves the bytes to keep to the front of an area of at least want bytes."""
+    cdef char *c_data
+    cdef int64_t room
+    if window.room >= want:
+        if kept:
+            memmove(window.c_data, window.c_data + shift, <size_t> kept)
+        return 0
+    room = (want + PAGE_BYTES - 1) // PAGE_BYTES * PAGE_BYTES
+    c_data = <char *> malloc(<size_t> room)
+    if c_data is NULL:
+        return ENOMEM
+    if kept:
+        memcpy(c_data, window.c_data + shift, <size_t> kept)
+    NSQC_COUNT_WINDOW(window.c_data is NULL)
+    free(window.c_data)
+    window.c_data = c_data
+    window.room = room
+    return 0
+
+
+cdef int read_on(Window *window, int fd, int64_t want) noexcept nogil:
+    cdef int64_t got
+    got = io_read(fd, window.c_data + window.length, want - window.length, window.start + window.length)
+    if got == -EIO:
+        return read_by_pages(window, fd, want)
+    if got < 0:
+        return <int> -got
+    window.length += got
+    if window.length < want:
+        # The file is shorter than it was known to be: what is missing is lost.
+        window.limit = window.start + window.length
+    return 0
+
+
+cdef int read_by_pages(Window *window, int fd, int64_t want) noexcept nogil:
+    """What the disk cannot give becomes zeros, which are no record: the search for the next one takes over."""
+    cdef int64_t got, at, room
+    cdef int left
+    while window.length < want:
+        at = window.start + window.length
+        room = min(want - window.length, PAGE_BYTES - at % PAGE_BYTES)
+        got = -EIO
+        left = READ_TRIES
+        while got == -EIO and left > 0:
+            got = io_read(fd, window.c_data + window.length, room, at)
+            left -= 1
+        if got == -EIO:
+            memset(window.c_data + window.length, 0, <size_t> room)
+            window.unreadable += room
+            got = room
+        if got < 0:
+            return <int> -got
+        window.length += got
+        if got < room:
+            window.limit = at + got
+            break
+    return 0
+
+
+cdef void window_adopt(Window *window, char *c_data, int64_t room) noexcept nogil:
+    window_free(window)
+    NSQC_COUNT_WINDOW(1)
+    window.c_data = c_data
+    window.room = room
+
+
+cdef void window_free(Window *window) noexcept nogil:
+    NSQC_COUNT_WINDOW(-(window.c_data is not NULL))
+    free(window.c_data)
+    window.c_data = NULL
+    window.room = window.length = window.step = 0
+
+
+# ---------------------------------------------------------------------- finding records
+
+cdef inline const char *bytes_at(Window *window, int64_t at) noexcept nogil:
+    return window.c_data + (at - window.start)
+
+
+cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
+    """Whether a record that ends here is followed by another or by the end of data; -errno: cannot be read."""
+    cdef int error
+    if end == window.limit:
+        return 1
+    if window.limit - end < HEAD_BYTES:
+        return 0
+    error = window_fill(window, fd, end, HEAD_BYTES)
+    if error:
+        return -error
+    if window.limit - end < HEAD_BYTES:
+        return end == window.limit
+    return head_plausible(bytes_at(window, end), max_bytes)
+
+
+cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint chained,
+                int64_t *found) noexcept nogil:
+    """The first plausible record from at up to end, that fits into the file; chained: also into what follows."""
+    cdef int error, fits
+    cdef int64_t after
+    cdef const char *c_at
+    while at < end and window.limit - at >= HEAD_BYTES:
+        error = window_fill(window, fd, at, HEAD_BYTES)
+        if error:
+            return -error
+        if window.limit - at < HEAD_BYTES:
+            return 0
+        c_at = bytes_at(window, at)
+        # The size of a message is far below 2^24, so most places are ruled out by one byte.
+        if c_at[0] == 0 and head_plausible(c_at, max_bytes):
+            after = at + SIZE_BYTES + load_i32(c_at)
+            fits = after <= window.limit
+            if fits and chained:
+                fits = is_chained(window, fd, max_bytes, after)
+                if fits < 0:
+                    return fits
+            if fits:
+                found[0] = at
+                return 1
+        at += 1
+    return 0
+
+
+cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
+                      int64_t *found, int64_t *length) noexcept nogil:
+    cdef int64_t total, inside
+    cdef int error, answer
+    cdef const char *c_at
+    while window.limit - at >= HEAD_BYTES:
+        error = window_fill(window, fd, at, HEAD_BYTES)
+        if error:
+            return -error
+        if window.limit - at < HEAD_BYTES:
+            return 0
+        c_at = bytes_at(window, at)
+        total = SIZE_BYTES + <int64_t> load_i32(c_at)
+        if total < HEAD_BYTES or total > max_bytes or total > window.limit - at or not id_usable(c_at + 14):
+            answer = search(window, fd, max_bytes, at + 1, window.limit, False, &at)
+            if answer <= 0:
+                return answer
+            continue
+        error = window_fill(window, fd, at, total + HEAD_BYTES)
+        if error:
+            return -error
+        if total > window.limit - at:
+            continue
+        answer = is_chained(window, fd, max_bytes, at + total)
+        if answer == 0:
+            answer = search(window, fd, max_bytes, at + 1, at + total, True, &inside)
+            if answer == 1:
+                at = inside
+                continue
+            answer = 1 if answer == 0 else answer
+        if answer < 0:
+            return answer
+        found[0] = at
+        length[0] = total
+        error = window_fill(window, fd, at, total)
+        return -error if error else 1
+    return 0
+
+
+cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit, int64_t max_bytes,
+                     int64_t want) noexcept nogil:
+    cdef int64_t length = 0, total
+    cdef int error, fd = io_open(c_path, O_RDONLY)
+    cdef const char *c_at
+    memset(block, 0, sizeof(block[0]))
+    block.found = block.end = at
+    if fd < 0:
+        block.answer = fd
+        return
+    block.window.step = want
+    block.window.limit = limit if limit >= 0 else io_size(fd)
+    if block.window.limit < 0:
+        block.answer = <int> block.window.limit
+        block.window.limit = 0
+    else:
+        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.found, &length)
+    if block.answer == 1:
+        block.end = block.found + length
+        error = window_fill(&block.window, fd, block.found, max(length, want))
+        if error:
+            block.answer = -error
+    close(fd)
+    # Those behind it are taken along while each is whole here and the head behind it is plausible.
+    while block.answer == 1 and block.window.start + block.window.length - block.end >= HEAD_BYTES:
+        c_at = bytes_at(&block.window, block.end)
+        total = SIZE_BYTES + <int64_t> load_i32(c_at)
+        if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + 14)
+                or block.end + total > block.window.start + block.window.length):
+            break
+        if block.end + total != block.window.limit:
+            if (block.window.start + block.window.length - block.end - total < HEAD_BYTES
+                    or not head_plausible(c_at + total, max_bytes)):
+                break
+        block.end += total
+
+
+cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil:
+    cdef Tally result
+    cdef Window window
+    cdef int64_t found, length
+    cdef int answer = 1
+    cdef int fd = io_open(c_path, O_RDONLY)
+    memset(&result, 0, sizeof(result))
+    memset(&window, 0, sizeof(window))
+    if fd < 0:
+        result.error = -fd
+        return result
+    result.size = io_size(fd)
+    if limit >= 0:
+        result.size = min(limit, result.size)
+    window.limit = result.size
+    result.end = start
+    while answer == 1:
+        answer = segment_next(&window, fd, max_bytes, result.end, &found, &length)
+        if answer == 1:
+            result.records += 1
+            result.damaged += found - result.end
+            result.end = found + length
+    if answer < 0:
+        result.error = -answer
+    window_free(&window)
+    close(fd)
+    return result
+
+
+def count(path: str, start: int, max_bytes: int) -> tuple[int, int, int, int]:
+    """Reads a data file from an offset on. Raises OSError.
+
+    Returns (records, offset behind the last of them, damaged bytes before that, size of the file); max_bytes is the
+    largest record, its size field included.
+    """
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_path = name
+    cdef int64_t from_ = start, largest = max_bytes
+    cdef Tally result
+    with nogil:
+        result = tally(c_path, from_, -1, largest)
+    if result.error:
+        raise OSError(result.error, os.strerror(result.error), path)
+    return result.records, result.end, result.damaged, result.size
+
+
+def alive() -> int:
+    """Read blocks that exist now, of all queues."""
+    return nsqc_windows_alive

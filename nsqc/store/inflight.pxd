@@ -1,0 +1,23 @@
+# Message id to delivery: an open hash with linear probing. It does not own the deliveries.
+#
+# An id can stand in it more than once: a queue that lost its positions in a crash may hold a message twice, and each
+# copy is a delivery of its own.
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from nsqc.store.delivery cimport Delivery
+
+cdef struct IdSlot:
+    uint64_t hash
+    Delivery *delivery      # NULL: free
+
+cdef struct InFlightMap:
+    IdSlot *slots           # owned; NULL while empty
+    uint32_t count
+    uint32_t mask           # number of slots - 1; slots are a power of two
+
+cdef bint inflight_reserve(InFlightMap *map) noexcept nogil      # room for one more; False: no memory
+cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil       # 0; -1: no memory
+# The delivery with this id that belongs to owner, else any with this id, else NULL.
+cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil
+cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil
+cdef void inflight_free(InFlightMap *map) noexcept nogil

@@ -1,0 +1,143 @@
+"""In-flight messages by id."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy
+
+from nsqc.store.delivery cimport delivery_free, delivery_new
+from nsqc.store.message cimport message_new
+
+cdef enum:
+    FIRST_SLOTS = 64
+    KEPT_SLOTS = 8192       # 128 KiB; below this a map is not worth shrinking while it goes up and down
+
+
+cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
+    """Ids differ in few digits; two odd multipliers and a fold spread them over all bits."""
+    cdef uint64_t high, low, mixed
+    memcpy(&high, c_id, 8)
+    memcpy(&low, c_id + 8, 8)
+    mixed = high * <uint64_t> 0x9E3779B97F4A7C15 ^ low * <uint64_t> 0xC2B2AE3D27D4EB4F
+    return mixed ^ (mixed >> 29) ^ (mixed >> 47)
+
+
+cdef inline void place(InFlightMap *map, IdSlot item) noexcept nogil:
+    cdef uint32_t at = <uint32_t> item.hash & map.mask
+    while map.slots[at].delivery is not NULL:
+        at = (at + 1) & map.mask
+    map.slots[at] = item
+
+
+cdef int resize(InFlightMap *map, uint32_t slots) noexcept nogil:
+    cdef InFlightMap grown
+    cdef uint32_t at
+    grown.slots = <IdSlot *> calloc(slots, sizeof(IdSlot))
+    if grown.slots is NULL:
+        return -1
+    grown.mask = slots - 1
+    grown.count = map.count
+    if map.slots is not NULL:
+        for at in range(map.mask + 1):
+            if map.slots[at].delivery is not NULL:
+                place(&grown, map.slots[at])
+        free(map.slots)
+    map[0] = grown
+    return 0
+
+
+cdef bint inflight_reserve(InFlightMap *map) noexcept nogil:
+    if map.slots is NULL:
+        return resize(map, FIRST_SLOTS) == 0
+    return 2 * map.count <= map.mask or resize(map, 2 * (map.mask + 1)) == 0
+
+
+cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil:
+    cdef IdSlot item
+    if not inflight_reserve(map):
+        return -1
+    item.hash = hash_id(delivery.message.id)
+    item.delivery = delivery
+    place(map, item)
+    map.count += 1
+    return 0
+
+
+cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil:
+    cdef uint64_t hash_
+    cdef uint32_t at
+    cdef Delivery *found = NULL
+    if map.count == 0:
+        return NULL
+    hash_ = hash_id(c_id)
+    at = <uint32_t> hash_ & map.mask
+    while map.slots[at].delivery is not NULL:
+        if map.slots[at].hash == hash_ and memcmp(map.slots[at].delivery.message.id, c_id, 16) == 0:
+            found = map.slots[at].delivery
+            if found.owner == owner:
+                break
+        at = (at + 1) & map.mask
+    return found
+
+
+cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:
+    """Closes the gap by moving back whatever probing would otherwise miss."""
+    cdef uint32_t at = <uint32_t> hash_id(delivery.message.id) & map.mask
+    cdef uint32_t gap, home
+    while map.slots[at].delivery is not delivery:
+        at = (at + 1) & map.mask
+    gap = at
+    while True:
+        at = (at + 1) & map.mask
+        if map.slots[at].delivery is NULL:
+            break
+        home = <uint32_t> map.slots[at].hash & map.mask
+        if ((at - home) & map.mask) >= ((at - gap) & map.mask):
+            map.slots[gap] = map.slots[at]
+            gap = at
+    map.slots[gap].delivery = NULL
+    map.count -= 1
+    if map.mask >= KEPT_SLOTS and map.count < map.mask // 16:
+        resize(map, (map.mask + 1) // 4)
+
+
+cdef void inflight_free(InFlightMap *map) noexcept nogil:
+    free(map.slots)
+    map.slots = NULL
+    map.count = map.mask = 0
+
+
+cdef class IdTable:
+    """The map for Python: message ids and owners. Tests and benches drive the same C functions through it."""
+
+    cdef InFlightMap map
+
+    def __dealloc__(self):
+        cdef uint32_t at
+        if self.map.slots is not NULL:
+            for at in range(self.map.mask + 1):
+                if self.map.slots[at].delivery is not NULL:
+                    delivery_free(self.map.slots[at].delivery)
+            inflight_free(&self.map)
+
+    def __len__(self):
+        return self.map.count
+
+    def add(self, bytes message_id not None, owner: int):
+        """Adds an id of 16 digits, in flight to owner."""
+        cdef Delivery *delivery = delivery_new(message_new(message_id, 0, NULL, 0), 1)
+        delivery.owner = owner
+        inflight_add(&self.map, delivery)
+
+    def find(self, bytes message_id not None, owner: int):
+        """Whose message it is: owner's if it can be; None where the id is unknown."""
+        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
+        return None if delivery is NULL else delivery.owner
+
+    def remove(self, bytes message_id not None, owner: int) -> bool:
+        """Takes out one with this id that belongs to owner; False where there is none."""
+        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
+        if delivery is NULL or delivery.owner != owner:
+            return False
+        inflight_remove(&self.map, delivery)
+        delivery_free(delivery)
+        return True

@@ -1,0 +1,271 @@
+"""The command line as processes see it: exit codes, what stands where, signals, standard files."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import wait_until
+
+NSQC = [sys.executable, "-m", "nsqc"]
+SECONDS = 30
+ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent)}
+LINE = re.compile(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): .+")
+ANY_PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
+
+
+def run(*words, **more) -> subprocess.CompletedProcess:
+    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=SECONDS, env=ENV, **more)
+
+
+@pytest.fixture
+def nsqd(tmp_path):
+    """A link by the name nsqd to the nsqc executable."""
+    script = tmp_path / "nsqc"
+    script.write_text(f"#!{sys.executable}\nfrom nsqc.cli import main\nmain()\n")
+    script.chmod(0o755)
+    link = tmp_path / "nsqd"
+    link.symlink_to(script)
+    return link
+
+
+@pytest.fixture
+def started(tmp_path):
+    """started(*flags, **more): a process that serves, on a data path of its own, with stderr in a pipe."""
+    processes = []
+
+    def start(*flags, **more):
+        more = {"stderr": subprocess.PIPE, "env": ENV, "cwd": tmp_path, **more}
+        processes.append(subprocess.Popen([*NSQC, "serve", *ANY_PORTS, *flags], **more))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        if process.stderr:
+            process.stderr.close()
+
+
+def http_port(lines) -> int:
+    """Reads log lines until the daemon is up."""
+    for line in lines:
+        found = re.search(rb" HTTP: listening on 127\.0\.0\.1:(\d+)$", line.rstrip())
+        if found:
+            return int(found[1])
+    raise AssertionError("the daemon did not start")
+
+
+# ---------------------------------------------------------------------- version and help
+
+
+@pytest.mark.parametrize("words", [["--version"], ["-version"], ["serve", "--version"], ["serve", "-version=true"],
+                                   ["version"]])
+def test_the_version_line_is_as_parsers_expect_it(words):
+    done = run(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"nsqd v(1\.3\.0) \(built w/(\S+)\)\n", done.stdout)
+
+
+def test_version_and_help_load_neither_daemon_nor_typer():
+    code = ("import sys; sys.argv = ['nsqc', 'serve', '--version']\n"
+            "from nsqc.cli import main\n"
+            "try: main()\n"
+            "except SystemExit: pass\n"
+            "print(sorted({'typer', 'uvloop', 'asyncio', 'nsqc.daemon'} & sys.modules.keys()))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    assert done.stdout.splitlines()[1:] == ["[]"], done.stderr
+
+
+def test_help():
+    done = run("serve", "-h")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--mem-queue-size" in done.stdout
+    done = run("--help")
+    assert done.returncode == 0
+    assert "serve" in done.stdout
+
+
+def test_a_reader_of_the_help_may_leave():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*NSQC, "serve", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_unknown_command_is_refused():
+    done = run("nope")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nope" in done.stderr
+
+
+# ---------------------------------------------------------------------- what stops a start
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["--no-such-flag"], "no-such-flag"), (["--max-msg-size=abc"], "max-msg-size"), (["--node-id"], "node-id"),
+    (["--msg-timeout=10"], "msg-timeout"), (["more"], "more"),
+])
+def test_flags_that_cannot_be_read_leave_with_2(words, complaint):
+    done = run("serve", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    told, = done.stderr.splitlines()
+    assert complaint in told
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["--node-id=1024"], "--node-id"), (["--data-path=/nowhere/at/all"], "/nowhere/at/all"),
+    (["--config=/nowhere.cfg"], "/nowhere.cfg"), (["--e2e-processing-latency-percentile=1.5"], "percentile"),
+    (["--tcp-address=127.0.0.1:x"], "127.0.0.1:x"), (["--http-address=127.0.0.1:x"], "127.0.0.1:x"),
+])
+def test_values_that_cannot_be_used_leave_with_1(words, complaint, tmp_path):
+    done = run("serve", *ANY_PORTS, f"--data-path={tmp_path}", "--log-prefix=[x] ", "--log-level=fatal", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    told, = done.stderr.splitlines()
+    assert LINE.fullmatch(told)
+    assert complaint in told
+
+
+def test_a_bad_config_file_leaves_with_1_and_an_unknown_key_is_told(tmp_path, started):
+    config = tmp_path / "nsqd.cfg"
+    config.write_text('msg_timeout = "soon"\n')
+    done = run("serve", *ANY_PORTS, f"--config={config}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"config file {config}: msg_timeout = 'soon'" in done.stderr
+    config.write_text('unknown_option = 1\nlog_prefix = "[x] "\n')
+    process = started(f"--config={config}")
+    first = process.stderr.readline().decode().rstrip()
+    assert LINE.fullmatch(first)
+    assert first.endswith(f"WARNING: config file {config}: unknown key 'unknown_option' is passed over")
+    http_port(process.stderr)
+
+
+# ---------------------------------------------------------------------- names, places, signals
+
+
+def test_called_nsqd_it_is_nsqd(nsqd, tmp_path):
+    done = subprocess.run([nsqd, "-version"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    assert done.stdout.startswith("nsqd v1.3.0 ")
+    done = subprocess.run([nsqd, "--node-id=5000"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    assert done.returncode == 1
+    assert "--node-id" in done.stderr
+    done = subprocess.run([nsqd, "serve"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    assert done.returncode == 2
+
+
+def test_without_a_data_path_it_is_the_current_folder(started, tmp_path):
+    process = started()
+    http_port(process.stderr)
+    assert (tmp_path / "nsqd.dat").exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_signal_at_any_time_after_the_flags_leaves_with_0(started, number, tmp_path):
+    gate = tmp_path / "gate.cfg"
+    os.mkfifo(gate)
+    process = started(f"--config={gate}")
+
+    def opened() -> int:
+        try:
+            return os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # nobody reads yet
+            return 0
+
+    # It opens its end once the flags are read, and then waits for the content.
+    end = wait_until(opened, "reading of the config file")
+    # A signal right before a blocking read interrupts nothing, so another one follows.
+    wait_until(lambda: process.send_signal(number) or process.poll() is not None, "the stop")
+    os.close(end)
+    assert process.returncode == 0
+    assert b"Traceback" not in process.stderr.read()
+
+
+def test_a_second_stop_signal_changes_nothing(started):
+    process = started()
+    http_port(process.stderr)
+    process.send_signal(signal.SIGTERM)
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+
+
+def test_the_log_level_may_change_at_run_time(daemon):
+    node = daemon()
+    assert node.http("PUT", "/config/log_level", b"error") == (200, b"4")
+    node.connect().pub("quiet", b"x")
+    assert node.http("PUT", "/config/log_level", b"info") == (200, b"2")
+    node.connect().pub("loud", b"x")
+    wait_until(lambda: "TOPIC(loud): created" in node.log)
+    assert "TOPIC(quiet): created" not in node.log
+
+
+def test_info_tells_the_real_ports(daemon):
+    node = daemon()
+    info = json.loads(node.http("GET", "/info")[1])
+    assert (info["tcp_port"], info["http_port"], info["version"]) == (node.tcp_port, node.http_port, "1.3.0")
+
+
+# ---------------------------------------------------------------------- standard files
+
+
+def test_log_lines_have_the_originals_form(daemon):
+    node = daemon("--log-prefix=[x] ", "--log-level=debug")
+    node.connect().pub("t", b"x")
+    wait_until(lambda: "TOPIC(t)" in node.log)
+    lines = node.log.split("\n")[:-1]
+    assert [line for line in lines if not LINE.fullmatch(line)] == []
+    assert sum("listening on" in line for line in lines) == 2
+
+
+def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
+    process = started()
+    port = http_port(process.stderr)
+    with socket.create_connection(("127.0.0.1", port), SECONDS) as client:
+        asked = b"GET /ping?%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 900)
+        for _ in range(40):
+            client.sendall(asked * 10)
+            data = b""
+            while data.count(b"HTTP/1.1 200") < 10:
+                data += client.recv(65536)
+    # 400 log lines of 900 bytes do not fit into a pipe.
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 0
+
+
+def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path):
+    def close_all():
+        for number in range(3):
+            os.close(number)
+
+    process = started("--tcp-address=tcp.sock", "--http-address=http.sock", "--mem-queue-size=0", "--log-level=debug",
+                      stderr=None, preexec_fn=close_all)
+    wait_until((tmp_path / "http.sock").exists, "the start")
+    links = Path(f"/proc/{process.pid}/fd")
+    assert [str((links / str(number)).readlink()) for number in range(3)] == [os.devnull] * 3
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(SECONDS) == 0
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            assert b"INFO" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("flag, complaint", [
+    ("--tcp-address=localhost", "address localhost: missing port"),
+    ("--http-address=::1", "address ::1: missing port"),
+    ("--statsd-address=localhost", "--statsd-address: address localhost: missing port"),
+    ("--lookupd-tcp-address=localhost:x", "--lookupd-tcp-address: address localhost:x: invalid port"),
+])
+def test_an_address_without_a_port_is_refused_by_name(tmp_path, flag, complaint):
+    done = run("serve", *ANY_PORTS, f"--data-path={tmp_path}", flag, cwd=tmp_path)
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert list(tmp_path.glob("localhost*")) == []

@@ -1,0 +1,127 @@
+"""Config files, and flags over them."""
+
+import tomllib
+
+import pytest
+
+from nsqc.commands.start import resolve
+from nsqc.options.declared import FLAGS, KEYS, OptionError, Options
+from nsqc.options.file import read_config
+from nsqc.options.flags import parse_flags
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Writes a config file: config(text) -> its path."""
+    def write(text: str) -> str:
+        path = tmp_path / "nsqd.cfg"
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(config):
+    path = config('max_rdy_count = 77\nmax_msg_size = 5000\nnsqlookupd_tcp_addresses = ["a:1"]\n')
+    options, unknown = resolve(parse_flags([f"--config={path}", "--max-msg-size=6000", "--lookupd-tcp-address=b:2"]))
+    assert (options.max_rdy_count, options.max_msg_size, options.mem_queue_size) == (77, 6000, 10000)
+    assert options.lookupd_tcp_address == ("b:2",)
+    assert unknown == []
+
+
+@pytest.mark.parametrize("line, name, value", [
+    ('msg_timeout = "2500ms"', "msg_timeout", 2500 * 10**6),
+    ("msg_timeout = 2500", "msg_timeout", 2500 * 10**6),
+    ("id = 9", "node_id", 9),
+    ('id = "9"', "node_id", 9),
+    ("deflate = false", "deflate", False),
+    ('deflate = "false"', "deflate", False),
+    ('log_level = "Warn"', "log_level", 3),
+    ('nsqlookupd_tcp_addresses = ["a:1", "b:2"]', "lookupd_tcp_address", ("a:1", "b:2")),
+    ('nsqlookupd_tcp_addresses = "a:1,b:2"', "lookupd_tcp_address", ("a:1", "b:2")),
+    ('auth_http_addresses = ["http://a/?x=1,2"]', "auth_http_address", ("http://a/?x=1,2",)),
+    ("nsqlookupd_tcp_addresses = []", "lookupd_tcp_address", ()),
+    ("e2e_processing_latency_percentiles = [0.5, 1]", "e2e_processing_latency_percentile", (0.5, 1.0)),
+    ('e2e_processing_latency_percentiles = "0.5, 0.9"', "e2e_processing_latency_percentile", (0.5, 0.9)),
+    ("e2e_processing_latency_percentiles = 0.5", "e2e_processing_latency_percentile", (0.5,)),
+    ("tls_required = true", "tls_required", 2),
+    ("tls_required = 0", "tls_required", 0),
+    ('tls_required = "tcp-https"', "tls_required", 1),
+    ('tls_min_version = "tls1.3"', "tls_min_version", 0x304),
+    ('tls_min_version = ""', "tls_min_version", 0x301),
+    ('tls_cert = ""', "tls_cert", ""),
+    ('output_buffer_flush = "timeout"', "output_buffer_flush", "timeout"),
+])
+def test_values(config, line, name, value):
+    assert read_config(config(line + "\n")) == ({name: value}, [])
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("this is no = = toml\n", "failed to load config file .*nsqd.cfg"),
+    ('log_level = "loud"\n', "log_level = 'loud'"),
+    ("log_level = 2\n", "log_level = 2"),
+    ('msg_timeout = "soon"\n', "msg_timeout = 'soon'"),
+    ("msg_timeout = 1.5\n", "msg_timeout = 1.5"),
+    ("msg_timeout = 9223372036854775807\n", "milliseconds beyond"),
+    ('tls_required = "perhaps"\n', "tls_required = 'perhaps'"),
+    ("max_msg_size = [1]\n", "a list is not expected"),
+    ("max_msg_size = 1.5\n", "max_msg_size = 1.5"),
+    ("max_msg_size = 9223372036854775808\n", "max_msg_size"),
+    ("data_path = 5\n", "a number is not expected"),
+    ("deflate = 1\n", "deflate = 1 .* a number is not expected"),
+    ("max_rdy_count = true\n", "true or false is not expected"),
+    ("max_rdy_count = 2026-01-31\n", "a date is not expected"),
+    ("[mem_queue_size]\nx = 1\n", "a table is not expected"),
+    ("nsqlookupd_tcp_addresses = [1]\n", "a list of text is expected"),
+    ('nsqlookupd_tcp_addresses = [["a:1"]]\n', "a list of text is expected"),
+    ("nsqlookupd_tcp_addresses = 1\n", "a number is not expected"),
+    ("e2e_processing_latency_percentiles = [true]\n", "a list of numbers is expected"),
+    ("e2e_processing_latency_percentiles = nan\n", "no number"),
+    ('output_buffer_flush = "never"\n', "output_buffer_flush"),
+])
+def test_values_of_the_wrong_kind_name_file_and_key(config, text, complaint):
+    path = config(text)
+    with pytest.raises(OptionError, match=complaint) as told:
+        read_config(path)
+    assert path in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("key, meant", [
+    ("mem_queue_sise", "mem_queue_size"), ("max-msg-size", "max_msg_size"), ("Log_Level", "log_level"),
+    ("node_id", "id"), ("lookupd_tcp_address", "nsqlookupd_tcp_addresses"), ("max_message_size", "max_msg_size"),
+    ("nsqlookupd_http_addresses", "nsqlookupd_tcp_addresses"),
+])
+def test_a_slip_is_refused_with_the_likely_key(config, key, meant):
+    with pytest.raises(OptionError, match=f"unknown key '{key}', did you mean {meant}\\?"):
+        read_config(config(f"{key} = 5\n"))
+
+
+def test_keys_of_other_tools_and_releases_are_passed_over_and_told(config):
+    path = config('unknown_option = 1\nverbose = true\nworker_id = 5\nclient_timeout = "1m"\nversion = true\n'
+                  'nsqlookupd_tcp_addresses = ["a:1"]\nnsqlookupd_http_addresses = ["a:2"]\n[graphite]\nurl = "x"\n')
+    found, unknown = read_config(path)
+    assert found == {"lookupd_tcp_address": ("a:1",)}
+    assert unknown == ["unknown_option", "verbose", "worker_id", "client_timeout", "version",
+                       "nsqlookupd_http_addresses", "graphite"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(OptionError, match=r"none\.cfg - No such file"):
+        read_config(str(tmp_path / "none.cfg"))
+    with pytest.raises(OptionError, match="Is a directory"):
+        read_config(str(tmp_path))
+    (tmp_path / "latin").write_bytes(b'data_path = "\xe9"\n')
+    with pytest.raises(OptionError, match="latin"):
+        read_config(str(tmp_path / "latin"))
+
+
+def test_every_key_is_read_in_the_form_that_config_answers_it(config):
+    defaults = Options()
+    for key, name in KEYS.items():
+        value = defaults.by_config_name(key)
+        if name in ("log_level", "tls_min_version") or FLAGS[name].kind.name == "DURATION":
+            continue  # files have these as names and text
+        text = {str: f'"{value}"', bool: str(value).lower(), int: str(value), list: "[]"}[type(value)]
+        assert tomllib.loads(f"{key} = {text}")[key] == value
+        assert read_config(config(f"{key} = {text}\n")) == ({name: getattr(defaults, name)}, [])

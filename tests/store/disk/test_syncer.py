@@ -1,0 +1,208 @@
+"""What a sync does, in which order, and what follows from one that fails."""
+
+import errno
+import os
+
+import pytest
+
+from nsqc.store.disk import syncer, syscalls
+from tests.store.disk.test_queue import Harness, drain, message_id, put
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What happens to files, in order: ("sync" or "write", name) and ("positions", text)."""
+    found = []
+    sync_path, pwrite, put_positions = syscalls.sync_path, os.pwrite, syncer.put_positions
+
+    def synced(path):
+        found.append(("sync", os.path.basename(path)))
+        sync_path(path)
+
+    def written(descriptor, data, at):
+        found.append(("write", os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")), at, bytes(data)))
+        return pwrite(descriptor, data, at)
+
+    def placed(work):
+        found.append(("positions", os.path.basename(work.meta_path)))
+        put_positions(work)
+
+    monkeypatch.setattr(syscalls, "sync_path", synced)
+    monkeypatch.setattr(os, "pwrite", written)
+    monkeypatch.setattr(syncer, "put_positions", placed)
+    return found
+
+
+def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
+    files = Harness(tmp_path, 10**6, every=10**6)
+    queue = files.open()
+    put(queue, 1)
+    queue.commit()
+    files.syncer.start(queue)
+    durable = queue.write_at
+    put(queue, 2)
+    queue.commit()
+    syscalls.fail("sync", errno.EIO)
+    files.syncer.start(queue)
+    assert any("failed to sync" in line for line in files.log.lines)
+    assert not any(call[0] == "write" for call in calls)
+    put(queue, 3)
+    queue.commit()
+    syscalls.fail("sync", errno.EIO)      # once more, after the data was written again
+    files.syncer.start(queue)
+    del calls[:]
+    files.syncer.start(queue)
+    data = (tmp_path / "q.diskqueue.000000.dat").read_bytes()
+    assert ("write", "q.diskqueue.000000.dat", durable, data[durable:]) in calls
+    assert calls[-1] == ("positions", "q.diskqueue.meta.dat")
+    del calls[:]
+    put(queue, 4)
+    queue.commit()
+    files.syncer.start(queue)
+    assert not any(call[0] == "write" for call in calls), "it is believed again"
+    assert drain(queue) == [1, 2, 3, 4]
+
+
+def test_files_that_were_left_are_written_again_too(tmp_path, calls):
+    files = Harness(tmp_path, 100, every=10**6)
+    queue = files.open()
+    syscalls.fail("sync", errno.EIO)
+    for number in range(6):
+        put(queue, number)
+    queue.commit()
+    files.syncer.start(queue)
+    files.syncer.start(queue)
+    written = {call[1] for call in calls if call[0] == "write"}
+    assert written == {name for name in os.listdir(tmp_path) if "meta" not in name}
+    assert len(written) > 1
+
+
+class Fuller:
+    """A disk on which nothing new has room."""
+
+    def __init__(self, monkeypatch):
+        self.full = False
+        self.open = os.open
+        monkeypatch.setattr(os, "open", self)
+
+    def __call__(self, path, flags, *mode):
+        if self.full and flags & os.O_CREAT and not os.path.exists(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return self.open(path, flags, *mode)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["positions", "no positions"])
+def test_a_full_disk_empties(tmp_path, monkeypatch, before):
+    files = Harness(tmp_path, 100, every=10**6)
+    queue = files.open()
+    for number in range(20):
+        put(queue, number)
+    queue.commit()
+    if before:
+        files.syncer.start(queue)
+    disk = Fuller(monkeypatch)
+    disk.full = True
+    for number in range(15):
+        assert queue.get()[1] == message_id(number)
+    files.syncer.start(queue)
+    assert before != bool(files.syncer.failing), "where there never was a block for positions, they stay unwritten"
+    left = sorted(name for name in os.listdir(tmp_path) if "meta" not in name)
+    assert len(left) <= 4, left
+    disk.full = False
+    if before:
+        again = Harness(tmp_path, 100).open()
+        assert drain(again) == list(range(15, 20))
+    else:
+        # Nothing says how far the first file was read.
+        assert set(drain(Harness(tmp_path, 100).open())) >= set(range(15, 20))
+
+
+def test_positions_that_a_crash_left_half_overwritten_are_rebuilt(tmp_path):
+    files = Harness(tmp_path, 10**6)
+    queue = files.open()
+    put(queue, 1)
+    put(queue, 2)
+    queue.close()
+    (tmp_path / "q.diskqueue.meta.dat").write_bytes(b"1\n0,36\n0,72\n2\n")
+    assert drain(Harness(tmp_path, 10**6).open()) == [1, 2]
+
+
+class Jobs(list):
+    """Jobs of worker threads, each run when the test says so."""
+
+    def __call__(self, call):
+        job = Job(self, call)
+        self.append(job)
+        return job
+
+
+class Job:
+    def __init__(self, jobs, call):
+        self.jobs, self.call, self.callbacks = jobs, call, []
+
+    def add_done_callback(self, callback):
+        self.callbacks.append(callback)
+
+    def run(self):
+        self.jobs.remove(self)
+        self.answer = self.call()
+        for callback in self.callbacks:
+            callback(self)
+
+    def exception(self):
+        return None
+
+    def result(self):
+        return self.answer
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["running", "closed"])
+def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ended(tmp_path, calls, closes):
+    """The channel's sync has begun, so nothing of it is left to sync; but nothing of it is durable either."""
+    jobs = Jobs()
+    files = Harness(tmp_path, 10**6, every=10**6)
+    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    topic, channel = files.open("t"), files.open("t:c")
+    topic.copies.append(channel)
+    put(topic, 1)
+    topic.commit()
+    put(channel, 1)
+    channel.commit()
+    if closes:
+        channel.close()
+        topic.close()
+        files.syncer.sync_closed()
+    else:
+        files.syncer.start(channel)
+        files.syncer.start(topic)
+    of_channel, of_topic = jobs
+    of_topic.run()
+    assert calls.index(("sync", "t:c.diskqueue.000000.dat")) < calls.index(("positions", "t.diskqueue.meta.dat"))
+    assert ("sync", tmp_path.name) in calls, "nor is the name of the file"
+    of_channel.run()
+    del calls[:]
+    if not closes:
+        put(topic, 2)
+        topic.commit()
+        files.syncer.start(topic)
+        jobs[0].run()
+        assert ("sync", "t:c.diskqueue.000000.dat") not in calls, "it is durable by now"
+
+
+def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_path):
+    jobs = Jobs()
+    files = Harness(tmp_path, 10**6, every=1)
+    files.syncer = syncer.Syncer(1, 10**9, jobs, files.log)
+    queue = files.open()
+    put(queue, 1)
+    queue.commit()
+    jobs[0].run()
+    queue.delete()
+    fresh = type(queue)("q", str(tmp_path), 10**6, 10_000, files.pool, files.syncer, files.log, first=queue.write_number)
+    put(fresh, 2)
+    fresh.commit()
+    assert len(jobs) == 1, "the removal; the first sync of the new queue waits"
+    jobs[0].run()
+    while jobs:
+        jobs[0].run()
+    assert drain(Harness(tmp_path, 10**6).open()) == [2]
