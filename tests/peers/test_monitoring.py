@@ -54,7 +54,7 @@ def test_fields(daemon):
 def test_statsd_keys_and_types(daemon, statsd):
     server = statsd()
     busy(daemon, f"--statsd-address={server.address}", "--statsd-interval=200ms")
-    wanted = {(key.replace("TOPIC", "t").replace("CHANNEL", "c"), kind[0]) for key, kind in rows("key behind the prefix")}
+    wanted = {(key.replace("TOPIC", "t").replace("CHANNEL", "c"), kind[0]) for key, kind in rows("key after the prefix")}
     pattern = re.compile(r"nsq\.[^.]+_\d+\.(.+):-?\d+\|([cg])")
 
     def sent() -> set[tuple[str, str]]:
