@@ -1,0 +1,47 @@
+"""The documents keep up with the source: links, files they name, error codes."""
+
+import re
+
+import pytest
+
+from tests.support.pages import ROOT
+
+PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "perf/RESULTS.md", *(ROOT / "docs").glob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+FILE = re.compile(r"`((?:[\w*-]+/)+[\w*-]+\.(?:pyx|pxd|pyi|py|c|h|md|service|socket))`")
+ERROR = re.compile(r"\bE(?:_[A-Z]+)+\b")
+
+
+def anchors(page) -> set[str]:
+    """What links may name behind #, as GitHub makes it of headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(CODE.sub("", page.read_text())):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
+def test_files_that_are_named_exist(page):
+    for name in FILE.findall(page.read_text()):
+        places = (ROOT, ROOT / "nsqc", ROOT / "nsqc/store", ROOT / "tests", page.parent)
+        assert any(list(place.glob(name)) for place in places), name
+
+
+def test_every_error_code_is_in_the_protocol():
+    sent = set()
+    for path in [*(ROOT / "nsqc/tcp").glob("*.pyx"), *(ROOT / "nsqc/tcp").glob("*.py")]:
+        # Codes stand at the beginning of a literal; E_NAME_FAILED is put together from the command's name.
+        sent |= set(re.findall(r"""["'](E(?:_[A-Z]+)+)\b""", path.read_text()))
+    sent |= {f"E_{name}_FAILED" for name in ("IDENTIFY", "AUTH", "SUB", "FIN", "REQ", "TOUCH", "PUB", "MPUB", "DPUB")}
+    listed = set(re.findall(r"^\| `(E_\w+)`", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE))
+    assert sent == listed
