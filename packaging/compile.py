@@ -48,8 +48,8 @@ def main(log: Path, *directory: str) -> int:
     place = ("--build-lib", *directory) if directory else ("--inplace",)
     there, here = os.pipe()
     with log.open("wb") as out:
-        build = subprocess.Popen([sys.executable, *COMMAND, *place], stdout=out, stderr=subprocess.STDOUT, pass_fds=(here,),
-                                 env={**os.environ, "NSQC_PROGRESS": str(here)})
+        build = subprocess.Popen([sys.executable, *COMMAND, *place], stdout=out, stderr=subprocess.STDOUT,
+                                 pass_fds=(here,), env={**os.environ, "NSQC_PROGRESS": str(here)})
     os.close(here)
     progress = Progress()
     with open(there, encoding="utf-8") as steps:

@@ -1,10 +1,11 @@
-"""Makes build/MODE/tree, where the compiled modules of a build other than the release lie, complete enough to run tests.
+"""Completes build/MODE/tree, which has the compiled modules of a build other than the release, for running tests in it.
 
     python packaging/tree.py build/debug/tree
 
-Beside the compiled modules, which setup.py writes there (build_ext --build-lib), every file of the packages is a link to
-the source; so the release build in place, which other tests use at the same time, stays as it is. `cd build/debug/tree`
-chooses the build, for pytest as for `python -m nsqc`. Links of files that are gone are removed, as are their modules.
+setup.py writes the modules there (build_ext --build-lib); every other file of the packages becomes a link to its
+source. The release build in place, which other tests use at the same time, stays as it is. `cd build/debug/tree`
+chooses the build, for pytest as for `python -m nsqc`. Links to deleted files are removed, and so are modules of deleted
+sources.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("nsqc", "tests")    # which may have compiled modules
+PACKAGES = ("nsqc", "tests")    # may have compiled modules
 WHOLE = ("docs", "packaging", "perf", "pyproject.toml", "README.md")
 BUILT = {".so", ".pyc", ".html"}
 
 
 def module_source(module: Path) -> str:
-    """The name of the .pyx that a compiled module is made of: parser.cpython-311-x86_64-linux-gnu.so is parser.pyx."""
+    """The .pyx of a compiled module: parser.pyx for parser.cpython-311-x86_64-linux-gnu.so."""
     return module.name.partition(".")[0] + ".pyx"
 
 
 def link(target: Path, source: Path) -> None:
-    """target becomes a link to source, unless it is that already."""
+    """Makes target a link to source unless it is one."""
     if target.is_symlink() and target.readlink() == source:
         return
     target.unlink(missing_ok=True)
@@ -34,7 +35,7 @@ def link(target: Path, source: Path) -> None:
 
 
 def mirror(source: Path, target: Path) -> None:
-    """target gets a link to every file of source, folder by folder, and loses what source has no longer."""
+    """Links every file of source into target, folder by folder, and removes what source no longer has."""
     target.mkdir(parents=True, exist_ok=True)
     names = {entry.name for entry in os.scandir(source)}
     for entry in list(target.iterdir()):
@@ -54,7 +55,7 @@ def mirror(source: Path, target: Path) -> None:
 
 
 def main(tree: Path) -> None:
-    """The whole tree."""
+    """Links packages file by file, everything else as it is."""
     for package in PACKAGES:
         mirror(ROOT / package, tree / package)
     for name in WHOLE:

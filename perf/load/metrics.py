@@ -10,7 +10,7 @@ AGAINST_FLOOR, AGAINST_MEMORY, ABSOLUTE = "floor", "memory", "absolute"
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table. about: what the bar applies to: the ratio to the floor or to the rate in memory, or the value."""
+    """A metric and its bar, which is about the ratio to the floor, the ratio to the rate in memory, or the value."""
 
     key: str
     title: str
