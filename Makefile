@@ -7,11 +7,11 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
-# Four processes: the tests wait more than they compute. Those of one Spark session stay together.
-PYTEST := $(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
+# Four processes: the tests wait more than they compute. Those of one group, such as a Spark session, share a process.
+PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -28,11 +28,11 @@ check-tests:
 	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
 	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
 
-# What pyproject.toml lists: `run` stands for the daemon's own, other names for the optional ones.
+# What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
 REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 
-# The environment, made anew when the requirements change.
+# The environment, made again when the requirements change.
 $(VENV)/.ready: pyproject.toml
 	@$(MAKE) --no-print-directory check-system
 	@echo "nsqc: making the Python environment in $(VENV)"
@@ -48,17 +48,23 @@ $(VENV)/.testing: $(VENV)/.ready
 	$(REQUIREMENTS) test lint spark | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
-# The extensions, compiled in place.
-$(VENV)/.built-%: $(VENV)/.ready setup.py $(SOURCES)
-	@rm -f $(VENV)/.built-*
+# The extensions, optimised, in place.
+$(VENV)/.built-release: $(VENV)/.ready setup.py $(SOURCES)
 	@find nsqc -name '*.so' -delete
-	@NSQC_BUILD=$* $(BIN)/python packaging/compile.py build-$*.log
+	@NSQC_BUILD=release $(BIN)/python packaging/compile.py build-release.log
 	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
 	@touch $@
 
+# Other builds have a tree of their own, so the release build stays usable. `cd build/debug/tree` to run one.
+build/%/.compiled: $(VENV)/.ready setup.py $(SOURCES)
+	@mkdir -p $(@D)
+	@NSQC_BUILD=$* $(BIN)/python packaging/compile.py build-$*.log build/$*/tree
+	@touch $@
+
 build: $(VENV)/.built-release            ## compile in place, optimised
-debug: $(VENV)/.built-debug              ## compile with checks, tracing and live-object counters
+debug: build/debug/.compiled             ## compile into build/debug/tree with checks, tracing and live-object counters
+	@$(BIN)/python packaging/tree.py build/debug/tree
 
 annotate: $(VENV)/.ready                 ## Cython's annotated C beside each .pyx
 	NSQC_ANNOTATE=1 $(BIN)/python setup.py --quiet build_ext --inplace --force
@@ -67,11 +73,20 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-test: check-tests $(VENV)/.testing lint build   ## all tests, then those of the compiled rooms in the debug build
-	$(PYTEST) --ignore=tests/packaging $(ARGS)
+# The tests wait half of the time: lint, the debug build, the packages and their tests use what they leave.
+test: check-tests $(VENV)/.testing build   ## all tests, then those of the compiled rooms in the debug build
+	@$(MAKE) --no-print-directory -j2 main-test background
 	@$(MAKE) --no-print-directory debug-test
-	@$(MAKE) --no-print-directory build
-	@$(MAKE) --no-print-directory package-test
+
+main-test:
+	$(PYTEST) --ignore=tests/packaging $(ARGS)
+
+# Compilers yield to tests, which have deadlines. What all this prints is shown where it fails.
+background:
+	@mkdir -p build
+	@{ nice -n 10 $(MAKE) --no-print-directory lint debug bin dist && $(MAKE) --no-print-directory package-test; } \
+		> build/background.log 2>&1 || { echo "nsqc: lint, a build or the tests of packages failed:"; cat build/background.log; exit 1; }
+	@echo "nsqc: lint, debug build and packages: $$(tail -n 1 build/background.log)"
 
 unit: build $(VENV)/.testing                             ## without daemons
 	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
@@ -80,27 +95,27 @@ e2e: build $(VENV)/.testing                              ## real daemons, real c
 	$(PYTEST) tests/e2e tests/conformance $(ARGS)
 
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
-	NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py tests/e2e/test_kill.py -q
+	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py tests/e2e/test_kill.py -q
 
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
-	@$(MAKE) --no-print-directory $(VENV)/.built-asan
-	LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug \
-		$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py -q
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) --no-print-directory build/asan/.compiled
+	@$(BIN)/python packaging/tree.py build/asan/tree
+	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug \
+		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py -q
 
 bench: build                             ## ns for each operation of each compiled module
 	$(BIN)/python -m perf.micro.run $(ARGS)
 
-load: build                              ## the whole daemon beside a floor; figures as in perf/RESULTS.md
+load: build                              ## the whole daemon beside a floor; results as in perf/RESULTS.md
 	$(BIN)/python -m perf.load.run $(ARGS)
 
-stalls: build                            ## who waits while something large happens; ARGS="--nsqd PATH" beside nsqd
+stalls: build                            ## how long others wait while something large happens; ARGS="--nsqd PATH" beside nsqd
 	$(BIN)/python -m perf.stalls.run $(ARGS)
 
 sizes: build                             ## rates and memory by size of body beside a copying floor; ARGS="--nsqd PATH"
 	$(BIN)/python -m perf.sizes.run $(ARGS)
 
-transports: build                            ## rates over TLS, deflate and snappy beside plain
+transports: build                        ## rates over TLS, deflate and snappy beside plain
 	$(BIN)/python -m perf.transports.run $(ARGS)
 
 scale: build                             ## starts, changes and statistics with 20,000 topics

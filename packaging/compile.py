@@ -1,6 +1,8 @@
-"""Compiles the extensions in place, and says how far it is: for minutes nothing else would be heard.
+"""Compiles the extensions and shows the progress: it takes minutes.
 
-    python packaging/compile.py LOG
+    python packaging/compile.py LOG [DIRECTORY]
+
+The modules go into DIRECTORY; without one, beside their sources.
 
 What the compilers say goes to LOG, which is printed where they fail and removed where they do not. On a terminal the
 progress is one line that changes; in a pipe it is a line every few seconds. NSQC_BUILD chooses the build.
@@ -15,7 +17,7 @@ import time
 from pathlib import Path
 
 EVERY_S = 5.0  # between two lines in a pipe
-COMMAND = ("setup.py", "--quiet", "build_ext", "--inplace", "--parallel", "2")
+COMMAND = ("setup.py", "--quiet", "build_ext", "--parallel", "2")
 
 
 class Progress:
@@ -40,13 +42,14 @@ class Progress:
         self._stage = stage
 
 
-def main(log: Path) -> int:
+def main(log: Path, *directory: str) -> int:
     """The exit code: that of the build."""
     print("nsqc: compiling; the first time takes some minutes, later ones what has changed", flush=True)
+    place = ("--build-lib", *directory) if directory else ("--inplace",)
     there, here = os.pipe()
     with log.open("wb") as out:
-        build = subprocess.Popen([sys.executable, *COMMAND], stdout=out, stderr=subprocess.STDOUT, pass_fds=(here,),
-                                 env={**os.environ, "NSQC_PROGRESS": str(here)})
+        build = subprocess.Popen([sys.executable, *COMMAND, *place], stdout=out, stderr=subprocess.STDOUT,
+                                 pass_fds=(here,), env={**os.environ, "NSQC_PROGRESS": str(here)})
     os.close(here)
     progress = Progress()
     with open(there, encoding="utf-8") as steps:
@@ -61,4 +64,4 @@ def main(log: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

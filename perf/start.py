@@ -1,11 +1,11 @@
-"""From the start of a process to its first answer to GET /ping, beside what nobody can do without, and its memory.
+"""Time from the start of the daemon to its first answer to GET /ping, beside the imports it needs, and its memory.
 
     python -m perf.start [--runs 25] [COMMAND ...]
 
-Each COMMAND gets nsqd's flags behind it ("dist/nsqc serve"); with none it is this interpreter's `python -m nsqc serve`.
-They are run in turns on empty data paths, and so is `python -c "import uvloop, msgspec"`, whole, from start to exit:
-what the daemon stands on. Medians and their ratio are given, and memory half a second after the first answer, of the
-process and its children: VmRSS, and PSS, which divides what is shared by those who share it.
+Each COMMAND gets nsqd's flags appended ("dist/nsqc serve"); the default is this interpreter's `python -m nsqc serve`.
+They run in turns on empty data paths, and so does `python -c "import uvloop, msgspec"` from start to exit: the daemon's
+base. Printed are medians, their ratio, and the memory of the process and its children half a second after the first
+answer: VmRSS, and PSS, which divides shared memory by the number of processes that share it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from perf.load.server import free_port
+
 WAIT_S = 20.0
-POLL_S = 0.002  # more often, the waiting would take from what is waited for
+POLL_S = 0.002  # polling more often would take CPU time from the daemon
 IDLE_S = 0.5
 BASE = (sys.executable, "-c", "import uvloop, msgspec")
 MOST_RATIO = 1.6
@@ -37,12 +39,6 @@ class Run(NamedTuple):
     seconds: float
     rss: int
     pss: int
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 def until_ping(port: int) -> None:
@@ -61,16 +57,16 @@ def until_ping(port: int) -> None:
 
 def memory(pid: int) -> tuple[int, int]:
     """Resident and proportional bytes of a process and its children."""
-    found = {name: int(value.split()[0]) * 1024 for name, _, value in
+    sizes = {name: int(value.split()[0]) * 1024 for name, _, value in
              (line.partition(":") for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])}
-    both = found["Rss"], found["Pss"]
+    both = sizes["Rss"], sizes["Pss"]
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         both = tuple(map(sum, zip(both, memory(int(child)), strict=True)))
     return both
 
 
 def start(command: list[str]) -> Run:
-    """A daemon from its start to its first answer."""
+    """Starts a daemon and measures it up to its first answer, then its memory."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         words = [*command, f"--http-address=127.0.0.1:{port}", "--tcp-address=127.0.0.1:0", f"--data-path={folder}"]
@@ -87,7 +83,7 @@ def start(command: list[str]) -> Run:
 
 
 def base() -> float:
-    """Seconds that the interpreter, the loop and the codec of JSON take alone."""
+    """Seconds that the interpreter, the loop and the JSON codec take alone."""
     began = time.monotonic()
     subprocess.run(BASE, check=True)
     return time.monotonic() - began
@@ -107,15 +103,15 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=25)
     given = parser.parse_args()
     bases: list[float] = []
-    found: dict[str, list[Run]] = {command: [] for command in given.commands}
+    starts: dict[str, list[Run]] = {command: [] for command in given.commands}
     for _ in range(given.runs):
         bases.append(base())
         for command in given.commands:
-            found[command].append(start(shlex.split(command)))
+            starts[command].append(start(shlex.split(command)))
     least = statistics.median(bases)
     print(f"load average {os.getloadavg()[0]:.1f}, {given.runs} runs in turns")
     print(f"{shlex.join(BASE)}: {spread(bases)}")
-    for command, runs in found.items():
+    for command, runs in starts.items():
         seconds = [run.seconds for run in runs]
         ratio = statistics.median(seconds) / least
         rss, pss = (statistics.median(run[at] for run in runs) for at in (1, 2))
@@ -125,7 +121,7 @@ def main() -> None:
 
 
 def verdict(good: bool) -> str:
-    """A bar is kept or it is not."""
+    """How the table reports a bar."""
     return "ok" if good else "MISSED"
 
 

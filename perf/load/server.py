@@ -1,4 +1,4 @@
-"""A server under measurement: a daemon or the floor, with free ports and a data path of its own."""
+"""A server under measurement: a daemon or the floor, with free ports and its own data path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from perf.load.build import ROOT
+from perf.programs import ROOT
 
 START_SECONDS = 20
 STOP_SECONDS = 20
@@ -27,16 +27,16 @@ class ServerError(Exception):
 
 @dataclass(frozen=True)
 class Side:
-    """One column of the table: what is started, and whether it keeps messages."""
+    """One column of the table: the command, and whether it keeps messages."""
 
     name: str
     command: tuple[str, ...]
     queues: bool = True  # False: the floor
-    forwards: bool = True  # whether a PUB reaches a subscriber; of another floor it does not
+    forwards: bool = True  # whether a PUB reaches a subscriber; not with another floor
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on."""
+    """A TCP port that is free now."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
@@ -45,8 +45,8 @@ def free_port() -> int:
 class Server:
     """A running side; use it in a with statement. start_s: seconds from start to the first answer to /ping.
 
-    files: what lies in the data path before the start, by name. environment: variables beside those of this process;
-    {data} in a value is the data path.
+    files: files in the data path before the start, by name. environment: variables in addition to those of this
+    process; {data} in a value is the data path.
     """
 
     def __init__(self, side: Side, *flags: str, files: dict[str, bytes] | None = None,
@@ -99,18 +99,18 @@ class Server:
             raise ServerError(f"{path}: {status} {body!r}")
 
     def channel(self, topic: str, *channels: str) -> None:
-        """Makes a topic and its channels."""
+        """Creates a topic and its channels."""
         self.post(f"/topic/create?topic={topic}")
         for channel in channels:
             self.post(f"/channel/create?topic={topic}&channel={channel}")
 
     def processes(self) -> list[int]:
         """The server's process and its children: a one-file executable runs in a child of its loader."""
-        found = [self.process.pid]
-        for pid in found:
+        pids = [self.process.pid]
+        for pid in pids:
             with contextlib.suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-        return found
+                pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return pids
 
     def cpu_s(self) -> float:
         """CPU time used so far, all threads, user and system, in seconds."""

@@ -1,4 +1,4 @@
-"""What is measured: each function runs one piece of work on a fresh server and returns figures by name."""
+"""What is measured: each function runs one workload on a fresh server and returns its results by name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from perf.load.server import Server, Side
 
 CLIENT_SECONDS = 300
 RECORD_BYTES = 320  # memory to warm for each message of a fill
-FLOOR_MORE = 4  # times the messages for the floor, which keeps none and would be done too soon
+FLOOR_MORE = 4  # times the messages for the floor, which keeps none and would finish too soon
 MEMORY_ONLY = "--mem-queue-size=50000000"
 
-Figures = dict[str, float]
+Results = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done. Messages for fills, seconds for the rest."""
+    """Sizes of the workloads: messages for fills, seconds for the rest."""
 
     memory: int = 2_000_000
     disk: int = 1_000_000
@@ -37,11 +37,11 @@ QUICK = Scale(memory=20_000, disk=10_000, seconds=0.2, idle=50)
 
 
 class ClientError(Exception):
-    """The load client has failed; the text is its last line."""
+    """The load client failed; the text is its last line."""
 
 
 class Bench:
-    """The work for one side at a time."""
+    """The workloads, for one side at a time."""
 
     def __init__(self, client: Path, scale: Scale):
         self.client = str(client)
@@ -58,8 +58,8 @@ class Bench:
     def warm(self, count: int) -> None:
         """Touches and frees as much memory as count messages will need.
 
-        The first touch of a page of a virtual machine can be slow, for the host has to find it: that would be measured
-        in place of the server.
+        In a virtual machine the first touch of a page can be slow, because the host has to find it: that would be
+        measured instead of the server.
         """
         available = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) * 1024
         pages = min(count * RECORD_BYTES, available // 2) // 4096 + 1
@@ -67,65 +67,65 @@ class Bench:
 
     # ------------------------------------------------------------------ fill and drain
 
-    def memory(self, side: Side) -> Figures:
+    def memory(self, side: Side) -> Results:
         """Publish in memory, bytes a message, consume; also the start time."""
         return self._fill_and_drain(side, "", MEMORY_ONLY, self.scale.memory)
 
-    def disk(self, side: Side) -> Figures:
+    def disk(self, side: Side) -> Results:
         """The same through disk queues."""
         return self._fill_and_drain(side, "disk ", "--mem-queue-size=0", self.scale.disk) if side.queues else {}
 
-    def _fill_and_drain(self, side: Side, prefix: str, flag: str, count: int) -> Figures:
+    def _fill_and_drain(self, side: Side, prefix: str, flag: str, count: int) -> Results:
         if side.queues:
             self.warm(count)
         else:
             count *= FLOOR_MORE
         with Server(side, flag) as server:
             server.channel("load", "ch")
-            figures = {prefix + "start": server.start_s}
+            results = {prefix + "start": server.start_s}
             resident, cpu = server.resident(), server.cpu_s()
             done = self.load(server.tcp, "pub", "-t", 120, "-n", count)
-            figures[prefix + "publish rate"] = done["per_s"]
-            figures[prefix + "publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+            results[prefix + "publish rate"] = done["per_s"]
+            results[prefix + "publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
             count = done["messages"]
             if side.queues:
-                figures[prefix + "bytes"] = (server.resident() - resident) / count
+                results[prefix + "bytes"] = (server.resident() - resident) / count
             cpu = server.cpu_s()
             done = self.load(server.tcp, "sub", "-t", 120, "-n", count)
             if done["messages"] < count:
                 raise ClientError(f"drained {done['messages']} of {count} messages")
-            figures[prefix + "consume rate"] = done["per_s"]
-            figures[prefix + "consume cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
-        return figures
+            results[prefix + "consume rate"] = done["per_s"]
+            results[prefix + "consume cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+        return results
 
     # ------------------------------------------------------------------ one message at a time
 
-    def single(self, side: Side) -> Figures:
-        """PUB of one message: 64 outstanding on each connection, each in a write of its own, then joined."""
-        seconds, figures = self.scale.seconds, {}
+    def single(self, side: Side) -> Results:
+        """PUB of one message: 64 outstanding on each connection, each in its own write, then joined."""
+        seconds, results = self.scale.seconds, {}
         self.warm(int(seconds * 1_500_000))
         with Server(side, MEMORY_ONLY) as server:
             server.channel("load", "ch")
             for name, options in (("single", ()), ("single joined", ("-j",))):
                 cpu = server.cpu_s()
                 done = self.load(server.tcp, "pub", "-t", seconds, "-b", 1, "-w", 64, *options)
-                figures[f"{name} rate"] = done["per_s"]
-                figures[f"{name} cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+                results[f"{name} rate"] = done["per_s"]
+                results[f"{name} cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
                 server.post("/channel/empty?topic=load&channel=ch")
-        return figures
+        return results
 
-    def http(self, side: Side) -> Figures:
-        """POST /pub on 16 connections, with the own client and, where it is installed, with wrk."""
+    def http(self, side: Side) -> Results:
+        """POST /pub on 16 connections, with our own client and, where it is installed, with wrk."""
         self.warm(int(self.scale.seconds * 200_000))
         with Server(side, MEMORY_ONLY) as server:
             server.channel("load", "ch")
             cpu = server.cpu_s()
             done = self.load(server.http, "http-pub", "-t", self.scale.seconds, "-c", 16)
-            figures = {"http rate": done["per_s"], "http cpu": (server.cpu_s() - cpu) / done["messages"] * 1e6}
+            results = {"http rate": done["per_s"], "http cpu": (server.cpu_s() - cpu) / done["messages"] * 1e6}
             if shutil.which("wrk"):
-                figures["http wrk rate"] = self._wrk(server.http)
+                results["http wrk rate"] = self._wrk(server.http)
             server.post("/channel/empty?topic=load&channel=ch")
-        return figures
+        return results
 
     def _wrk(self, port: int) -> float:
         seconds = max(1, round(self.scale.seconds))
@@ -142,21 +142,21 @@ class Bench:
 
     # ------------------------------------------------------------------ latency and rest
 
-    def latency(self, side: Side) -> Figures:
+    def latency(self, side: Side) -> Results:
         """PUB to delivery in microseconds."""
-        figures: Figures = {}
+        results: Results = {}
         if not side.forwards:
-            return figures
+            return results
         with Server(side, *(() if side.queues else ("--forward",))) as server:
             for name, rdy, rate in (("rdy 1", 1, 300), ("rdy 100", 100, 300), ("rdy 100, 4000/s", 100, 4000)):
                 topic = name.replace(" ", "_").replace(",", "").replace("/", "")
                 server.channel(topic, "ch")
                 done = self.load(server.tcp, "latency", "-t", self.scale.seconds, "-r", rdy, "-R", rate, "-T", topic)
-                figures[f"latency {name} p50"] = done["p50_us"]
-                figures[f"latency {name} p99"] = done["p99_us"]
-        return figures
+                results[f"latency {name} p50"] = done["p50_us"]
+                results[f"latency {name} p99"] = done["p99_us"]
+        return results
 
-    def idle(self, side: Side) -> Figures:
+    def idle(self, side: Side) -> Results:
         """Subscribed connections without traffic: kilobytes each, CPU share in per cent."""
         if not side.queues:
             return {}
@@ -178,7 +178,7 @@ class Bench:
                 process.wait()
                 process.stdout.close()
 
-    def all(self) -> dict[str, Callable[[Side], Figures]]:
-        """All pieces of work by name."""
+    def all(self) -> dict[str, Callable[[Side], Results]]:
+        """All workloads by name."""
         return {"memory": self.memory, "disk": self.disk, "single": self.single, "http": self.http,
                 "latency": self.latency, "idle": self.idle}

@@ -2,8 +2,8 @@
 
     python -m perf.scale.run [--topics 20000] [COMMAND]
 
-COMMAND gets nsqd's flags behind it, so that another daemon can be measured beside it. Each line has what was done, what
-it took, and the longest time that /ping on a connection of its own took meanwhile.
+COMMAND gets nsqd's flags appended, so another daemon can be measured, too. Each line has the work, the time it took,
+and the longest /ping meanwhile on a separate connection.
 
     start       from the process to the first answer, with that many topics with a channel and 3 messages each on disk
     kill        the same after a kill -9
@@ -33,17 +33,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from perf.load.server import free_port
+
 WAIT_S = 300.0
 REPEATS = 50
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [sock.getsockname()[1] for sock in socks]
-    for sock in socks:
-        sock.close()
-    return ports
 
 
 class Node:
@@ -55,8 +48,8 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        """Returns when /ping is answered; the time for that is in started_s, that of the processor in cpu_s."""
-        self.tcp, self.http = free_ports(2)
+        """Returns when /ping is answered; started_s is the time it took, cpu_s the CPU time."""
+        self.tcp, self.http = free_port(), free_port()
         began = time.monotonic()
         self.process = subprocess.Popen(
             [*self.command, f"--http-address=127.0.0.1:{self.http}", f"--tcp-address=127.0.0.1:{self.tcp}",
@@ -67,21 +60,21 @@ class Node:
                 break
             except ConnectionError:
                 if self.process.poll() is not None or time.monotonic() - began > WAIT_S:
-                    raise SystemExit("it does not start") from None
+                    raise SystemExit("the daemon does not start") from None
                 time.sleep(0.005)
         self.started_s = time.monotonic() - began
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         self.cpu_s = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, number: int) -> float:
-        """Ends it by a signal; seconds."""
+        """Ends it by a signal; how long that took in seconds."""
         began = time.monotonic()
         self.process.send_signal(number)
         self.process.wait(WAIT_S)
         return time.monotonic() - began
 
     def connection(self) -> http.client.HTTPConnection:
-        """A kept one."""
+        """A keep-alive connection."""
         return http.client.HTTPConnection("127.0.0.1", self.http, timeout=WAIT_S)
 
     def call(self, method: str, path: str, over: http.client.HTTPConnection | None = None) -> bytes:
@@ -98,7 +91,7 @@ class Node:
 
 
 class Pings(threading.Thread):
-    """Asks for /ping all the time; longest_s is the longest answer."""
+    """Asks for /ping all the time; longest_s is the slowest answer."""
 
     def __init__(self, node: Node):
         super().__init__(daemon=True)
@@ -136,17 +129,17 @@ def watched(node: Node, work: Callable[[], object]) -> tuple[float, float]:
     time.sleep(0.05)
     began = time.monotonic()
     work()
-    taken = time.monotonic() - began
+    seconds = time.monotonic() - began
     pings.over = True
     pings.join()
-    return taken, pings.longest_s
+    return seconds, pings.longest_s
 
 
-def tell(name: str, seconds: float, longest_s: float = 0.0, cpu_s: float = 0.0) -> None:
-    """One line."""
+def report(name: str, seconds: float, longest_s: float = 0.0, cpu_s: float = 0.0) -> None:
+    """Prints one line of results."""
     more = f"   longest /ping {longest_s * 1000:7.1f} ms" if longest_s else ""
     if cpu_s:
-        more = f"   processor {cpu_s:7.2f} s"
+        more = f"   CPU {cpu_s:7.2f} s"
     print(f"{name:<24} {seconds:9.4f} s{more}", flush=True)
 
 
@@ -156,26 +149,26 @@ def changes(node: Node) -> None:
     steps = {"create topic": "/topic/create?topic=extra", "create channel": "/channel/create?topic=extra&channel=c",
              "pause topic": "/topic/pause?topic=extra", "delete channel": "/channel/delete?topic=extra&channel=c",
              "delete topic": "/topic/delete?topic=extra"}
-    taken: dict[str, list[float]] = {name: [] for name in steps}
+    durations: dict[str, list[float]] = {name: [] for name in steps}
 
     def work() -> None:
         for _ in range(REPEATS):
             for name, path in steps.items():
                 began = time.monotonic()
                 node.call("POST", path, connection)
-                taken[name].append(time.monotonic() - began)
+                durations[name].append(time.monotonic() - began)
 
     _, longest = watched(node, work)
-    for name, times in taken.items():
-        tell(name, statistics.median(times), longest)
+    for name, times in durations.items():
+        report(name, statistics.median(times), longest)
 
 
 def check(node: Node, topics: int, messages: int) -> None:
-    """Everything is there."""
-    found = json.loads(node.call("GET", "/stats?format=json&include_clients=false"))["topics"]
-    count = sum(topic["depth"] + sum(channel["depth"] for channel in topic["channels"]) for topic in found)
-    if (len(found), count) != (topics, messages):
-        raise SystemExit(f"{len(found)} topics with {count} messages, where {topics} with {messages} were to be")
+    """Fails unless all topics and messages exist."""
+    topics_stats = json.loads(node.call("GET", "/stats?format=json&include_clients=false"))["topics"]
+    count = sum(topic["depth"] + sum(channel["depth"] for channel in topic["channels"]) for topic in topics_stats)
+    if (len(topics_stats), count) != (topics, messages):
+        raise SystemExit(f"{len(topics_stats)} topics with {count} messages instead of {topics} with {messages}")
 
 
 def main() -> None:
@@ -190,24 +183,24 @@ def main() -> None:
         node = Node(shlex.split(given.command), folder)
         print(f"load average {os.getloadavg()[0]:.1f}, {count} topics")
         try:
-            tell("publish, empty path", *watched(node, lambda: publish(node, range(count), 1)))
+            report("publish, empty path", *watched(node, lambda: publish(node, range(count), 1)))
             connection = node.connection()
             for n in range(count):
                 node.call("POST", f"/channel/create?topic=t{n}&channel=c", connection)
             publish(node, range(count), 2)
             check(node, count, 3 * count)
-            tell("stop", node.end(signal.SIGTERM))
+            report("stop", node.end(signal.SIGTERM))
             print(f"{len(list(Path(folder).iterdir()))} files")
             node.start()
-            tell("start", node.started_s, cpu_s=node.cpu_s)
+            report("start", node.started_s, cpu_s=node.cpu_s)
             check(node, count, 3 * count)
             node.end(signal.SIGKILL)
             node.start()
-            tell("start after a kill", node.started_s, cpu_s=node.cpu_s)
+            report("start after a kill", node.started_s, cpu_s=node.cpu_s)
             check(node, count, 3 * count)
             changes(node)
-            tell("stats", *watched(node, lambda: node.call("GET", "/stats?format=json")))
-            tell("publish, new topics", *watched(node, lambda: publish(node, range(count, 2 * count), 1)))
+            report("stats", *watched(node, lambda: node.call("GET", "/stats?format=json")))
+            report("publish, new topics", *watched(node, lambda: publish(node, range(count, 2 * count), 1)))
             check(node, 2 * count, 4 * count)
         finally:
             if node.process.poll() is None:

@@ -1,7 +1,7 @@
 """The chart of the README: `python -m perf.sizes.chart RESULTS.json docs/` writes chart-light.svg and chart-dark.svg.
 
 RESULTS.json comes from `python -m perf.sizes.run --json RESULTS.json --nsqd PATH`. One cell for each size and kind
-of work; its bars share a scale, the longest fills the cell. Nothing but what the run has measured is drawn.
+of work; its bars share a scale, the longest fills the cell. Only what the run has measured is drawn.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ THEMES = (
 
 
 def size_text(size: int) -> str:
-    """A size of bodies as people say it."""
+    """A size of bodies in B or KB."""
     return f"{size} B" if size < 1000 else f"{round(size / 1024)} KB"
 
 
 def rate_text(rate: float) -> str:
-    """Messages a second with two or three digits that count."""
+    """Messages a second with two or three significant digits."""
     for unit, name in ((1e6, "M"), (1e3, "k")):
         if rate >= unit:
             return f"{rate / unit:.{1 if rate < 100 * unit else 0}f} {name}/s"

@@ -7,8 +7,8 @@ For each size, on a fresh server each time, in turns with the order alternating:
     consume   that queue by one connection, RDY 2500, with FIN
     steady    one connection publishes while another consumes: messages that arrive, and what was left in the queue
 
-Sides: nsqc, perf/sizes/floor.c (one core that copies each body once into memory of its own and sends it from it), and
-nsqd if --nsqd says where one is. A figure is the median over the rounds, a ratio the median of those within the rounds.
+Sides: nsqc, perf/floor/copying.c (one core that copies each body once into its own memory and sends it from there), and
+nsqd if --nsqd has its path. A result is the median over the rounds, a ratio the median of those within the rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from perf.load import build
+from perf import programs
 from perf.load.run import machine
 from perf.load.server import Server, Side
 
@@ -38,14 +38,14 @@ STEADY_S = 3.0
 BAR_NSQD, BAR_FLOOR, BAR_MEMORY = 2.0, 0.5, 1.15
 KEYS = ("publish", "consume", "steady")
 
-Figures = dict[str, float]
+Results = dict[str, float]
 
 
 class Work:
     """The work for one side and one size."""
 
     def __init__(self, size: int, quick: bool):
-        self.client = str(build.client())
+        self.client = str(programs.client())
         self.size = size
         self.batch = max(1, min(MOST_BATCH, BATCH_BYTES // size))
         self.count = min(MOST_MESSAGES, FILL_BYTES // size) // (50 if quick else 1)
@@ -59,31 +59,31 @@ class Work:
 
     @staticmethod
     def ended(process: subprocess.Popen[str]) -> dict:
-        """The load client's line. Raises RuntimeError."""
+        """The load client's result. Raises RuntimeError."""
         out = process.communicate(timeout=300)[0]
         if process.returncode:
             raise RuntimeError(f"the load client failed: {process.args}")
         return json.loads(out)
 
-    def run(self, side: Side) -> Figures:
-        """All figures of a side."""
-        figures = {}
+    def run(self, side: Side) -> Results:
+        """All results of a side, by metric."""
+        results = {}
         touched = (self.count * (self.size + 200)) // 4096 + 1
         subprocess.run([self.client, "touch", "-n", str(touched), "-s", "4096"], check=True, stdout=subprocess.DEVNULL)
         with Server(side, f"--mem-queue-size={2 * self.count}") as server:
             server.channel("load", "ch")
             resident, cpu = server.resident(), server.cpu_s()
             done = self.ended(self.start(server, "pub", "-c", 2, "-w", 4, "-t", 120, "-n", self.count))
-            figures["publish"] = done["per_s"]
-            figures["publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
+            results["publish"] = done["per_s"]
+            results["publish cpu"] = (server.cpu_s() - cpu) / done["messages"] * 1e6
             count = done["messages"]
-            figures["memory"] = (server.resident() - resident) / (count * (self.size + RECORD_BYTES))
+            results["memory"] = (server.resident() - resident) / (count * (self.size + RECORD_BYTES))
             cpu = server.cpu_s()
             done = self.ended(self.start(server, "sub", "-c", 1, "-r", 2500, "-t", 120, "-n", count))
             if done["messages"] < count:
                 raise RuntimeError(f"{side.name}: drained {done['messages']} of {count} messages")
-            figures["consume"] = done["per_s"]
-            figures["consume cpu"] = (server.cpu_s() - cpu) / count * 1e6
+            results["consume"] = done["per_s"]
+            results["consume cpu"] = (server.cpu_s() - cpu) / count * 1e6
         with Server(side, f"--mem-queue-size={200 * self.count}") as server:
             server.channel("load", "ch")
             consumer = self.start(server, "sub", "-c", 1, "-r", 2500, "-t", self.seconds + 60)
@@ -91,44 +91,43 @@ class Work:
             cpu = server.cpu_s()
             publisher = self.start(server, "pub", "-c", 1, "-w", 4, "-t", self.seconds)
             published = self.ended(publisher)
-            figures["left"] = depth(server) if side.queues else 0.0
+            results["left"] = depth(server) if side.queues else 0.0
             consumed = self.ended(consumer)
             if consumed["messages"] < published["messages"]:
                 raise RuntimeError(f"{side.name}: {consumed['messages']} of {published['messages']} arrived")
             # Until the last message has arrived: what was left in the queue counts with the time it took.
-            figures["steady"] = consumed["messages"] / (consumed["seconds"] - 0.2)
-            figures["steady cpu"] = (server.cpu_s() - cpu) / consumed["messages"] * 1e6
-        return figures
+            results["steady"] = consumed["messages"] / (consumed["seconds"] - 0.2)
+            results["steady cpu"] = (server.cpu_s() - cpu) / consumed["messages"] * 1e6
+        return results
 
 
 def depth(server: Server) -> float:
-    """Messages that wait in the channel."""
+    """Messages waiting in the channel."""
     with urllib.request.urlopen(f"http://127.0.0.1:{server.http}/stats?format=json&topic=load") as answer:
         return json.load(answer)["topics"][0]["channels"][0]["depth"]
 
 
 def sides_of(args: argparse.Namespace) -> list[Side]:
-    """nsqc, the floor, and nsqd if it is there."""
-    floor = build.program("sizes-floor", [Path(__file__).with_name("floor.c")])
-    sides = [Side(NSQC, tuple(shlex.split(args.nsqc))), Side(FLOOR, (str(floor),), queues=False)]
+    """nsqc, the floor, and nsqd if its path is known."""
+    sides = [Side(NSQC, tuple(shlex.split(args.nsqc))), Side(FLOOR, (str(programs.floor()), "--copy"), queues=False)]
     if args.nsqd:
         sides.append(Side(NSQD, (args.nsqd,)))
     return sides
 
 
-def middle(rounds: list[dict[str, Figures]], side: str, key: str) -> float:
-    """The median of a figure over the rounds."""
+def middle(rounds: list[dict[str, Results]], side: str, key: str) -> float:
+    """The median of a metric over the rounds."""
     return statistics.median(done[side][key] for done in rounds)
 
 
-def ratio(rounds: list[dict[str, Figures]], other: str, key: str) -> float | None:
-    """nsqc's figure for one of another side, median of the rounds; None where that side was not measured."""
+def ratio(rounds: list[dict[str, Results]], other: str, key: str) -> float | None:
+    """nsqc's value to that of another side, median of the rounds; None where that side was not measured."""
     if other not in rounds[0]:
         return None
     return statistics.median(done[NSQC][key] / done[other][key] for done in rounds)
 
 
-def rows(size: int, rounds: list[dict[str, Figures]]) -> list[list[str]]:
+def rows(size: int, rounds: list[dict[str, Results]]) -> list[list[str]]:
     """The lines of the table for one size."""
     def show(value: float | None, digits: int = 2) -> str:
         return "" if value is None else f"{value:,.{digits}f}"
@@ -160,14 +159,14 @@ def main() -> int:
     sides = sides_of(args)
     where, done, table = machine(), {}, []
     for size in map(int, args.sizes.split(",")):
-        rounds: list[dict[str, Figures]] = []
+        rounds: list[dict[str, Results]] = []
         for number in range(1 if args.quick else args.rounds):
             work = Work(size, args.quick)
             rounds.append({side.name: work.run(side) for side in (sides if number % 2 == 0 else sides[::-1])})
             print(f"{size} B: round {number + 1}", file=sys.stderr)
         done[size] = rounds
         table += rows(size, rounds)
-    print(f"{where}\n\n| body | figure | nsqc | floor | nsqd | × floor | × nsqd | daemon µs/message | ok |")
+    print(f"{where}\n\n| body | metric | nsqc | floor | nsqd | × floor | × nsqd | daemon µs/message | ok |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--|")
     for line in table:
         print("| " + " | ".join(line) + " |")

@@ -21,7 +21,7 @@ CATCHES_UP = 1.5                # times the depth at the start that a topic behi
 
 @dataclass(frozen=True)
 class Case:
-    """One row of the table. run makes ready, and does it within stage.watched()."""
+    """One row of the table. run prepares, and does what is measured within stage.watched()."""
 
     name: str
     title: str
@@ -35,7 +35,7 @@ CASES: dict[str, Case] = {}
 
 def case(name: str, title: str, *flags: str,
          files: Callable[[float], dict[str, bytes]] | None = None) -> Callable[[Callable[[Stage], None]], None]:
-    """Enters a function as a case."""
+    """Registers a function as a case."""
     def enter(run: Callable[[Stage], None]) -> None:
         CASES[name] = Case(name, title, run, flags, files)
     return enter
@@ -45,7 +45,7 @@ def case(name: str, title: str, *flags: str,
 
 @case("quiet", "nothing")
 def quiet(stage: Stage) -> None:
-    """What the machine itself does to the figures."""
+    """What the machine itself does to the results."""
     with stage.watched():
         time.sleep(stage.seconds(3))
 
@@ -55,7 +55,7 @@ def tiny(stage: Stage) -> None:
     stage.body = 1
     stage.server.channel("load", "ch")
     with stage.watched():
-        done = stage.strange("pubs", 1, stage.seconds(3), stage.body).end()
+        done = stage.client("flood", "-c", 1, "-t", stage.seconds(3), "-s", stage.body).end()
     stage.note(f"{done['per_s']:,.0f}/s")
 
 
@@ -70,7 +70,7 @@ def large(stage: Stage) -> None:
 
 
 def tiny_batch(limit: float) -> tuple[bytes, int]:
-    """The body of an MPUB of so many bytes, of messages of one byte; their number."""
+    """The body of an MPUB of at most `limit` bytes, of one-byte messages, and their number."""
     count = (int(limit) - 4) // 5
     return struct.pack(">i", count) + struct.pack(">i1s", 1, b"x") * count, count
 
@@ -127,7 +127,7 @@ def drain(stage: Stage) -> None:
         stage.drained()
 
 
-@case("channels", "40 channels made while 1 million messages drain")
+@case("channels", "40 channels created while 1 million messages drain")
 def channels(stage: Stage) -> None:
     stage.server.post("/topic/create?topic=load")
     stage.publish(stage.count(1_000_000))
@@ -138,11 +138,11 @@ def channels(stage: Stage) -> None:
 
 
 def catch_up(stage: Stage, begin: str) -> None:
-    """A topic with a backlog begins to drain under full load: it has to come closer, not to fall behind."""
+    """A topic with a backlog begins to drain under full load: it has to catch up, not to fall behind."""
     stage.publish(stage.count(1_000_000))
     start = most = stage.stats("load")["depth"]
     with stage.watched():
-        load = stage.strange("pubs", 4, stage.seconds(5), stage.body)
+        load = stage.client("flood", "-c", 4, "-t", stage.seconds(5), "-s", stage.body)
         stage.server.post(begin)
         while load.process.poll() is None:
             most = max(most, stage.stats("load")["depth"])
@@ -150,7 +150,7 @@ def catch_up(stage: Stage, begin: str) -> None:
         done = load.end()
         end = stage.stats("load")["depth"]
     stage.note(f"depth {start:,} to {end:,}, at most {max(most, end):,}, {done['per_s']:,.0f}/s published")
-    stage.seen.held = end <= CATCHES_UP * start
+    stage.result.own_bar_held = end <= CATCHES_UP * start
 
 
 @case("catch-up-paused", "a topic that was paused catches up under full load")
@@ -170,7 +170,7 @@ def catch_up_new(stage: Stage) -> None:
 
 def fins(stage: Stage, connections: int) -> None:
     with stage.watched():
-        done = stage.strange("fins", connections, stage.seconds(3)).end()
+        done = stage.client("fins", "-c", connections, "-t", stage.seconds(3), "-T", "strange").end()
     stage.note(f"{done['sent']:,} sent")
 
 
@@ -185,7 +185,7 @@ def fins_4(stage: Stage) -> None:
 
 
 def in_flight(stage: Stage) -> int:
-    """So many messages for a client to hold."""
+    """Publishes the messages that a client then holds; their number."""
     stage.server.channel("load", "ch")
     count = stage.count(1_000_000)
     stage.publish(count)
@@ -280,7 +280,7 @@ def stats(stage: Stage) -> None:
             time.sleep(stage.seconds(0.3))
 
 
-@case("admin", "a topic is made, paused, deleted, 20 times beside 20,000", files=many_topics)
+@case("admin", "a topic is created, paused, deleted, 20 times beside 20,000", files=many_topics)
 def admin(stage: Stage) -> None:
     stage.topics = []
     took = []

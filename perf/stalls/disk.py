@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from perf import programs
 from perf.load.server import Server, Side
-from perf.stalls import programs
 from perf.stalls.stage import Scale, Stage
 
 NAME = "slow-disk"
@@ -31,14 +31,14 @@ def once(side: Side, scale: Scale, slow_ms: int) -> dict[str, Any]:
             with stage.watched():
                 latency = stage.client("latency", "-T", "mem", "-r", 100, "-R", RATE, "-t", stage.seconds(4))
                 pause = [stage.timed_call("POST", f"/topic/{what}?topic=mem2") for what in ("create", "pause")]
-                figures = latency.end()
+                times = latency.end()
             published, consumed = publisher.end(), consumer.end()
         finally:
             stage.close()
-    return {"slow_ms": slow_ms, "p50_us": figures["p50_us"], "p99_us": figures["p99_us"], "max_us": figures["max_us"],
-            "ping_p50_ms": stage.seen.p50, "ping_p99_ms": stage.seen.p99, "ping_max_ms": stage.seen.max,
+    return {"slow_ms": slow_ms, "p50_us": times["p50_us"], "p99_us": times["p99_us"], "max_us": times["max_us"],
+            "ping_p50_ms": stage.result.p50, "ping_p99_ms": stage.result.p99, "ping_max_ms": stage.result.max,
             "pause_s": pause[1], "published_per_s": published["per_s"], "consumed_per_s": consumed["per_s"],
-            "dropped": stage.seen.dropped}
+            "dropped": stage.result.dropped}
 
 
 def run(side: Side, scale: Scale) -> dict[str, Any]:
@@ -51,16 +51,17 @@ def run(side: Side, scale: Scale) -> dict[str, Any]:
     return {"undisturbed": undisturbed, "slow": slow, "p99 ratio": ratio, "ok": ratio <= WORSE}
 
 
-def text(found: dict[str, Any]) -> str:
+def text(results: dict[str, Any]) -> str:
     """Three lines and a heading."""
     lines = [f"each call on a file of the data path takes {SLOW_MS} ms longer; "
              f"a topic in memory beside one that overflows to disk, {RATE} messages a second"]
     for name in ("undisturbed", "slow"):
-        one = found[name]
-        lines.append(f"  {name:11}  PUB to delivery p50 {one['p50_us']:,.0f} µs, p99 {one['p99_us']:,.0f} µs, "
-                     f"max {one['max_us']:,.0f} µs; /ping p99 {one['ping_p99_ms']:.1f} ms, "
-                     f"max {one['ping_max_ms']:.1f} ms; /topic/pause {one['pause_s']:.2f} s; "
-                     f"on disk {one['published_per_s']:,.0f}/s published, {one['consumed_per_s']:,.0f}/s consumed")
-    lines.append(f"  p99 is {found['p99 ratio']:.1f} times the undisturbed one; bar {WORSE:.0f}; "
-                 f"ok: {'yes' if found['ok'] else 'no'}")
+        result = results[name]
+        lines.append(f"  {name:11}  PUB to delivery p50 {result['p50_us']:,.0f} µs, p99 {result['p99_us']:,.0f} µs, "
+                     f"max {result['max_us']:,.0f} µs; /ping p99 {result['ping_p99_ms']:.1f} ms, "
+                     f"max {result['ping_max_ms']:.1f} ms; /topic/pause {result['pause_s']:.2f} s; "
+                     f"on disk {result['published_per_s']:,.0f}/s published, "
+                     f"{result['consumed_per_s']:,.0f}/s consumed")
+    lines.append(f"  p99 is {results['p99 ratio']:.1f} times the undisturbed one; bar {WORSE:.0f}; "
+                 f"ok: {'yes' if results['ok'] else 'no'}")
     return "\n".join(lines)

@@ -2,12 +2,12 @@
 
     python -m perf.stalls.run [--only tiny,drain] [--nsqd PATH] [--rounds 1] [--tries 3] [--json FILE]
 
-Each case runs on a server of its own with an empty data path; --nsqd runs another daemon, which takes nsqd's flags, in
-turns with this tree's. A figure is the median over the rounds. /ping is due every 2 ms, and waits from then on. grew is
-the peak of resident memory above the fresh server's; queued what lies in topics and channels before or after, whichever
-is more, a message counted as on disk; in memory the part of it that is not on disk. ok: /ping p99 and max within the
-bars, grew not above twice what is queued in memory (and 64 MB of buffers, 16 KB for a client), no client dropped that
-answers its heartbeats. The exit code says whether everything could be measured.
+Each case runs on its own server with an empty data path; --nsqd runs another daemon, which takes nsqd's flags, in turns
+with this tree's. A result is the median over the rounds. /ping is due every 2 ms and waits from then on. grew: the peak
+of resident memory above that of the fresh server; queued: bytes in topics and channels before or after, whichever is
+more, with a message counted as on disk; in memory: the part of it that is not on disk. ok: p99 and max of /ping within
+the bars, grew at most twice what is queued in memory (plus 64 MB of buffers and 16 KB a client), and no client dropped
+that answers its heartbeats. The exit code says whether everything could be measured.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from perf.load.build import BuildError
 from perf.load.run import DISTURBED_CORES, Others, machine
 from perf.load.server import Server, ServerError, Side
 from perf.load.work import ClientError
+from perf.programs import BuildError
 from perf.stalls import disk
 from perf.stalls.cases import CASES, Case
-from perf.stalls.stage import QUICK, Scale, Seen, Stage
+from perf.stalls.stage import QUICK, Result, Scale, Stage
 
 MAX_MS, P99_MS, GROWS, BUFFERS, CLIENT = 25.0, 10.0, 2, 64 << 20, 16 << 10
 HEADS = ("case", "server", "p50 ms", "p99 ms", "max ms", "grew MB", "queued MB", "in memory", "dropped", "ok", "")
@@ -46,12 +46,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tries", type=int, default=1, metavar="N",
                         help="repeat a case that other processes disturb, up to N times; default 1")
     parser.add_argument("--markdown", action="store_true", help="a table for RESULTS.md")
-    parser.add_argument("--json", metavar="FILE", help="also all figures, as JSON")
+    parser.add_argument("--json", metavar="FILE", help="also write all results, as JSON")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")
     return parser.parse_args()
 
 
-def once(case: Case, side: Side, scale: Scale) -> Seen:
+def once(case: Case, side: Side, scale: Scale) -> Result:
     """One case on one server."""
     with Server(side, *case.flags, files=case.files(scale.count) if case.files else None) as server:
         stage = Stage(server, scale)
@@ -61,46 +61,46 @@ def once(case: Case, side: Side, scale: Scale) -> Seen:
             stage.close()
         if server.process.poll() is not None:
             raise ServerError(f"{case.name}: the server has left with {server.process.returncode}")
-        return stage.seen
+        return stage.result
 
 
-def least_disturbed(case: Case, side: Side, scale: Scale, tries: int) -> Seen:
+def least_disturbed(case: Case, side: Side, scale: Scale, tries: int) -> Result:
     """A case, again while other processes disturb it; the run that they disturbed least."""
-    done: list[tuple[float, Seen]] = []
+    done: list[tuple[float, Result]] = []
     for _ in range(tries):
         others = Others()
-        seen = once(case, side, scale)
-        done.append((others.cores(), seen))
+        result = once(case, side, scale)
+        done.append((others.cores(), result))
         if done[-1][0] < DISTURBED_CORES:
             break
-    cores, seen = min(done, key=lambda pair: pair[0])
+    cores, result = min(done, key=lambda pair: pair[0])
     if cores >= DISTURBED_CORES:
-        seen.notes.append(f"others used {cores:.1f} cores")
-    return seen
+        result.notes.append(f"others used {cores:.1f} cores")
+    return result
 
 
-def middle(rounds: list[Seen]) -> Seen:
-    """The median of each figure; notes and a case's own bar of the last round, clients dropped in any."""
+def middle(rounds: list[Result]) -> Result:
+    """The median of each result; notes of the last round, clients dropped and a case's own bar missed in any."""
     last = rounds[-1]
     return dataclasses.replace(
-        last, dropped=max(seen.dropped for seen in rounds),
-        held=None if last.held is None else all(seen.held for seen in rounds),
-        **{name: statistics.median(getattr(seen, name) for seen in rounds)
+        last, dropped=max(result.dropped for result in rounds),
+        own_bar_held=None if last.own_bar_held is None else all(result.own_bar_held for result in rounds),
+        **{name: statistics.median(getattr(result, name) for result in rounds)
            for name in ("p50", "p99", "max", "grew", "queued", "in_memory", "seconds")})
 
 
-def ok(seen: Seen) -> bool:
+def ok(result: Result) -> bool:
     """Whether the bars hold."""
-    room = GROWS * seen.in_memory + BUFFERS + CLIENT * seen.clients
-    return (seen.max <= MAX_MS and seen.p99 <= P99_MS and seen.grew <= room and not seen.dropped
-            and seen.held is not False)
+    room = GROWS * result.in_memory + BUFFERS + CLIENT * result.clients
+    return (result.max <= MAX_MS and result.p99 <= P99_MS and result.grew <= room and not result.dropped
+            and result.own_bar_held is not False)
 
 
-def row(title: str, side: str, seen: Seen) -> list[str]:
+def row(title: str, side: str, result: Result) -> list[str]:
     """A line of the table."""
-    return [title, side, f"{seen.p50:.2f}", f"{seen.p99:.1f}", f"{seen.max:.1f}", f"{seen.grew / 1e6:,.0f}",
-            f"{seen.queued / 1e6:,.0f}", f"{seen.in_memory / 1e6:,.0f}", f"{seen.dropped}/{seen.clients}",
-            "yes" if ok(seen) else "no", "; ".join(seen.notes)]
+    return [title, side, f"{result.p50:.2f}", f"{result.p99:.1f}", f"{result.max:.1f}", f"{result.grew / 1e6:,.0f}",
+            f"{result.queued / 1e6:,.0f}", f"{result.in_memory / 1e6:,.0f}", f"{result.dropped}/{result.clients}",
+            "yes" if ok(result) else "no", "; ".join(result.notes)]
 
 
 def table(heads: tuple[str, ...], lines: list[list[str]], markdown: bool) -> str:
@@ -128,7 +128,7 @@ def main() -> int:
         sides.append(Side("nsqd", tuple(shlex.split(args.nsqd))))
     where, failures = machine(), 0
     lines: list[list[str]] = []
-    figures: dict[str, dict[str, object]] = {}
+    results: dict[str, dict[str, object]] = {}
     for name in (name for name in names if name != disk.NAME):
         for side in sides:
             try:
@@ -140,10 +140,10 @@ def main() -> int:
                 failures += 1
                 print(f"{name}, {side.name}: {error}", file=sys.stderr)
                 continue
-            seen = middle(rounds)
-            lines.append(row(CASES[name].title, side.name, seen))
-            figures.setdefault(name, {})[side.name] = dataclasses.asdict(seen) | {"ok": ok(seen)}
-            print(f"{name}, {side.name}: {seen.seconds:.1f} s, /ping {seen.max:.1f} ms at most", file=sys.stderr)
+            result = middle(rounds)
+            lines.append(row(CASES[name].title, side.name, result))
+            results.setdefault(name, {})[side.name] = dataclasses.asdict(result) | {"ok": ok(result)}
+            print(f"{name}, {side.name}: {result.seconds:.1f} s, /ping {result.max:.1f} ms at most", file=sys.stderr)
     print(where)
     if lines:
         print(f"bars: /ping max {MAX_MS:.0f} ms, p99 {P99_MS:.0f} ms\n")
@@ -151,13 +151,13 @@ def main() -> int:
     if disk.NAME in names:
         try:
             slow = disk.run(sides[0], scale)
-            figures[disk.NAME] = {sides[0].name: slow}
+            results[disk.NAME] = {sides[0].name: slow}
             print("\n" + disk.text(slow))
         except (BuildError, ClientError, ServerError, OSError, subprocess.SubprocessError) as error:
             failures += 1
             print(f"{disk.NAME}: {error}", file=sys.stderr)
     if args.json:
-        Path(args.json).write_text(json.dumps({"machine": where, "cases": figures}, indent=1))
+        Path(args.json).write_text(json.dumps({"machine": where, "cases": results}, indent=1))
     return 1 if failures else 0
 
 

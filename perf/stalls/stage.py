@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perf.load import build
+from perf import programs
 from perf.load.server import Server
 from perf.load.work import ClientError
-from perf.stalls import programs
 
 HEAD_BYTES = 30             # of a message on disk, in front of its body
 READY_SECONDS = 90
@@ -42,7 +41,7 @@ QUICK = Scale(0.005, 0.1)
 
 
 @dataclass
-class Seen:
+class Result:
     """What a case has measured. Times in ms, sizes in bytes."""
 
     p50: float = 0.0
@@ -55,18 +54,18 @@ class Seen:
     dropped: int = 0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    held: bool | None = None        # a case's own bar, if it has one
+    own_bar_held: bool | None = None    # None: the case has no bar of its own
 
 
-class Helper:
-    """A program that prints a line when it is ready and one at the end, which its closed stdin asks for."""
+class Program:
+    """A program that prints a line when it is ready, and one when it ends because its stdin was closed."""
 
     def __init__(self, *command: object, nice: int = 0):
         self.name = Path(str(command[0])).name
         self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.nice(nice))
 
-    def ready(self) -> Helper:
+    def ready(self) -> Program:
         """Waits for the first line. Raises ClientError."""
         if not select.select([self.process.stdout], [], [], READY_SECONDS)[0] or not self.process.stdout.readline():
             self.process.kill()
@@ -74,7 +73,7 @@ class Helper:
         return self
 
     def end(self) -> dict[str, Any]:
-        """Its figures. Raises ClientError."""
+        """Closes its stdin; the object in its last line. Raises ClientError."""
         try:
             out, error = self.process.communicate(timeout=READY_SECONDS)
         except subprocess.TimeoutExpired:
@@ -85,7 +84,7 @@ class Helper:
         return json.loads(out.splitlines()[-1]) if out.strip() else {}
 
     def close(self) -> None:
-        """Ends it whatever it does."""
+        """Kills it if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
         with contextlib.suppress(ValueError):
@@ -93,65 +92,65 @@ class Helper:
 
 
 class Stage:
-    """What a case works with. topics: whose queues count; body: the size of their messages."""
+    """What a case works with. topics: those whose queues count; body: the size of their messages."""
 
     def __init__(self, server: Server, scale: Scale):
         self.server = server
         self.scale = scale
-        self.seen = Seen()
+        self.result = Result()
         self.topics = ["load"]
         self.body = 200
         self.healthy = HEALTHY
-        self._helpers: list[Helper] = []
+        self._programs: list[Program] = []
         self._resident = server.resident()
 
     def close(self) -> None:
         """Ends every program that is left."""
-        for helper in self._helpers:
-            helper.close()
+        for program in self._programs:
+            program.close()
 
     def count(self, count: int) -> int:
-        """As many as the scale wants."""
+        """A count at this scale."""
         return max(10, int(count * self.scale.count))
 
     def seconds(self, seconds: float) -> float:
-        """As long as the scale wants."""
+        """A time at this scale."""
         return seconds * self.scale.seconds
 
     def note(self, text: str) -> None:
-        """Something to say in the table."""
-        self.seen.notes.append(text)
+        """Adds a remark to the table."""
+        self.result.notes.append(text)
 
     # ------------------------------------------------------------------ measuring
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """/ping, memory and healthy clients while the body of the with statement runs."""
-        beats = self.helper(programs.beats(), self.server.tcp, self.healthy).ready()
+        beats = self.program(programs.client(), "beats", "-p", self.server.tcp, "-c", self.healthy).ready()
         before = self.queued()
         self._reset_peak()
-        ping = self.helper(programs.ping(), self.server.http).ready()
+        ping = self.program(programs.client(), "ping", "-p", self.server.http).ready()
         began = time.monotonic()
         yield
-        self.seen.seconds = time.monotonic() - began
-        figures = ping.end()
-        self.seen.p50, self.seen.p99, self.seen.max = (figures[name] for name in ("p50_ms", "p99_ms", "max_ms"))
-        if not figures["answered"]:
+        self.result.seconds = time.monotonic() - began
+        times = ping.end()
+        self.result.p50, self.result.p99, self.result.max = (times[name] for name in ("p50_ms", "p99_ms", "max_ms"))
+        if not times["answered"]:
             self.note("no answer in a minute")
-        self.seen.grew = max(0, self._peak() - self._resident)
-        self.seen.queued, self.seen.in_memory = map(max, before, self.queued())
-        time.sleep(self.seconds(1.5))       # a heartbeat and a half: who was dropped sees it
-        heard = beats.end()
-        self.seen.clients, self.seen.dropped = self.healthy, heard["dropped"]
+        self.result.grew = max(0, self._peak() - self._resident)
+        self.result.queued, self.result.in_memory = map(max, before, self.queued())
+        time.sleep(self.seconds(1.5))       # a heartbeat and a half: a dropped client notices
+        counts = beats.end()
+        self.result.clients, self.result.dropped = self.healthy, counts["dropped"]
 
     def queued(self) -> tuple[int, int]:
         """Bytes of all messages in the topics and their channels, as on disk; and of those that are in memory."""
         count = in_memory = 0
         for topic in self.topics:
-            found = self.stats(topic)
-            channels = found.get("channels") or []
+            topic_stats = self.stats(topic)
+            channels = topic_stats.get("channels") or []
             held = sum(channel["in_flight_count"] + channel["deferred_count"] for channel in channels)
-            depth, on_disk = (sum(queue.get(name, 0) for queue in (found, *channels))
+            depth, on_disk = (sum(queue.get(name, 0) for queue in (topic_stats, *channels))
                               for name in ("depth", "backend_depth"))
             count += depth + held
             in_memory += depth - on_disk + held
@@ -167,28 +166,23 @@ class Stage:
 
     # ------------------------------------------------------------------ talking to the server
 
-    def helper(self, *command: object, nice: int = 0) -> Helper:
-        """A program that ends with the stage at the latest."""
-        self._helpers.append(Helper(*command, nice=nice))
-        return self._helpers[-1]
+    def program(self, *command: object, nice: int = 0) -> Program:
+        """Starts a program, which ends with the stage at the latest."""
+        self._programs.append(Program(*command, nice=nice))
+        return self._programs[-1]
 
-    def client(self, mode: str, *options: object, port: int | None = None) -> Helper:
-        """perf/load's client, in the background."""
-        return self.helper(build.client(), mode, "-p", port or self.server.tcp, *options, nice=GENTLE)
+    def client(self, mode: str, *options: object, port: int | None = None) -> Program:
+        """The load client, in the background."""
+        return self.program(programs.client(), mode, "-p", port or self.server.tcp, *options, nice=GENTLE)
 
     def publish(self, count: int, topic: str = "load") -> None:
         """Fills a topic."""
         done = self.client("pub", "-T", topic, "-s", self.body, "-b", 200, "-w", 4, "-c", 1, "-t", 120, "-n", count)
         done.end()
 
-    def strange(self, *arguments: object) -> Helper:
-        """A client that is unkind, in the background."""
-        mode, *rest = arguments
-        return self.helper(programs.strange(), mode, self.server.tcp, *rest, nice=GENTLE)
-
-    def hold(self, count: int, topic: str = "load") -> Helper:
+    def hold(self, count: int, topic: str = "load") -> Program:
         """A client that has so many messages in flight."""
-        return self.strange("hold", count, topic).ready()
+        return self.client("hold", "-n", count, "-T", topic).ready()
 
     def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """One HTTP call on a connection of its own."""
@@ -201,7 +195,7 @@ class Stage:
             connection.close()
 
     def timed_call(self, method: str, path: str, body: bytes | None = None) -> float:
-        """The same; must succeed. Seconds. Raises ClientError."""
+        """Seconds of a call that must succeed. Raises ClientError."""
         began = time.monotonic()
         status, text = self.call(method, path, body)
         if status != 200:
@@ -215,7 +209,7 @@ class Stage:
         return sock
 
     def stats(self, topic: str) -> dict[str, Any]:
-        """Of one topic."""
+        """Statistics of one topic; empty where there is none."""
         status, text = self.call("GET", f"/stats?format=json&include_clients=false&topic={topic}")
         topics = json.loads(text)["topics"] if status == 200 else None
         return topics[0] if topics else {}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.stalls.programs import slow_disk
+from perf.programs import slow_disk
 from tests.support.counting import numbered, publish
 from tests.support.daemon import wait_until
 

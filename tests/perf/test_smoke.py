@@ -1,4 +1,4 @@
-"""The perf harness works: every bench and every piece of load gives figures. What they are is not judged here."""
+"""The perf harness works: every bench and every workload gives results. What they are is not judged here."""
 
 import dataclasses
 import json
@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from perf.load import figures
-from perf.load.build import client, floor
-from perf.load.figures import FIGURES, Figure
+from perf.load import metrics
+from perf.load.metrics import METRICS, Metric
 from perf.micro import run as micro
+from perf.programs import client, floor
 from perf.stalls import run as stalls
 from perf.stalls.cases import CASES
-from perf.stalls.stage import Seen
-from perf.transports.run import WAYS
+from perf.stalls.stage import Result
+from perf.transports.run import TRANSPORTS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 480
@@ -33,17 +33,17 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize("name", micro.names())
 def test_bench(name):
     out = run("perf.micro.run", "--quick", name)
-    found = re.findall(r"^  (.+?) +([\d.]+) ns +([\d.]+) x .+ \(([\d.]+) ns\)$", out, re.M)
-    assert found and len(found) == len(out.splitlines()) - 1
-    assert all(float(ns) > 0 for _, ns, _, _ in found)
+    results = re.findall(r"^  (.+?) +([\d.]+) ns +([\d.]+) x .+ \(([\d.]+) ns\)$", out, re.M)
+    assert results and len(results) == len(out.splitlines()) - 1
+    assert all(float(ns) > 0 for _, ns, _, _ in results)
 
 
 def test_start_gives_ratio_and_memory():
-    base, command, figures = run("perf.start", "--runs", "1").splitlines()[1:]
+    base, command, summary = run("perf.start", "--runs", "1").splitlines()[1:]
     for line in (base, command):
         assert re.search(r": median \d+ ms, from \d+ to \d+$", line), line
     assert re.fullmatch(r"  [\d.]+ x \(bar 1.6: (ok|MISSED)\); VmRSS [\d.]+ MB \(bar 30: (ok|MISSED)\), "
-                        r"PSS [\d.]+ MB", figures)
+                        r"PSS [\d.]+ MB", summary)
 
 
 def test_every_compiled_room_of_the_hot_path_has_a_bench():
@@ -51,14 +51,14 @@ def test_every_compiled_room_of_the_hot_path_has_a_bench():
             "latency"} <= set(micro.names())
 
 
-def test_load_gives_every_figure(tmp_path):
+def test_load_gives_every_metric(tmp_path):
     out = run("perf.load.run", "--quick", "--json", str(tmp_path / "rounds.json"))
-    for figure in FIGURES:
-        if "wrk" not in figure.key:
-            line = next(line for line in out.splitlines() if line.startswith(figure.title))
-            assert re.match(r" +-?[\d,.]+( |$)", line.removeprefix(figure.title)), line
+    for metric in METRICS:
+        if "wrk" not in metric.key:
+            line = next(line for line in out.splitlines() if line.startswith(metric.title))
+            assert re.match(r" +-?[\d,.]+( |$)", line.removeprefix(metric.title)), line
     (only,) = json.loads((tmp_path / "rounds.json").read_text())["rounds"]
-    assert only["nsqc"].keys() >= {figure.key for figure in FIGURES if "wrk" not in figure.key}
+    assert only["nsqc"].keys() >= {metric.key for metric in METRICS if "wrk" not in metric.key}
     assert {"publish rate", "consume rate", "single rate", "http rate"} <= only["floor"].keys()
 
 
@@ -66,14 +66,14 @@ def test_load_beside_other_servers(tmp_path):
     out = run("perf.load.run", "--quick", "--markdown", "--only", "memory,latency", "--limit", str(floor()),
               "--against", f"{sys.executable} -m nsqc serve")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
-    assert rows[0] == ["figure", "nsqc", "floor", "against", "ratio", "bar", "ok"]
+    assert rows[0] == ["metric", "nsqc", "floor", "against", "ratio", "bar", "ok"]
     publish = next(row for row in rows if row[0].startswith("publish in memory"))
     assert all(publish)
     latency = next(row for row in rows if row[0].startswith("PUB to delivery, RDY 100"))
     assert latency[1] and not latency[2] and latency[3]
 
 
-def test_sizes_give_every_figure_and_a_chart(tmp_path):
+def test_sizes_give_every_metric_and_a_chart(tmp_path):
     results = tmp_path / "sizes.json"
     out = run("perf.sizes.run", "--quick", "--sizes", "100,65536", "--json", str(results))
     rows = [line.split("|")[1:-1] for line in out.splitlines() if re.match(r"\| [\d,]+ B \|", line)]
@@ -88,36 +88,36 @@ def test_sizes_give_every_figure_and_a_chart(tmp_path):
         assert any("round" in word for word in words)
 
 
-def test_ways_give_every_figure():
+def test_transports_give_every_metric():
     out = run("perf.transports.run", "--quick")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
-    assert [row[0] for row in rows[2:]] == list(WAYS)
+    assert [row[0] for row in rows[2:]] == list(TRANSPORTS)
     assert all(float(cell.replace(",", "")) > 0 for row in rows[2:] for cell in row[1:])
     assert out.count("goal") == 2
 
 
 def test_stalls_give_every_case(tmp_path):
-    """The disk is slowed, too: a pause is open, write, fsync and rename before it is answered, 30 ms each."""
+    """On a slow disk a pause is answered after an open, a write, an fsync and a rename, 30 ms each."""
     out = run("perf.stalls.run", "--quick", "--markdown", "--json", str(tmp_path / "stalls.json"))
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows[2:]] == [case.title for case in CASES.values()]
     assert all(float(row[4]) > 0 for row in rows[2:])
-    found = json.loads((tmp_path / "stalls.json").read_text())["cases"]
-    assert found.keys() == {*CASES, "slow-disk"}
-    assert all(found[name]["nsqc"]["clients"] >= 10 for name in CASES)
-    assert found["slow-disk"]["nsqc"]["slow"]["pause_s"] >= 0.12
+    results = json.loads((tmp_path / "stalls.json").read_text())["cases"]
+    assert results.keys() == {*CASES, "slow-disk"}
+    assert all(results[name]["nsqc"]["clients"] >= 10 for name in CASES)
+    assert results["slow-disk"]["nsqc"]["slow"]["pause_s"] >= 0.12
 
 
 def test_bars_of_stalls():
-    fine = Seen(p50=0.1, p99=9.9, max=24.9, grew=120 << 20, queued=90 << 20, in_memory=30 << 20, clients=10)
+    fine = Result(p50=0.1, p99=9.9, max=24.9, grew=120 << 20, queued=90 << 20, in_memory=30 << 20, clients=10)
     assert stalls.ok(fine)
-    for worse in ({"p99": 10.1}, {"max": 25.1}, {"grew": 130 << 20}, {"dropped": 1}, {"held": False}):
+    for worse in ({"p99": 10.1}, {"max": 25.1}, {"grew": 130 << 20}, {"dropped": 1}, {"own_bar_held": False}):
         assert not stalls.ok(dataclasses.replace(fine, **worse)), worse
     both = stalls.middle([fine, dataclasses.replace(fine, max=40.0, dropped=2)])
     assert (both.max, both.dropped) == (pytest.approx(32.45), 2)
 
 
-def test_a_server_that_fails_is_told_and_fails_the_run():
+def test_a_server_that_fails_is_reported_and_fails_the_run():
     done = subprocess.run([sys.executable, "-m", "perf.load.run", "--quick", "--only", "memory", "--nsqc", "false"],
                           cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 1
@@ -133,18 +133,18 @@ def test_bars_and_ratios():
     rounds = [{"nsqc": {"publish rate": 4.0, "disk publish rate": 2.0, "bytes": 300.0}, "floor": {"publish rate": 8.0}},
               {"nsqc": {"publish rate": 3.0, "disk publish rate": 0.3, "bytes": 200.0}, "floor": {"publish rate": 10.0}},
               {"nsqc": {"publish rate": 2.0, "bytes": 281.0}, "floor": {}}]
-    table = {row.figure.key: row for row in figures.rows(rounds, ["nsqc", "floor"], "floor", own_floor=False)}
+    table = {row.metric.key: row for row in metrics.rows(rounds, ["nsqc", "floor"], "floor", own_floor=False)}
     assert table.keys() == {"publish rate", "disk publish rate", "bytes"}
     assert table["publish rate"].values == [3.0, 9.0]
     assert table["publish rate"].ratio == pytest.approx(0.4)
     assert table["disk publish rate"].ratio == pytest.approx(0.3)
     assert (table["disk publish rate"].ok, table["bytes"].ok) == (False, False)
-    assert figures.holds(Figure("x", "x", 1.0, at_least=True), 1.0)
-    assert figures.holds(Figure("x", "x", 1.0), 1.1) is False
-    assert figures.holds(Figure("x", "x"), 1.0) is None
+    assert metrics.holds(Metric("x", "x", 1.0, at_least=True), 1.0)
+    assert metrics.holds(Metric("x", "x", 1.0), 1.1) is False
+    assert metrics.holds(Metric("x", "x"), 1.0) is None
 
 
-def test_spark_gives_every_figure():
+def test_spark_gives_every_metric():
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1"), re.M)
     assert len(rows) == 16 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows
 

@@ -1,17 +1,16 @@
 /* One blocking connection to an nsqd: a socket, TLS over it where asked for, and a codec over both.
  *
- * Every failure ends the program with one line on stderr and exit code 1.
+ * Every failure ends the program (report.h).
  */
-#ifndef WIRE_H
-#define WIRE_H
+#ifndef STREAM_H
+#define STREAM_H
+#include "frames.h"
 #include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <zlib.h>
 
-enum { FRAME_RESPONSE, FRAME_ERROR, FRAME_MESSAGE };
-enum { MESSAGE_ID_AT = 10 };
 typedef enum { NO_CODEC, DEFLATE, SNAPPY } Codec;
 
 typedef struct {
@@ -28,24 +27,15 @@ typedef struct {
     Bytes coded;                /* from the peer, not decoded yet; unused without a codec */
     Bytes plain;                /* from the peer, frames */
     char *out;                  /* room to encode in */
-} Wire;
+} Stream;
 
-typedef struct {
-    uint32_t type;
-    const char *data;           /* until the next wire_receive */
-    size_t size;
-} Frame;
-
-void fail(const char *what, ...);
-int64_t now_ns(void);
-
-void wire_open(Wire *w, int port, bool tls, Codec codec);       /* up to the last OK of the upgrades */
-void wire_send(Wire *w, const char *bytes, size_t size);        /* encodes, cheaply: nothing is compressed */
-void wire_send_coded(Wire *w, const char *bytes, size_t size);  /* what the codec has encoded already */
-void wire_receive(Wire *w);                                     /* blocks until something has come */
-bool wire_has_more(Wire *w);                                    /* wire_receive would not block */
-bool wire_frame(Wire *w, Frame *frame);                         /* the next whole frame; answers heartbeats */
-void wire_wait_ok(Wire *w);
+void stream_open(Stream *s, int port, bool tls, Codec codec);       /* up to the last OK of the upgrades */
+void stream_send(Stream *s, const char *bytes, size_t size);        /* encodes, cheaply: nothing is compressed */
+void stream_send_coded(Stream *s, const char *bytes, size_t size);  /* what the codec has encoded already */
+void stream_receive(Stream *s);                                     /* blocks until something has come */
+bool stream_has_more(Stream *s);                                    /* stream_receive would not block */
+bool stream_frame(Stream *s, Frame *frame);                         /* the next whole frame; answers heartbeats */
+void stream_wait_ok(Stream *s);
 void bytes_need(Bytes *b, size_t size);                         /* room for so much behind end */
 
 size_t snappy_decode(const unsigned char *from, size_t size, Bytes *to);    /* whole chunks; how much of from is used */

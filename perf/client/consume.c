@@ -2,14 +2,14 @@
  * less when nothing more comes.
  */
 #include "conn.h"
-#include "modes.h"
+#include "load.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { FIN_BYTES = 21, IN_BYTES = 262144, QUIET_MS = 1000 };
+enum { IN_BYTES = 262144, QUIET_MS = 1000 };
 
 typedef struct {
     Conn conn;
@@ -23,25 +23,22 @@ static void send_fins(Reader *reader) {
     reader->fin_count = 0;
 }
 
-static long take(Reader *reader, long at_once) {
+static long read_messages(Reader *reader, long at_once) {
     Frame frame;
-    long taken = 0;
+    long received = 0;
     while (conn_frame(&reader->conn, &frame)) {
         if (frame.type != FRAME_MESSAGE)
             continue;
-        char *fin = reader->fins + reader->fin_count * FIN_BYTES;
-        memcpy(fin, "FIN ", 4);
-        memcpy(fin + 4, frame.data + MESSAGE_ID_AT, 16);
-        fin[20] = '\n';
-        taken++;
+        put_fin(reader->fins + reader->fin_count * FIN_BYTES, &frame);
+        received++;
         if (++reader->fin_count >= at_once)
             send_fins(reader);
     }
-    return taken;
+    return received;
 }
 
-static atomic_long taken;
-static _Atomic int64_t heard;
+static atomic_long consumed;
+static _Atomic int64_t last_ns;
 
 /* Ends after `count` messages of all threads, after the time, or when nothing has come for a second. */
 static void consume(const Load *load, int at) {
@@ -53,28 +50,27 @@ static void consume(const Load *load, int at) {
     (void)at;
     conn_open(c, load->port, IN_BYTES);
     conn_hello(c);
-    conn_printf(c, "SUB %s %s\n", load->topic, load->channel);
-    conn_wait_ok(c);
+    conn_subscribe(c, load->topic, load->channel);
     poll_add(poll, c);
-    int64_t now = threads_ready(), until = now + (int64_t)(load->seconds * 1e9);
+    int64_t now = threads_ready(), until = seconds_from(now, load->seconds);
     conn_printf(c, "RDY %d\n", load->rdy);
-    while (now < until && !(load->count && taken >= load->count)) {
-        int found = epoll_wait(poll, &event, 1, 0);
-        if (found == 0) {
+    while (now < until && !(load->count && consumed >= load->count)) {
+        int events = epoll_wait(poll, &event, 1, 0);
+        if (events == 0) {
             send_fins(&reader);
             poll_update(poll, c);
-            found = epoll_wait(poll, &event, 1, QUIET_MS);
+            events = epoll_wait(poll, &event, 1, QUIET_MS);
         }
-        if (found == 0)
+        if (events == 0)
             break;
         conn_flush(c);
         if (event.events & ~(uint32_t)EPOLLOUT)
             conn_receive(c);
-        long more = take(&reader, at_once);
+        long received = read_messages(&reader, at_once);
         now = now_ns();
-        if (more) {
-            heard = now;
-            atomic_fetch_add(&taken, more);
+        if (received) {
+            last_ns = now;
+            atomic_fetch_add(&consumed, received);
         }
         poll_update(poll, c);
     }
@@ -85,5 +81,5 @@ static void consume(const Load *load, int at) {
 
 void run_sub(const Load *load) {
     run_threads(load, consume);
-    print_rate("sub", load, taken, threads_began(), heard);
+    print_rate("sub", load, consumed, threads_began(), last_ns);
 }

@@ -3,7 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "conn.h"
-#include "modes.h"
+#include "load.h"
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +11,7 @@
 
 enum { MAX_SAMPLES = 4000000, LAST_WAIT_MS = 2000 };
 
-static int ascending(const void *a, const void *b) {
-    int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
-    return (left > right) - (left < right);
-}
-
-static double micros_at(const int64_t *samples, long count, double share) {
-    return count ? (double)samples[(long)((double)(count - 1) * share)] / 1e3 : 0.0;
-}
-
-static long take(Conn *subscriber, int64_t *samples, long count) {
+static long read_messages(Conn *subscriber, int64_t *samples, long count) {
     Frame frame;
     while (conn_frame(subscriber, &frame)) {
         int64_t sent;
@@ -29,31 +20,31 @@ static long take(Conn *subscriber, int64_t *samples, long count) {
         memcpy(&sent, frame.data + MESSAGE_BODY_AT, sizeof sent);
         if (count < MAX_SAMPLES)
             samples[count++] = now_ns() - sent;
-        char fin[21] = "FIN ";
-        memcpy(fin + 4, frame.data + MESSAGE_ID_AT, 16);
-        fin[20] = '\n';
+        char fin[FIN_BYTES];
+        put_fin(fin, &frame);
         conn_send(subscriber, fin, sizeof fin);
     }
     return count;
 }
 
 void run_latency(const Load *load) {
-    Load one = *load;
+    Load single = *load;
     Frame frame;
     Conn subscriber, publisher;
     long size, sent = 0, count = 0, most = load->count ? load->count : MAX_SAMPLES;
     int64_t *samples = malloc(sizeof *samples * MAX_SAMPLES);
-    one.batch = 1;
-    char *request = make_publish(&one, &size), *body = request + size - load->size;
+    if (!samples)
+        fail("no memory");
+    single.batch = 1;
+    char *request = make_publish(&single, &size), *body = request + size - load->size;
     conn_open(&subscriber, load->port, 65536);
     conn_hello(&subscriber);
-    conn_printf(&subscriber, "SUB %s %s\n", load->topic, load->channel);
-    conn_wait_ok(&subscriber);
+    conn_subscribe(&subscriber, load->topic, load->channel);
     conn_printf(&subscriber, "RDY %d\n", load->rdy);
     conn_open(&publisher, load->port, 65536);
     conn_hello(&publisher);
     poll(NULL, 0, 100);
-    int64_t began = now_ns(), due = began, until = began + (int64_t)(load->seconds * 1e9);
+    int64_t began = now_ns(), due = began, until = seconds_from(began, load->seconds);
     while (sent < most ? due < until || count < sent : count < sent) {
         bool more = due < until && sent < most;
         int64_t left = more ? due - now_ns() : (int64_t)LAST_WAIT_MS * 1000000;
@@ -70,15 +61,15 @@ void run_latency(const Load *load) {
         if (ppoll(both, 2, &wait, NULL) == 0 && !more)
             fail("%ld of %ld messages were not delivered", sent - count, sent);
         if (both[0].revents && conn_receive(&subscriber))
-            count = take(&subscriber, samples, count);
+            count = read_messages(&subscriber, samples, count);
         if (both[1].revents && conn_receive(&publisher))
             while (conn_frame(&publisher, &frame))
                 ;
     }
-    qsort(samples, (size_t)count, sizeof *samples, ascending);
+    sort_times(samples, count);
     printf("{\"mode\": \"latency\", \"messages\": %ld, \"rdy\": %d, \"rate\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, "
-           "\"max_us\": %.1f}\n", count, load->rdy, load->rate, micros_at(samples, count, 0.5),
-           micros_at(samples, count, 0.99), micros_at(samples, count, 1));
+           "\"max_us\": %.1f}\n", count, load->rdy, load->rate, (double)time_at(samples, count, 0.5) / 1e3,
+           (double)time_at(samples, count, 0.99) / 1e3, (double)time_at(samples, count, 1) / 1e3);
     conn_close(&subscriber);
     conn_close(&publisher);
     free(samples);

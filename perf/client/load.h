@@ -1,6 +1,8 @@
-/* What the load client can do. Each mode prints one line of JSON (idle: at once, when all are connected). */
-#ifndef MODES_H
-#define MODES_H
+/* The modes of the client and their options. Each prints a line of JSON at its end; idle, beats and hold print one when
+ * they are ready, and ping prints `ready`.
+ */
+#ifndef LOAD_H
+#define LOAD_H
 #include <stdint.h>
 
 typedef struct {
@@ -9,14 +11,25 @@ typedef struct {
     double seconds, rate;       /* seconds: the longest run; rate: messages a second, of latency */
     long count;                 /* stop after so many messages; 0: when the time is over */
     const char *topic, *channel;
+    const char *transport;      /* plain, tls, deflate, snappy, tls+deflate, tls+snappy */
+    const char *file;           /* transport-pub: one MPUB of `batch` messages, encoded for the transport */
 } Load;
+
+enum { MAX_THREADS = 64 };      /* connections of the modes that have a thread, or a place, for each */
 
 void run_pub(const Load *load);
 void run_sub(const Load *load);
 void run_latency(const Load *load);
 void run_idle(const Load *load);
 void run_http_pub(const Load *load);
-void run_touch(const Load *load);           /* touches and frees count * size bytes of memory */
+void run_touch(const Load *load);
+void run_ping(const Load *load);
+void run_beats(const Load *load);
+void run_fins(const Load *load);
+void run_flood(const Load *load);
+void run_hold(const Load *load);
+void run_transport_pub(const Load *load);
+void run_transport_sub(const Load *load);
 
 /* Runs work(load, at) for each connection in a thread of its own and returns when all are done. A thread connects,
  * calls threads_ready() once, which returns the common start, and works.

@@ -1,5 +1,5 @@
 /* Snappy in its framing format, as much as a peer of a server needs: all chunks in, uncompressed chunks out. */
-#include "wire.h"
+#include "stream.h"
 #include <string.h>
 
 enum { CHUNK_BYTES = 65536, COMPRESSED = 0x00, PLAIN = 0x01, CRC_BYTES = 4, HEAD_BYTES = 4 };

@@ -10,47 +10,41 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { MAX_FRAME = 64 << 20, FINISH_MS = 2000 };
+enum { FINISH_MS = 2000 };
 
-int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-void fail(const char *what, ...) {
-    int error = errno;
-    va_list args;
-    va_start(args, what);
-    fputs("client: ", stderr);
-    vfprintf(stderr, what, args);
-    va_end(args);
-    fprintf(stderr, error ? " (%s)\n" : "\n", strerror(error));
-    exit(1);
+int connect_to(int port) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to))
+        fail("cannot connect to port %d", port);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
 }
 
 void conn_open(Conn *c, int port, size_t in_room) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int on = 1;
     memset(c, 0, sizeof *c);
     c->in_room = in_room;
     c->in = malloc(in_room);
-    c->fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (!c->in || c->fd < 0 || connect(c->fd, (struct sockaddr *)&to, sizeof to))
-        fail("cannot connect to port %d", port);
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (!c->in)
+        fail("no memory");
+    c->fd = connect_to(port);
+}
+
+void conn_identify(Conn *c, const char *json) {
+    char bytes[IDENTIFY_MAX_BYTES];
+    conn_send(c, bytes, (size_t)(put_identify(bytes, json) - bytes));
 }
 
 void conn_hello(Conn *c) {
-    static const char about[] = "{\"client_id\":\"load\",\"hostname\":\"load\",\"user_agent\":\"nsqc-load/1\"}";
-    uint32_t size = htonl(sizeof about - 1);
-    conn_send(c, "  V2IDENTIFY\n", 13);
-    conn_send(c, &size, 4);
-    conn_send(c, about, sizeof about - 1);
+    conn_identify(c, "{\"client_id\":\"load\",\"hostname\":\"load\",\"user_agent\":\"nsqc-load/1\"}");
+    conn_wait_ok(c);
+}
+
+void conn_subscribe(Conn *c, const char *topic, const char *channel) {
+    conn_printf(c, "SUB %s %s\n", topic, channel);
     conn_wait_ok(c);
 }
 
@@ -115,7 +109,7 @@ void conn_printf(Conn *c, const char *format, ...) {
     conn_send(c, line, (size_t)size);
 }
 
-bool conn_receive(Conn *c) {
+bool conn_try_receive(Conn *c, bool *closed) {
     if (c->in_at) {
         memmove(c->in, c->in + c->in_at, c->in_end - c->in_at);
         c->in_end -= c->in_at;
@@ -127,42 +121,32 @@ bool conn_receive(Conn *c) {
         if (!c->in)
             fail("no memory");
     }
-    ssize_t got = recv(c->fd, c->in + c->in_end, c->in_room - c->in_end, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    errno = 0;
+    ssize_t size = recv(c->fd, c->in + c->in_end, c->in_room - c->in_end, MSG_DONTWAIT);
+    *closed = size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
+    if (size <= 0)
         return false;
-    if (got <= 0) {
-        errno = got ? errno : 0;
-        fail("the server has closed the connection");
-    }
-    c->in_end += (size_t)got;
+    c->in_end += (size_t)size;
     return true;
 }
 
+bool conn_receive(Conn *c) {
+    bool closed, received = conn_try_receive(c, &closed);
+    if (closed)
+        fail("the server has closed the connection");
+    return received;
+}
+
 bool conn_frame(Conn *c, Frame *frame) {
-    uint32_t size;
-    for (;;) {
-        if (c->in_end - c->in_at < 8)
-            return false;
-        const char *at = c->in + c->in_at;
-        memcpy(&size, at, 4);
-        memcpy(&frame->type, at + 4, 4);
-        size = ntohl(size);
-        frame->type = ntohl(frame->type);
-        if (size < 4 || size > MAX_FRAME)
-            fail("a frame of %u bytes", size);
-        if (c->in_end - c->in_at < 4 + (size_t)size)
-            return false;
-        frame->data = at + 8;
-        frame->size = size - 4;
-        c->in_at += 4 + (size_t)size;
-        if (frame->type == FRAME_ERROR) {
-            errno = 0;
-            fail("error from the server: %.*s", (int)frame->size, frame->data);
-        }
-        if (frame->type != FRAME_RESPONSE || frame->size != 11 || memcmp(frame->data, "_heartbeat_", 11))
+    size_t size;
+    while ((size = frame_at(c->in + c->in_at, c->in_end - c->in_at, frame))) {
+        c->in_at += size;
+        refuse_error(frame);
+        if (!is_heartbeat(frame))
             return true;
         conn_send(c, "NOP\n", 4);
     }
+    return false;
 }
 
 void conn_wait_ok(Conn *c) {

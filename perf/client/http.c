@@ -1,7 +1,8 @@
 /* Publishing over HTTP: keep-alive connections, one request at a time on each. */
 #define _GNU_SOURCE
 #include "conn.h"
-#include "modes.h"
+#include "http.h"
+#include "load.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,25 +12,30 @@
 
 enum { MAX_EVENTS = 64 };
 
-/* Takes one whole answer; false: not there yet. */
-static bool take_answer(Conn *c) {
-    char *at = c->in + c->in_at, *length;
-    size_t have = c->in_end - c->in_at, body = 0;
-    char *end = memmem(at, have, "\r\n\r\n", 4);
+size_t http_answer_bytes(char *from, size_t size) {
+    char *end = memmem(from, size, "\r\n\r\n", 4);
     if (!end)
-        return false;
-    errno = 0;
-    if (have < 12 || memcmp(at, "HTTP/1.1 200", 12))
-        fail("answered with %.*s", (int)(strchr(at, '\r') - at), at);
+        return 0;
     *end = 0;
-    length = strcasestr(at, "\r\ncontent-length:");
+    char *length = strcasestr(from, "\r\ncontent-length:");
+    errno = 0;
     if (!length)
         fail("an answer without its length");
-    body = strtoul(length + 17, NULL, 10);
+    size_t bytes = (size_t)(end + 4 - from) + strtoul(length + 17, NULL, 10);
     *end = '\r';
-    if (have < (size_t)(end + 4 - at) + body)
+    return size < bytes ? 0 : bytes;
+}
+
+/* Takes one whole answer, which must be 200; false: it is incomplete. */
+static bool take_answer(Conn *c) {
+    char *from = c->in + c->in_at;
+    size_t size = http_answer_bytes(from, c->in_end - c->in_at);
+    if (!size)
         return false;
-    c->in_at += (size_t)(end + 4 - at) + body;
+    errno = 0;
+    if (memcmp(from, "HTTP/1.1 200", 12))
+        fail("answered with %.*s", (int)(strchr(from, '\r') - from), from);
+    c->in_at += size;
     return true;
 }
 
@@ -51,26 +57,28 @@ void run_http_pub(const Load *load) {
     struct epoll_event events[MAX_EVENTS];
     long sent = 0, answered = 0, most = load->count ? load->count : INT64_MAX;
     int poll = poll_make();
+    if (!conns)
+        fail("no memory");
     for (int at = 0; at < load->conns; at++) {
         conn_open(&conns[at], load->port, 4096);
         poll_add(poll, &conns[at]);
     }
-    int64_t began = now_ns(), until = began + (int64_t)(load->seconds * 1e9), heard = began;
+    int64_t began = now_ns(), until = seconds_from(began, load->seconds), last = began;
     for (int at = 0; at < load->conns && sent < most; at++, sent++)
         conn_send(&conns[at], request, size);
     while (answered < sent) {
-        int found = epoll_wait(poll, events, MAX_EVENTS, 1000 * ANSWER_SECONDS);
-        if (found == 0)
+        int count = epoll_wait(poll, events, MAX_EVENTS, 1000 * ANSWER_SECONDS);
+        if (count == 0)
             fail("no answer in %d s", ANSWER_SECONDS);
-        heard = now_ns();
-        for (int at = 0; at < found; at++) {
+        last = now_ns();
+        for (int at = 0; at < count; at++) {
             Conn *c = events[at].data.ptr;
             conn_flush(c);
             if (events[at].events & ~(uint32_t)EPOLLOUT)
                 conn_receive(c);
             while (take_answer(c)) {
                 answered++;
-                if (heard < until && sent < most) {
+                if (last < until && sent < most) {
                     conn_send(c, request, size);
                     sent++;
                 }
@@ -78,7 +86,7 @@ void run_http_pub(const Load *load) {
             poll_update(poll, c);
         }
     }
-    print_rate("http-pub", load, answered, began, heard);
+    print_rate("http-pub", load, answered, began, last);
     for (int at = 0; at < load->conns; at++)
         conn_close(&conns[at]);
     free(conns);

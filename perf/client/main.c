@@ -1,9 +1,7 @@
-/* The load client. `client` alone prints its modes. pub and sub have a thread for each connection, as independent
- * programs would; http-pub and idle hold all theirs in one.
- */
-#include "conn.h"
-#include "modes.h"
-#include <pthread.h>
+/* The load client: `client` alone prints its modes. */
+#include "load.h"
+#include "report.h"
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,58 +14,46 @@ static const char usage[] =
     "  pub       -c CONNECTIONS -b BATCH -w WINDOW  MPUB of BATCH (1: PUB), WINDOW of them unanswered a connection\n"
     "            -j                                 what is due goes out in one write\n"
     "  http-pub  -c CONNECTIONS                     POST /pub, one request at a time a connection\n"
-    "  sub       -c CONNECTIONS -r RDY              takes and finishes messages\n"
+    "  sub       -c CONNECTIONS -r RDY              receives and finishes messages\n"
     "  latency   -r RDY -R RATE                     PUB to delivery, RATE messages a second\n"
     "  idle      -c CONNECTIONS                     subscribed, no traffic\n"
+    "  beats     -c CONNECTIONS                     the same with heartbeats of 1 s, until stdin ends; counts those closed\n"
+    "  ping                                         /ping on the HTTP port every 2 ms, until stdin ends\n"
+    "  fins      -c CONNECTIONS                     FINs of ids that nobody has, as fast as they go\n"
+    "  flood     -c CONNECTIONS                     PUBs as fast as they go, answers unread but for their bytes\n"
+    "  hold      -n COUNT                           receives COUNT messages and finishes none, until stdin ends\n"
     "  touch     -n COUNT -s SIZE                   touches and frees COUNT * SIZE bytes of memory\n"
+#ifdef WITH_TRANSPORTS
+    "  transport-pub -x TRANSPORT -f FILE -b BATCH -n COUNT  sends FILE, an MPUB of BATCH messages encoded for TRANSPORT,\n"
+    "                                               again and again\n"
+    "  transport-sub -x TRANSPORT -r RDY -n COUNT   receives and finishes COUNT messages\n"
+#endif
     "  all: -t SECONDS (at most), -n COUNT (messages at most), -s SIZE, -T TOPIC, -C CHANNEL\n";
 
-static const struct {
+typedef struct {
     const char *name;
     void (*run)(const Load *load);
-} MODES[] = {{"pub", run_pub},   {"sub", run_sub},           {"latency", run_latency},
-             {"idle", run_idle}, {"http-pub", run_http_pub}, {"touch", run_touch}};
+    int min_size;               /* of a body */
+    int max_conns;
+} Mode;
 
-enum { MAX_THREADS = 64 };
-
-static pthread_barrier_t gate;
-static int64_t began_ns;
-static struct {
-    const Load *load;
-    void (*work)(const Load *load, int at);
-    pthread_t thread;
-    int at;
-} threads[MAX_THREADS];
-
-static void *thread_main(void *arg) {
-    int at = *(int *)arg;
-    threads[at].work(threads[at].load, at);
-    return NULL;
-}
-
-void run_threads(const Load *load, void (*work)(const Load *load, int at)) {
-    if (load->conns > MAX_THREADS)
-        fail("at most %d connections in this mode", MAX_THREADS);
-    pthread_barrier_init(&gate, NULL, (unsigned)load->conns);
-    for (int at = 0; at < load->conns; at++) {
-        threads[at].load = load;
-        threads[at].work = work;
-        threads[at].at = at;
-        if (pthread_create(&threads[at].thread, NULL, thread_main, &threads[at].at))
-            fail("cannot start a thread");
-    }
-    for (int at = 0; at < load->conns; at++)
-        pthread_join(threads[at].thread, NULL);
-}
-
-int64_t threads_ready(void) {
-    if (pthread_barrier_wait(&gate) == PTHREAD_BARRIER_SERIAL_THREAD)
-        began_ns = now_ns();
-    pthread_barrier_wait(&gate);
-    return began_ns;
-}
-
-int64_t threads_began(void) { return began_ns; }
+static const Mode MODES[] = {
+    {"pub", run_pub, 1, MAX_THREADS},
+    {"sub", run_sub, 1, MAX_THREADS},
+    {"latency", run_latency, sizeof(int64_t), 1},
+    {"idle", run_idle, 1, 1 << 20},
+    {"http-pub", run_http_pub, 1, 1 << 20},
+    {"touch", run_touch, 1, 1 << 20},
+    {"ping", run_ping, 1, 1},
+    {"beats", run_beats, 1, 1 << 20},
+    {"fins", run_fins, 1, MAX_THREADS},
+    {"flood", run_flood, 1, MAX_THREADS},
+    {"hold", run_hold, 1, 1},
+#ifdef WITH_TRANSPORTS
+    {"transport-pub", run_transport_pub, 1, 1},
+    {"transport-sub", run_transport_sub, 1, 1},
+#endif
+};
 
 void print_rate(const char *mode, const Load *load, long messages, int64_t began_ns, int64_t ended_ns) {
     struct rusage used;
@@ -95,7 +81,7 @@ void run_touch(const Load *load) {
 
 static void read_options(Load *load, int argc, char **argv) {
     int option;
-    while ((option = getopt(argc, argv, "p:c:t:s:b:w:r:R:n:T:C:j")) != -1)
+    while ((option = getopt(argc, argv, "p:c:t:s:b:w:r:R:n:T:C:x:f:j")) != -1)
         switch (option) {
         case 'p': load->port = atoi(optarg); break;
         case 'c': load->conns = atoi(optarg); break;
@@ -108,28 +94,38 @@ static void read_options(Load *load, int argc, char **argv) {
         case 'n': load->count = atol(optarg); break;
         case 'T': load->topic = optarg; break;
         case 'C': load->channel = optarg; break;
+        case 'x': load->transport = optarg; break;
+        case 'f': load->file = optarg; break;
         case 'j': load->joined = 1; break;
         default: fputs(usage, stderr); exit(2);
         }
-    if (load->conns < 1 || load->size < 8 || load->batch < 1 || load->window < 1 || load->rdy < 1 || load->rate <= 0
-        || load->seconds <= 0 || load->seconds > 600 || load->count < 0 || strlen(load->topic) > 64
-        || strlen(load->channel) > 64) {
-        fputs("client: an option is out of range\n", stderr);
-        exit(2);
-    }
+}
+
+static bool in_range(const Load *load, const Mode *mode) {
+    return load->conns >= 1 && load->conns <= mode->max_conns && load->size >= mode->min_size && load->batch >= 1
+        && load->window >= 1 && load->rdy >= 1 && load->rate > 0 && load->seconds > 0 && load->seconds <= 600
+        && load->count >= 0 && strlen(load->topic) <= 64 && strlen(load->channel) <= 64;
 }
 
 int main(int argc, char **argv) {
     Load load = {.port = 4150, .conns = 2, .size = 200, .batch = 200, .window = 1, .rdy = 2500, .seconds = 5,
-                 .rate = 300, .topic = "load", .channel = "ch"};
-    const char *mode = argc > 1 ? argv[1] : "";
+                 .rate = 300, .topic = "load", .channel = "ch", .transport = "plain", .file = ""};
+    const char *name = argc > 1 ? argv[1] : "";
     optind = 2;
-    for (size_t at = 0; at < sizeof MODES / sizeof *MODES; at++)
-        if (!strcmp(mode, MODES[at].name)) {
-            read_options(&load, argc, argv);
-            MODES[at].run(&load);
-            return 0;
+    for (size_t at = 0; at < sizeof MODES / sizeof *MODES; at++) {
+        const Mode *mode = &MODES[at];
+        if (strcmp(name, mode->name))
+            continue;
+        if (mode->max_conns == 1)
+            load.conns = 1;
+        read_options(&load, argc, argv);
+        if (!in_range(&load, mode)) {
+            fputs("client: an option is out of range\n", stderr);
+            return 2;
         }
+        mode->run(&load);
+        return 0;
+    }
     fputs(usage, stderr);
     return 2;
 }

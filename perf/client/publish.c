@@ -1,7 +1,6 @@
 /* Publishing: every connection, a thread each, keeps up to `window` requests unanswered. */
 #include "conn.h"
-#include "modes.h"
-#include <arpa/inet.h>
+#include "load.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,12 +8,6 @@
 #include <sys/epoll.h>
 
 enum { JOINED_MAX = 1024, IN_BYTES = 65536 };
-
-static char *put_u32(char *to, uint32_t value) {
-    value = htonl(value);
-    memcpy(to, &value, 4);
-    return to + 4;
-}
 
 char *make_publish(const Load *load, long *size) {
     char *bytes = malloc(256 + (size_t)load->batch * ((size_t)load->size + 4)), *to = bytes;
@@ -47,7 +40,7 @@ static char *make_requests(const Load *load, long *size) {
 }
 
 static atomic_long left, answered;
-static _Atomic int64_t heard;
+static _Atomic int64_t last_ns;
 static char *requests;
 static long request_size;
 
@@ -72,7 +65,7 @@ static void publish(const Load *load, int at) {
     conn_open(c, load->port, IN_BYTES);
     conn_hello(c);
     poll_add(poll, c);
-    int64_t now = threads_ready(), until = now + (int64_t)(load->seconds * 1e9);
+    int64_t now = threads_ready(), until = seconds_from(now, load->seconds);
     for (send_due(c, load); c->open;) {
         if (epoll_wait(poll, &event, 1, 1000 * ANSWER_SECONDS) == 0)
             fail("no answer in %d s", ANSWER_SECONDS);
@@ -86,8 +79,8 @@ static void publish(const Load *load, int at) {
             send_due(c, load);
         poll_update(poll, c);
     }
-    if (now > heard)
-        heard = now;
+    if (now > last_ns)
+        last_ns = now;
     conn_close(c);
 }
 
@@ -95,6 +88,6 @@ void run_pub(const Load *load) {
     left = load->count ? load->count : INT64_MAX;
     requests = make_requests(load, &request_size);
     run_threads(load, publish);
-    print_rate("pub", load, answered, threads_began(), heard);
+    print_rate("pub", load, answered, threads_began(), last_ns);
     free(requests);
 }
