@@ -22,8 +22,7 @@ import msgspec
 
 from nsqc.peers import http
 from nsqc.peers.dial import Dialer, join_address, seconds
-from nsqc.peers.goregex import PatternError
-from nsqc.peers.patterns import Pattern, compiled
+from nsqc.peers.patterns import Pattern, PatternError, compiled
 from nsqc.peers.tasks import begin
 
 AT_ONCE = 64  # questions under way
