@@ -31,7 +31,7 @@ Priority: optional
 Architecture: {architecture}
 Maintainer: {maintainer}
 Installed-Size: {kilobytes}
-Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1, zlib1g, init-system-helpers (>= 1.54~)
+Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1, libstdc++6, zlib1g, init-system-helpers (>= 1.54~)
 Recommends: ca-certificates
 Description: message queue daemon for NSQ clients, in place of nsqd
  nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config

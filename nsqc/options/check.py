@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from nsqc.net import tls
 from nsqc.net.address import is_unix
+from nsqc.net.remote import split_address
+from nsqc.net.url import parse_server
 from nsqc.options import file
 from nsqc.options.declared import KEYS, OptionError, Options, flag_name, out_of_range
-from nsqc.peers.auth import parse_server
-from nsqc.peers.dial import split_address
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # of a host, perhaps, and of no unix socket

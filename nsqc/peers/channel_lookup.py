@@ -1,24 +1,27 @@
-"""Channels of a new topic that other daemons have already: nsqlookupd is asked for them before a message passes.
+"""Channels that a new topic already has on other daemons: nsqlookupd is asked before any message passes the topic.
 
-Otherwise a consumer that has its channel on every daemon would miss what is published here before it comes here, too.
+Without this, a consumer that has its channel on every daemon would miss what is published here before it connects here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from nsqc.broker.broker import Broker
+from nsqc.broker.topic import Topic
+from nsqc.log import Log
+from nsqc.options.declared import Settings
 from nsqc.peers import http
 from nsqc.peers.dial import Dialer, seconds
-from nsqc.peers.lookup import Lookupds
+from nsqc.peers.lookup import Lookup
 from nsqc.peers.lookup_peer import LookupPeer
-from nsqc.peers.tasks import begin
+from nsqc.peers.tasks import spawn
 from nsqc.wire.names import is_valid_name
 
-AT_ONCE = 32  # questions under way
+MAX_QUERIES = 32  # at a time
 EPHEMERAL = "#ephemeral"
 
 
@@ -28,53 +31,53 @@ class ChannelList(msgspec.Struct, frozen=True, gc=False):
     channels: list[str] | None = None
 
 
-class ChannelFinder:
-    """Starts new topics, each with the channels that are known for it. The broker's starter.
+class ChannelLookup:
+    """Starts new topics, each with the channels that nsqlookupds know for it. The broker's starter.
 
     What is published meanwhile waits in the topic. Every topic starts within http_client_request_timeout, whatever the
-    nsqlookupds do; those that cannot be asked cost their channels, not the others'.
+    nsqlookupds do; an nsqlookupd that cannot be queried costs only the channels that it alone knows.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Any, settings: Any, lookupds: Lookupds,
-                 log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Broker, settings: Settings,
+                 lookup: Lookup, log: Log):
         self._loop = loop
         self._dialer = dialer
         self._broker = broker
         self._settings = settings
-        self._lookupds = lookupds
+        self._lookup = lookup
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._slots = asyncio.Semaphore(MAX_QUERIES)
 
-    def start(self, topic: Any) -> None:
-        """Starts a new topic, now where there is nobody to ask, else later."""
-        if not self._lookupds.peers:
+    def start(self, topic: Topic) -> None:
+        """Starts a new topic: at once without an nsqlookupd, else when they have been queried."""
+        if not self._lookup.peers:
             topic.start()
             return
-        task = begin(self._loop, self._prepare(topic), self._log)
+        task = spawn(self._loop, self._prepare(topic), self._log)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Asks no more. Topics that have not started keep their messages, on disk over a stop."""
+        """Ends all queries. Topics that have not started keep their messages, on disk over a stop."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _prepare(self, topic: Any) -> None:
+    async def _prepare(self, topic: Topic) -> None:
         name = topic.name.decode()
         limit_s = seconds(self._settings.now.http_client_request_timeout)
         deadline = None if limit_s is None else self._loop.time() + limit_s
-        peers = list(self._lookupds.peers.values())
-        found: set[str] = set()
-        await asyncio.gather(*(self._ask(peer, name, found, deadline) for peer in peers))
+        peers = list(self._lookup.peers.values())
+        channels: set[str] = set()
+        await asyncio.gather(*(self._query(peer, name, channels, deadline) for peer in peers))
         if not any(peer.http_address for peer in peers):
             self._log.error("no available nsqlookupd to query for channels to pre-create for topic %s", name)
         if self._broker.topics.get(topic.name) is not topic or self._broker.closing:
             return
         try:
-            for channel in sorted(found):
+            for channel in sorted(channels):
                 if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
                     topic.get_channel(channel.encode())
         except OSError as error:
@@ -82,15 +85,15 @@ class ChannelFinder:
         finally:
             topic.start()
 
-    async def _ask(self, peer: LookupPeer, topic: str, found: set[str], deadline: float | None) -> None:
-        """Adds what one nsqlookupd knows."""
+    async def _query(self, peer: LookupPeer, topic: str, channels: set[str], deadline: float | None) -> None:
+        """Adds the channels that one nsqlookupd knows."""
         try:
             async with asyncio.timeout_at(deadline):
-                # Right after the start, it is worth to wait for what it says of itself.
-                await peer.tried.wait()
+                # Right after the start its HTTP address is not known yet, but soon will be.
+                await peer.attempted.wait()
                 if peer.http_address:
-                    async with self._turns:
-                        found.update(await self._channels(peer.http_address, topic))
+                    async with self._slots:
+                        channels.update(await self._channels(peer.http_address, topic))
         except (OSError, ValueError, http.AnswerError, msgspec.MsgspecError) as error:
             self._log.warn("failed to query nsqlookupd %s for channels to pre-create for topic %s - %s", peer.address,
                            topic, str(error) or "timed out")

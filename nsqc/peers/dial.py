@@ -1,4 +1,4 @@
-"""Outgoing connections: HOST:PORT as operators write it, names resolved on threads, everything within a time."""
+"""Outgoing connections: names are resolved on threads, and everything has a time limit."""
 
 from __future__ import annotations
 
@@ -8,94 +8,80 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar, cast
 
-# Family and socket address, as the socket calls take them.
-Place = tuple[int, tuple[Any, ...]]
+from nsqc.net.remote import split_address
+
+SocketAddress = tuple[str, int] | tuple[str, int, int, int]
+Endpoint = tuple[int, SocketAddress]  # address family and socket address, as the socket calls take them
 
 
-class Caller(Protocol):
+class Caller(asyncio.Protocol):
     """An asyncio protocol that can be given up at any time, connected or not."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
+        raise NotImplementedError
 
 
 C = TypeVar("C", bound=Caller)
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT or [HOST]:PORT; no host is this machine. Raises ValueError."""
-    host, colon, port = address.rpartition(":")
-    if not colon:
-        raise ValueError(f"address {address}: missing port in address")
-    if not (port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise ValueError(f"address {address}: invalid port")
-    if "/" in host or any(map(str.isspace, host)):
-        raise ValueError(f"address {address}: invalid host")
-    return host.removeprefix("[").removesuffix("]") or "localhost", int(port)
-
-
-def join_address(host: str, port: int) -> str:
-    """HOST:PORT, or [HOST]:PORT for an address with colons."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def seconds(nanoseconds: int) -> float | None:
-    """A time-out option as asyncio takes it; 0 stands for no limit."""
+    """A timeout option as asyncio takes it; 0 means no limit."""
     return nanoseconds / 1e9 or None
 
 
 class Dialer:
-    """Resolves and connects. One for all peers of a daemon.
+    """Resolves names and connects, for all peers of a daemon.
 
-    Names are resolved on threads of their own that a stop does not wait for. A name that is being resolved is not asked
-    for again, so a resolver that hangs costs a thread for each name, however often the name is needed.
+    Names are resolved on daemon threads, which a stop does not wait for. A name that is being resolved is not asked for
+    again, so a resolver that hangs costs one thread for each name, however often the name is needed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
-        self._asked: dict[tuple[str, int, int], asyncio.Future[list[Place]]] = {}
+        self._lookups: dict[tuple[str, int, int], asyncio.Future[list[Endpoint]]] = {}
 
-    async def resolve(self, address: str, kind: int) -> list[Place]:
-        """Where the address lies, at least one place; kind is SOCK_STREAM or SOCK_DGRAM. Raises OSError, ValueError."""
+    async def resolve(self, address: str, kind: int) -> list[Endpoint]:
+        """The endpoints of an address, at least one; kind is SOCK_STREAM or SOCK_DGRAM. Raises OSError, ValueError."""
         key = (*split_address(address), kind)
         with contextlib.suppress(socket.gaierror):
-            return _places(*key, socket.AI_NUMERICHOST)
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = self._loop.create_future()
-            threading.Thread(target=self._ask, args=(key, asked), name="nsqc-resolver", daemon=True).start()
-        # Whoever gives up leaves the question to those who ask next.
-        return await asyncio.shield(asked)
+            return _endpoints(*key, socket.AI_NUMERICHOST)
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            lookup = self._lookups[key] = self._loop.create_future()
+            threading.Thread(target=self._look_up, args=(key, lookup), name="nsqc-resolver", daemon=True).start()
+        # A caller that gives up must not cancel the lookup for the others.
+        return await asyncio.shield(lookup)
 
     async def connect(self, make: Callable[[], C], address: str, limit_s: float | None,
                       tls: ssl.SSLContext | None = None) -> C:
-        """A connected protocol: the first place of the address that answers, and with tls proves to be its host.
+        """A protocol connected to the first endpoint that answers and, with tls, proves to be the address's host.
 
         Raises OSError (TimeoutError among them), ValueError.
         """
         name = split_address(address)[0] if tls else None
         deadline = None if limit_s is None else self._loop.time() + limit_s
         async with asyncio.timeout_at(deadline):
-            places = await self.resolve(address, socket.SOCK_STREAM)
+            endpoints = await self.resolve(address, socket.SOCK_STREAM)
         error: OSError | None = None
-        for left in range(len(places), 0, -1):
-            family, where = places[-left]
-            # A place that swallows packets may use up its share of the time, not that of the others.
+        for left in range(len(endpoints), 0, -1):
+            # An endpoint that swallows packets may use up its own share of the time, but not the others'.
             share = None if deadline is None else max(0.0, deadline - self._loop.time()) / left
             try:
-                return await self._connect(make, family, where, share, tls, name)
-            except OSError as failed:
-                error = failed
+                return await self._connect(make, endpoints[-left], share, tls, name)
+            except OSError as failure:
+                error = failure
         raise error or OSError(f"no address for {address}")
 
-    async def _connect(self, make: Callable[[], C], family: int, where: tuple[Any, ...], limit_s: float | None,
+    async def _connect(self, make: Callable[[], C], endpoint: Endpoint, limit_s: float | None,
                        tls: ssl.SSLContext | None, name: str | None) -> C:
+        family, address = endpoint
         protocol = make()
         try:
             async with asyncio.timeout(limit_s):
-                await self._loop.create_connection(lambda: protocol, where[0], where[1], family=family, ssl=tls,
+                await self._loop.create_connection(lambda: protocol, address[0], address[1], family=family, ssl=tls,
                                                    server_hostname=name)
         except BaseException:
             protocol.abort()
@@ -104,25 +90,29 @@ class Dialer:
 
     # ------------------------------------------------------------------ names
 
-    def _ask(self, key: tuple[str, int, int], asked: asyncio.Future[list[Place]]) -> None:
+    def _look_up(self, key: tuple[str, int, int], lookup: asyncio.Future[list[Endpoint]]) -> None:
         """Runs on a thread."""
+        result: list[Endpoint] | Exception
         try:
-            outcome: Any = _places(*key)
+            result = _endpoints(*key)
         except (OSError, UnicodeError) as error:
-            outcome = error
-        # The loop may have ended meanwhile.
+            result = error
+        # The loop may be closed by now.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._answer, key, asked, outcome)
+            self._loop.call_soon_threadsafe(self._settle, key, lookup, result)
 
-    def _answer(self, key: tuple[str, int, int], asked: asyncio.Future[list[Place]], outcome: Any) -> None:
-        del self._asked[key]
-        if isinstance(outcome, list):
-            asked.set_result(outcome)
+    def _settle(self, key: tuple[str, int, int], lookup: asyncio.Future[list[Endpoint]],
+                result: list[Endpoint] | Exception) -> None:
+        del self._lookups[key]
+        if isinstance(result, list):
+            lookup.set_result(result)
         else:
-            asked.set_exception(outcome)
-            # Perhaps nobody waits any more.
-            asked.exception()
+            lookup.set_exception(result)
+            # Marks it as retrieved: perhaps nobody waits any more.
+            lookup.exception()
 
 
-def _places(host: str, port: int, kind: int, flags: int = 0) -> list[Place]:
-    return [(family, where) for family, _, _, _, where in socket.getaddrinfo(host, port, type=kind, flags=flags)]
+def _endpoints(host: str, port: int, kind: int, flags: int = 0) -> list[Endpoint]:
+    # Only a Python without IPv6 has addresses of another shape.
+    return [(family, cast("SocketAddress", address))
+            for family, _, _, _, address in socket.getaddrinfo(host, port, type=kind, flags=flags)]

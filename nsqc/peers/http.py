@@ -1,31 +1,31 @@
-"""A small HTTP client for the few questions that the daemon asks: one request, one bounded answer, one connection."""
+"""A small HTTP client for the few requests that the daemon makes: one request, one bounded answer, one connection."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import httptools
 
-from nsqc.peers.dial import Dialer
+from nsqc.peers.dial import Caller, Dialer
 
 MAX_ANSWER = 4 * 1024 * 1024  # bytes, head and body
 
 
 class AnswerError(Exception):
-    """What came is no whole HTTP answer of acceptable size."""
+    """What came is not a complete HTTP answer of acceptable size."""
 
 
 class Answer(NamedTuple):
-    """What a server says; location is where it sends the asker to, if anywhere."""
+    """A server's answer; location is the target of a redirection, or empty."""
 
     status: int
     body: bytes
     location: str
 
 
-class _Exchange(asyncio.Protocol):
+class _Exchange(Caller):
     """One request and its answer."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, request: bytes):
@@ -36,11 +36,10 @@ class _Exchange(asyncio.Protocol):
         self._body: list[bytes] = []
         self._location = ""
         self._received = 0
-        self._measured = False      # the answer says where it ends
+        self._delimited = False     # a header says where the answer ends
         self._in_body = False
 
     def abort(self) -> None:
-        """Closes the connection."""
         self.answer.cancel()
         if self._transport is not None:
             self._transport.abort()
@@ -52,14 +51,14 @@ class _Exchange(asyncio.Protocol):
             self.answer.set_result(Answer(self._parser.get_status_code(), b"".join(self._body), self._location))
         else:
             self.answer.set_exception(error)
-            # Whoever asked may have given up.
+            # Marks it as retrieved: the caller may have given up.
             self.answer.exception()
 
     # ------------------------------------------------------------------ from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        transport.write(self._request)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
@@ -69,20 +68,20 @@ class _Exchange(asyncio.Protocol):
             self._parser.feed_data(data)
         except AnswerError as error:
             self._settle(error)
-            self._transport.abort()
+            self.abort()
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._settle(AnswerError(f"the answer is no HTTP: {error}"))
-            self._transport.abort()
+            self._settle(AnswerError(f"the answer is not HTTP: {error}"))
+            self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         # Without a length, the end of the connection is the end of the answer.
-        whole = self._in_body and not self._measured and error is None
-        self._settle(None if whole else AnswerError("the connection ended within the answer"))
+        complete = self._in_body and not self._delimited and error is None
+        self._settle(None if complete else AnswerError("the connection ended within the answer"))
 
     # ------------------------------------------------------------------ from the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._measured |= name.lower() in (b"content-length", b"transfer-encoding")
+        self._delimited |= name.lower() in (b"content-length", b"transfer-encoding")
         if name.lower() == b"location":
             self._location = value.decode("latin-1")
 
@@ -110,15 +109,15 @@ def request(method: str, host: str, target: str, *headers: str, body: bytes = b"
     if body:
         lines.append(f"Content-Length: {len(body)}")
     if not all(line.isascii() and line.isprintable() for line in lines):
-        raise ValueError("the address holds characters that no URL may have")
+        raise ValueError("the address has characters that are not allowed in a URL")
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 async def ask(loop: asyncio.AbstractEventLoop, dialer: Dialer, address: str, data: bytes, connect_s: float | None,
               tls: ssl.SSLContext | None = None) -> Answer:
-    """Sends a request to an address and takes the answer. The caller limits the time of the whole.
+    """Sends a request to an address and returns the answer. The caller limits the total time.
 
-    Raises OSError or ValueError where no connection comes about, AnswerError where no whole answer does.
+    Raises OSError or ValueError if it cannot connect, AnswerError if no complete answer comes.
     """
     exchange = await dialer.connect(lambda: _Exchange(loop, data), address, connect_s, tls)
     try:

@@ -1,62 +1,66 @@
-"""All nsqlookupds of a daemon: as configured now, each told of every topic and channel."""
+"""All nsqlookupds of a daemon: the configured ones are kept connected, and each learns of every topic and channel."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
 from nsqc import NSQD_VERSION
-from nsqc.broker.broker import CHANNEL_CREATED, CHANNEL_DELETED, TOPIC_CREATED, TOPIC_DELETED
+from nsqc.broker.broker import CHANNEL_CREATED, CHANNEL_DELETED, TOPIC_CREATED, TOPIC_DELETED, Broker
+from nsqc.broker.channel import Channel
+from nsqc.broker.topic import Topic
+from nsqc.log import Log
+from nsqc.options.declared import Options, Settings
 from nsqc.peers.dial import Dialer
 from nsqc.peers.lookup_peer import LookupPeer
-from nsqc.peers.tasks import begin
+from nsqc.peers.node import NodeInfo
+from nsqc.peers.tasks import spawn
 
 _VERBS = {TOPIC_CREATED: b"REGISTER", CHANNEL_CREATED: b"REGISTER",
           TOPIC_DELETED: b"UNREGISTER", CHANNEL_DELETED: b"UNREGISTER"}
 
 
-class Lookupds:
-    """info: hostname, tcp_port and http_port of the daemon, read when it introduces itself."""
+class Lookup:
+    """The registration of a daemon with its nsqlookupds."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Any, settings: Any,
-                 info: Mapping[str, Any], log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Broker, settings: Settings,
+                 info: NodeInfo, log: Log):
         self.peers: dict[str, LookupPeer] = {}
         self._loop = loop
         self._dialer = dialer
         self._broker = broker
         self._settings = settings
-        self._info = info
+        self._info = info       # read at each IDENTIFY
         self._log = log
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
 
-    def update(self, options: Any) -> None:
-        """Begins with addresses that are new and ends with those that are gone. A listener of the settings."""
+    def update(self, options: Options) -> None:
+        """Connects to addresses that are new and leaves those that are gone. A listener of the settings."""
         if self._closing:
             return
-        wanted = options.lookupd_tcp_address
-        for address in [known for known in self.peers if known not in wanted]:
+        configured = options.lookupd_tcp_address
+        for address in [known for known in self.peers if known not in configured]:
             self._log.info("LOOKUP(%s): removing peer", address)
             del self.peers[address]
             self._tasks.pop(address).cancel()
-        for address in wanted:
+        for address in configured:
             if address not in self.peers:
                 self._log.info("LOOKUP(%s): adding peer", address)
                 peer = LookupPeer(address, self._loop, self._dialer, self._settings, self._log, self._identity,
-                                  self._everything)
+                                  self._registrations)
                 self.peers[address] = peer
-                self._tasks[address] = begin(self._loop, peer.run(), self._log)
+                self._tasks[address] = spawn(self._loop, peer.run(), self._log)
 
-    def on_event(self, event: str, topic: Any, channel: Any) -> None:
+    def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         """A listener of the broker."""
         if self.peers:
             command = _command(_VERBS[event], topic, channel)
             kind = "topic" if channel is None else "channel"
             for peer in self.peers.values():
-                peer.tell(command, kind)
+                peer.notify(command, kind)
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -74,14 +78,14 @@ class Lookupds:
         return msgspec.json.encode({
             "broadcast_address": options.broadcast_address,
             "hostname": self._info["hostname"],
-            # A unix socket's port is -1; others are told 0.
+            # The port of a unix socket is -1 here and 0 in the protocol.
             "http_port": options.broadcast_http_port or max(0, self._info["http_port"]),
             "tcp_port": options.broadcast_tcp_port or max(0, self._info["tcp_port"]),
             "version": NSQD_VERSION,
         })
 
-    def _everything(self) -> Iterator[bytes]:
-        """A channel stands for its topic, too. What is gone when its turn comes is left out."""
+    def _registrations(self) -> Iterator[bytes]:
+        """Registering a channel registers its topic, too. What is deleted before it is reached is left out."""
         for topic in list(self._broker.topics.values()):
             if not topic.exiting and not topic.channels:
                 yield _command(b"REGISTER", topic, None)
@@ -90,6 +94,6 @@ class Lookupds:
                     yield _command(b"REGISTER", topic, channel)
 
 
-def _command(verb: bytes, topic: Any, channel: Any) -> bytes:
+def _command(verb: bytes, topic: Topic, channel: Channel | None) -> bytes:
     names = [topic.name] if channel is None else [topic.name, channel.name]
     return b" ".join([verb, *names]) + b"\n"

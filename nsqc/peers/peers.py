@@ -1,73 +1,80 @@
-"""All peers of a daemon, begun and ended together."""
+"""The nsqlookupds and the statsd server of a daemon, started and stopped together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+from nsqc.broker.broker import Broker
+from nsqc.broker.stats import MemoryWatch
+from nsqc.log import Log
+from nsqc.options.declared import Options, Settings
+from nsqc.peers.node import NodeInfo
+
+if TYPE_CHECKING:
+    from nsqc.peers.channel_lookup import ChannelLookup
+    from nsqc.peers.lookup import Lookup
 
 
 class Peers:
-    """nsqlookupds and statsd. Most daemons have neither, so what talks to them is imported where there is one.
+    """Most daemons have neither, so what talks to them is imported when the first is configured."""
 
-    info: hostname, tcp_port and http_port of the daemon; memory: a nsqc.broker.stats.MemoryWatch.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Any, settings: Any, info: Mapping[str, Any],
-                 memory: Any, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, settings: Settings, info: NodeInfo,
+                 memory: MemoryWatch, log: Log):
         self._loop = loop
         self._broker = broker
         self._settings = settings
         self._info = info
         self._memory = memory
         self._log = log
-        self._lookupds: Any = None
-        self._finder: Any = None
-        self._pushing: asyncio.Task[None] | None = None
+        self._lookup: Lookup | None = None
+        self._channel_lookup: ChannelLookup | None = None
+        self._statsd: asyncio.Task[None] | None = None
         self._closed = False
 
     def start(self) -> None:
-        """After the listeners are bound, and their ports known."""
+        """To be called when the listeners are bound and their ports known."""
         self._settings.on_change(self._update)
         self._update(self._settings.now)
         if self._settings.now.statsd_address:
-            self._push()
+            self._start_statsd()
 
     async def close(self) -> None:
-        """Ends all conversations. Topics that begin from now on just start."""
+        """Ends all conversations. Topics made from now on start at once."""
         self._closed = True
         self._broker.starter = None
-        if self._lookupds is not None:
-            await self._finder.close()
-            await self._lookupds.close()
-        if self._pushing is not None:
-            self._pushing.cancel()
-            await asyncio.gather(self._pushing, return_exceptions=True)
+        if self._channel_lookup is not None:
+            await self._channel_lookup.close()
+        if self._lookup is not None:
+            await self._lookup.close()
+        if self._statsd is not None:
+            self._statsd.cancel()
+            await asyncio.gather(self._statsd, return_exceptions=True)
 
-    def _update(self, options: Any) -> None:
+    def _update(self, options: Options) -> None:
         """A listener of the settings."""
-        if options.lookupd_tcp_address and self._lookupds is None and not self._closed:
-            self._begin()
-        if self._lookupds is not None:
-            self._lookupds.update(options)
+        if options.lookupd_tcp_address and self._lookup is None and not self._closed:
+            self._start_lookup()
+        if self._lookup is not None:
+            self._lookup.update(options)
 
-    def _begin(self) -> None:
-        """With the first nsqlookupd. The finder starts topics from now on, as the loop has started those before."""
-        from nsqc.peers.channel_lookup import ChannelFinder
+    def _start_lookup(self) -> None:
+        """From now on new topics start by way of the channel lookup. Those made before have been started."""
+        from nsqc.peers.channel_lookup import ChannelLookup
         from nsqc.peers.dial import Dialer
-        from nsqc.peers.lookup import Lookupds
+        from nsqc.peers.lookup import Lookup
 
         dialer = Dialer(self._loop)
-        self._lookupds = Lookupds(self._loop, dialer, self._broker, self._settings, self._info, self._log)
-        self._finder = ChannelFinder(self._loop, dialer, self._broker, self._settings, self._lookupds, self._log)
-        self._broker.listeners.append(self._lookupds.on_event)
-        self._broker.starter = self._finder.start
+        self._lookup = Lookup(self._loop, dialer, self._broker, self._settings, self._info, self._log)
+        self._channel_lookup = ChannelLookup(self._loop, dialer, self._broker, self._settings, self._lookup, self._log)
+        self._broker.listeners.append(self._lookup.on_event)
+        self._broker.starter = self._channel_lookup.start
 
-    def _push(self) -> None:
+    def _start_statsd(self) -> None:
         from nsqc.peers.dial import Dialer
         from nsqc.peers.statsd import Statsd
-        from nsqc.peers.tasks import begin
+        from nsqc.peers.tasks import spawn
 
         statsd = Statsd(self._loop, Dialer(self._loop), self._broker, self._settings, self._info, self._memory,
                         self._log)
-        self._pushing = begin(self._loop, statsd.run(), self._log)
+        self._statsd = spawn(self._loop, statsd.run(), self._log)

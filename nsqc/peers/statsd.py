@@ -1,7 +1,7 @@
-"""Statistics by UDP: every interval one line a figure, under the original's names.
+"""Statistics by UDP: every interval, one line for each metric, under nsqd's names.
 
-Counters are differences to the last time, gauges the values of now. Lines are packed into datagrams that are spread
-over the interval, so that a statsd with a small receive buffer loses none.
+Counters are sent as differences to the previous report, gauges as current values. Lines are packed into datagrams that
+are spread over the interval: a statsd with a small receive buffer loses none.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import asyncio
 import contextlib
 import socket
 from collections import deque
-from collections.abc import Mapping
-from typing import Any
 
-from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, Slice, TopicStats, topics_of
-from nsqc.peers.dial import Dialer, Place, join_address
+from nsqc.broker.broker import Broker
+from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, MemoryWatch, Slice, TopicStats, topics_of
+from nsqc.log import Log
+from nsqc.net.remote import join_address
+from nsqc.options.declared import Options, Settings
+from nsqc.peers.dial import Dialer, Endpoint, SocketAddress
+from nsqc.peers.node import NodeInfo
 
 RESOLVE_S = 1.0
-QUIET_S = 1.0  # of the end of an interval, without datagrams
+QUIET_S = 1.0  # at the end of an interval, without datagrams
 EPHEMERAL = "#ephemeral"
 
 
-def prefix_of(options: Any, info: Mapping[str, Any]) -> str:
-    """What stands before every key: %s becomes address and HTTP port, and a dot ends it."""
+def prefix_of(options: Options, info: NodeInfo) -> str:
+    """The prefix of all keys: %s is replaced by address and HTTP port, and a dot is appended if there is none."""
     if not options.statsd_prefix:
         return ""
     port = options.broadcast_http_port or max(0, info["http_port"])
@@ -31,14 +34,14 @@ def prefix_of(options: Any, info: Mapping[str, Any]) -> str:
     return prefix if prefix.endswith(".") else prefix + "."
 
 
-def preferred(places: list[Place]) -> Place:
-    """The place to send to. Nobody answers a datagram, so there is no second try: IPv4 where there is a choice, since
-    statsd servers listen on it unless told otherwise."""
-    return next((place for place in places if place[0] == socket.AF_INET), places[0])
+def preferred(endpoints: list[Endpoint]) -> Endpoint:
+    """The endpoint to send to. Datagrams are not answered, so another one is never tried: IPv4 where there is a choice,
+    because that is what statsd servers listen on by default."""
+    return next((endpoint for endpoint in endpoints if endpoint[0] == socket.AF_INET), endpoints[0])
 
 
-class Packets:
-    """Whole lines in datagrams of at most size bytes; a longer line has one for itself."""
+class Datagrams:
+    """Whole lines in datagrams of at most size bytes; a longer line gets one to itself."""
 
     def __init__(self, size: int):
         self.full: deque[bytes] = deque()
@@ -46,7 +49,7 @@ class Packets:
         self._last = b""
 
     def add(self, lines: list[str]) -> None:
-        """Takes lines over; the list is empty then."""
+        """Takes the lines out of the list."""
         for line in lines:
             data = line.encode()
             if self._last and len(self._last) + len(data) > self._size:
@@ -55,8 +58,8 @@ class Packets:
             self._last += data
         lines.clear()
 
-    def end(self) -> deque[bytes]:
-        """All datagrams."""
+    def finish(self) -> deque[bytes]:
+        """All datagrams, the last one included."""
         if self._last:
             self.full.append(self._last)
             self._last = b""
@@ -64,26 +67,26 @@ class Packets:
 
 
 class Report:
-    """The lines of one interval. Counters of the one before are taken from it."""
+    """The lines of one interval. Counters are relative to the previous report."""
 
-    def __init__(self, prefix: str, before: Report | None = None):
+    def __init__(self, prefix: str, previous: Report | None = None):
         self.lines: list[str] = []
         self.counters: dict[str, int] = {}
         self._prefix = prefix
-        self._before = before.counters if before is not None else {}
+        self._previous = previous.counters if previous is not None else {}
 
     def count(self, key: str, value: int) -> None:
-        """A counter's total of now. One that has fallen belongs to something new of that name."""
+        """Adds a counter by its total. A total that has fallen is that of a new topic or channel of the same name."""
         self.counters[key] = value
-        last = self._before.get(key, 0)
+        last = self._previous.get(key, 0)
         self.lines.append(f"{self._prefix}{key}:{value - last if value >= last else value}|c\n")
 
     def gauge(self, key: str, value: int) -> None:
-        """A value of now."""
+        """Adds a gauge."""
         self.lines.append(f"{self._prefix}{key}:{value}|g\n")
 
     def topic(self, topic: TopicStats) -> None:
-        """A topic, without its channels."""
+        """Adds a topic, without its channels."""
         key = f"topic.{topic.topic_name}."
         self.count(key + "message_count", topic.message_count)
         self.count(key + "message_bytes", topic.message_bytes)
@@ -92,7 +95,7 @@ class Report:
         self._latency(key, topic.e2e_processing_latency)
 
     def channel(self, topic: TopicStats, channel: ChannelStats) -> None:
-        """A channel of a topic."""
+        """Adds a channel of a topic."""
         key = f"topic.{topic.topic_name}.channel.{channel.channel_name}."
         self.count(key + "message_count", channel.message_count)
         self.gauge(key + "depth", channel.depth)
@@ -105,11 +108,11 @@ class Report:
         self._latency(key, channel.e2e_processing_latency)
 
     def _latency(self, key: str, latency: Latency) -> None:
-        for one in latency.percentiles or ():
-            self.gauge(f"{key}e2e_processing_latency_{one['quantile'] * 100:.0f}", int(one["value"]))
+        for percentile in latency.percentiles or ():
+            self.gauge(f"{key}e2e_processing_latency_{percentile['quantile'] * 100:.0f}", int(percentile["value"]))
 
     def memory(self, memory: MemoryStats) -> None:
-        """Memory and the collector; the number of its runs is the only counter."""
+        """Adds memory and garbage collection; the number of collections is the only counter."""
         for name in memory.__struct_fields__:
             if name != "gc_total_runs":
                 self.gauge(f"mem.{name}", getattr(memory, name))
@@ -117,10 +120,10 @@ class Report:
 
 
 class Statsd:
-    """Pushes a report every interval; run() is its one task. memory: a nsqc.broker.stats.MemoryWatch."""
+    """Pushes a report every interval; run() is its one task."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Any, settings: Any,
-                 info: Mapping[str, Any], memory: Any, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialer: Dialer, broker: Broker, settings: Settings,
+                 info: NodeInfo, memory: MemoryWatch, log: Log):
         self._loop = loop
         self._dialer = dialer
         self._broker = broker
@@ -128,10 +131,10 @@ class Statsd:
         self._info = info
         self._memory = memory
         self._log = log
-        self._last: Report | None = None
+        self._previous: Report | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled; what is being sent then leaves at once."""
+        """Runs until it is cancelled; the rest of a report that is being sent is then sent at once."""
         due = self._loop.time()
         while True:
             interval_s = self._settings.now.statsd_interval / 1e9
@@ -143,23 +146,23 @@ class Statsd:
         address = self._settings.now.statsd_address
         try:
             async with asyncio.timeout(RESOLVE_S):
-                places = await self._dialer.resolve(address, socket.SOCK_DGRAM)
-            family, where = preferred(places)
+                endpoints = await self._dialer.resolve(address, socket.SOCK_DGRAM)
+            family, target = preferred(endpoints)
             sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         except (OSError, ValueError) as error:
-            # Nothing was read, so the next report tells of this interval, too.
+            # The counters were not read, so the next report covers this interval, too.
             self._log.error("failed to create UDP socket to statsd(%s) - %s", address, str(error) or "timed out")
             return
         with contextlib.closing(sock):
             self._log.info("STATSD: pushing stats to %s", address)
-            waiting = await self._read()
-            await self._send(sock, where, waiting, max(0.0, interval_s - QUIET_S) / max(1, len(waiting)))
+            datagrams = await self._read()
+            await self._send(sock, target, datagrams, max(0.0, interval_s - QUIET_S) / max(1, len(datagrams)))
 
     async def _read(self) -> deque[bytes]:
-        """The datagrams of a report, made a little at a time."""
+        """The datagrams of a report, made in slices over several loop iterations."""
         options = self._settings.now
-        report = Report(prefix_of(options, self._info), self._last)
-        datagrams = Packets(options.statsd_udp_packet_size)
+        report = Report(prefix_of(options, self._info), self._previous)
+        datagrams = Datagrams(options.statsd_udp_packet_size)
         part = Slice()
         for topic in topics_of(self._broker, part, include_clients=False):
             if topic is None:
@@ -174,22 +177,23 @@ class Statsd:
         if options.statsd_mem_stats:
             report.memory(self._memory.read())
         datagrams.add(report.lines)
-        self._last = report
-        return datagrams.end()
+        self._previous = report
+        return datagrams.finish()
 
-    async def _send(self, sock: socket.socket, where: tuple[Any, ...], waiting: deque[bytes], pause_s: float) -> None:
-        total, failed, reason = len(waiting), 0, ""
+    async def _send(self, sock: socket.socket, target: SocketAddress, datagrams: deque[bytes],
+                    pause_s: float) -> None:
+        total, failed, reason = len(datagrams), 0, ""
         try:
-            while waiting:
+            while datagrams:
                 try:
-                    sock.sendto(waiting.popleft(), where)
+                    sock.sendto(datagrams.popleft(), target)
                 except OSError as error:
                     failed, reason = failed + 1, str(error)
                 await asyncio.sleep(pause_s)
         finally:
-            # Only where it was cancelled.
+            # Some are left only if it was cancelled.
             with contextlib.suppress(OSError):
-                while waiting:
-                    sock.sendto(waiting.popleft(), where)
+                while datagrams:
+                    sock.sendto(datagrams.popleft(), target)
             if failed:
                 self._log.error("STATSD: %d of %d datagrams were not sent - %s", failed, total, reason)

@@ -1,4 +1,4 @@
-"""Tasks whose failure is not kept to themselves."""
+"""Tasks whose failure is logged."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from nsqc.log import Log
 
-def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], log: Any) -> asyncio.Task[None]:
-    """A task; an exception that ends it is a fault of the program, and logged at once."""
+
+# Any: what a coroutine yields to the loop and gets back from it is the loop's own
+def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], log: Log) -> asyncio.Task[None]:
+    """Starts a task. An exception that ends it is a bug of the daemon, and is logged at once."""
     task = loop.create_task(work)
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.error("%s ended: %r", work.__qualname__, task.exception())
+            log.error("%s ended: %r", getattr(work, "__qualname__", work), task.exception())
 
     task.add_done_callback(ended)
     return task

@@ -8,25 +8,10 @@ import pytest
 import uvloop
 
 from nsqc.peers import dial
-from nsqc.peers.dial import Dialer, join_address, seconds, split_address
+from nsqc.peers.dial import Dialer, seconds
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("h:1", ("h", 1)), ("[::1]:65535", ("::1", 65535)), (":4160", ("localhost", 4160)),
-])
-def test_addresses(text, expected):
-    assert split_address(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "h", "h:", "h:x", "h:65536", "h:0", "h:-1", "a/b:1", "a b:1", "h:١"])
-def test_what_is_no_address(text):
-    with pytest.raises(ValueError):
-        split_address(text)
-
-
-def test_join_and_seconds():
-    assert join_address("h", 1) == "h:1"
-    assert join_address("::1", 1) == "[::1]:1"
+def test_a_limit_of_0_is_none():
     assert (seconds(0), seconds(1_500_000_000)) == (None, 1.5)
 
 

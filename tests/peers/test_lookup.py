@@ -100,7 +100,7 @@ def test_errors_are_reported_and_the_rest_is_told(daemon, lookupd):
 
 
 @pytest.mark.parametrize("introduction", [b"E_INVALID", b"[1]", b'{"http_port": "x"}', b"\xff\xfe", b""])
-def test_an_introduction_that_makes_no_sense_ends_the_conversation(daemon, lookupd, introduction):
+def test_an_introduction_that_makes_no_sense_ends_the_connection(daemon, lookupd, introduction):
     lookup = lookupd()
     lookup.introduction = introduction
     node = daemon(f"--lookupd-tcp-address={lookup.address}")
@@ -115,9 +115,9 @@ def test_an_introduction_that_makes_no_sense_ends_the_conversation(daemon, looku
     (b"\x7f\xff\xff\xff", "reply of 2147483647 bytes is larger than 65536"),
     (b"\xff\xff\xff\xff", "reply of 4294967295 bytes is larger than 65536"),
     (b"\x00\x01\x00\x01", "reply of 65537 bytes is larger than 65536"),
-    (sized(b"OK") * 2, "a reply that nobody has asked for"),
+    (sized(b"OK") * 2, "a reply without a command"),
 ])
-def test_a_reply_out_of_bounds_ends_the_conversation(daemon, lookupd, reply, reason):
+def test_a_reply_out_of_bounds_ends_the_connection(daemon, lookupd, reply, reason):
     lookup = lookupd()
     lookup.replies["REGISTER t"] = reply
     node = daemon(f"--lookupd-tcp-address={lookup.address}")

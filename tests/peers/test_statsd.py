@@ -7,7 +7,7 @@ import pytest
 
 from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, TopicStats
 from nsqc.options.declared import OptionError, Options, check
-from nsqc.peers.statsd import Packets, Report, preferred, prefix_of
+from nsqc.peers.statsd import Datagrams, Report, preferred, prefix_of
 from tests.support.daemon import wait_until
 
 OFTEN = "--statsd-interval=200ms"
@@ -148,15 +148,15 @@ def test_a_stop_sends_the_rest_at_once(daemon, statsd):
 # ---------------------------------------------------------------------- lines and datagrams
 
 
-def test_packets_hold_whole_lines_within_the_size():
+def test_datagrams_hold_whole_lines_within_the_size():
     lines = ["a" * 9 + "\n", "b" * 9 + "\n", "c\n", "d" * 30 + "\n", "e\n"]
     expected = [(lines[0] + lines[1]).encode(), b"c\n", lines[3].encode(), b"e\n"]
     for cut in range(6):
-        packets = Packets(20)
-        packets.add(lines[:cut])
-        packets.add(lines[cut:])
-        assert list(packets.end()) == expected
-    assert list(Packets(20).end()) == []
+        datagrams = Datagrams(20)
+        datagrams.add(lines[:cut])
+        datagrams.add(lines[cut:])
+        assert list(datagrams.finish()) == expected
+    assert list(Datagrams(20).finish()) == []
 
 
 def test_ipv4_is_preferred():

@@ -1,0 +1,90 @@
+"""What an auth server allows a client: its answer, checked and with its expressions compiled."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from nsqc.peers.patterns import Pattern, PatternError, compiled
+
+LONGEST_TTL_S = 2**31  # longer ones hardly differ
+PERMISSIONS = frozenset({"subscribe", "publish"})
+
+
+class AuthorizationReply(msgspec.Struct, gc=False):
+    """One authorization as a server writes it; null counts as absent."""
+
+    topic: str | None = None
+    channels: list[str] | None = None
+    permissions: list[str] | None = None
+
+
+class Reply(msgspec.Struct):
+    """A server's answer."""
+
+    ttl: int | None = None
+    authorizations: list[AuthorizationReply] | None = None
+    identity: str | None = None
+    identity_url: str | None = None
+
+
+class Rule(NamedTuple):
+    """One authorization."""
+
+    permissions: frozenset[str]
+    topic: Pattern
+    channels: tuple[Pattern, ...]
+
+    def allows(self, permission: str, topic: str, channel: str) -> bool:
+        return (permission in self.permissions and self.topic.matches(topic)
+                and any(pattern.matches(channel) for pattern in self.channels))
+
+
+class Grant(NamedTuple):
+    """What a client may do, for ttl_s seconds from the answer on."""
+
+    ttl_s: int
+    identity: str
+    identity_url: str
+    rules: tuple[Rule, ...]
+
+    def allows(self, topic: str, channel: str) -> bool:
+        """Subscribing to the channel, or publishing if channel is empty. As in nsqd, one of the channel expressions
+        must then match the empty name."""
+        permission = "subscribe" if channel else "publish"
+        return any(rule.allows(permission, topic, channel) for rule in self.rules)
+
+
+def interpret(body: bytes, anchored: bool) -> Grant:
+    """The grant in a server's answer. Raises ValueError."""
+    reply = msgspec.convert(fold_keys(msgspec.json.decode(body)), Reply)
+    rules = tuple(rule_of(authorization, anchored) for authorization in reply.authorizations or ())
+    ttl_s = reply.ttl or 0
+    if ttl_s <= 0:
+        raise ValueError(f"invalid TTL {ttl_s} (must be >0)")
+    return Grant(min(ttl_s, LONGEST_TTL_S), reply.identity or "", reply.identity_url or "", rules)
+
+
+def fold_keys(value: object) -> object:
+    """The value with all keys in lower case: nsqd's JSON decoder ignores their case."""
+    if isinstance(value, dict):
+        return {key.lower(): fold_keys(item) for key, item in value.items()}
+    return [fold_keys(item) for item in value] if isinstance(value, list) else value
+
+
+def rule_of(authorization: AuthorizationReply, anchored: bool) -> Rule:
+    """An authorization, checked. Raises ValueError."""
+    permissions = frozenset(authorization.permissions or ())
+    for unknown in sorted(permissions - PERMISSIONS):
+        raise ValueError(f"unknown permission {unknown}")
+    return Rule(permissions, pattern_of("topic", authorization.topic or "", anchored),
+                tuple(pattern_of("channel", text, anchored) for text in authorization.channels or ()))
+
+
+def pattern_of(what: str, text: str, anchored: bool) -> Pattern:
+    """A compiled expression; what it is for goes into the error. Raises ValueError."""
+    try:
+        return compiled(text, anchored)
+    except PatternError as error:
+        raise ValueError(f"unable to compile {what} {text!r} {error}") from None
