@@ -29,6 +29,7 @@ class Uncaught:
     def __init__(self, log: Any):
         self._log = log
         self._kinds: dict[Any, tuple[float, int]] = {}  # when one may be written again; how many were not
+        self._unreported = 0  # errors for whose lines there was no memory
         self._printed = 0  # id of the exception that excepthook had last
 
     def install(self) -> None:
@@ -46,10 +47,20 @@ class Uncaught:
 
     def report(self, what: str, error: BaseException | None, kind: Any = None) -> None:
         """A line about an error that nobody has caught, unless there has just been one of its kind."""
+        try:
+            self._report(what, error, kind)
+        except MemoryError:
+            # Raised out of the loop's exception handler, it would end the loop.
+            self._unreported += 1
+
+    def _report(self, what: str, error: BaseException | None, kind: Any) -> None:
         if error is not None:
             kind = (what, type(error), *_places(error.__traceback__)[-1:]) if kind is None else kind
             what = f"{what} - {_text(error)}"
         self.line(self._log.error, what, what if kind is None else kind)
+        if self._unreported:
+            count, self._unreported = self._unreported, 0
+            self._log.error("%d errors were not reported - out of memory", count)
 
     def line(self, write: Any, text: str, kind: Any) -> None:
         """Writes the text, unless there has just been one of its kind."""

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import ansq
@@ -49,8 +48,8 @@ def modules() -> Path:
 
 @pytest.fixture(scope="session")
 def nsqjs(modules):
-    def drive(node, scenario: str, **ways) -> dict:
-        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(ways)], cwd=modules,
+    def drive(node, scenario: str, **options) -> dict:
+        done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(options)], cwd=modules,
                               capture_output=True, text=True, timeout=CLIENT_SECONDS)
         assert done.returncode == 0, done.stderr + done.stdout + node.log[-2000:]
         return json.loads(done.stdout.splitlines()[-1])
@@ -63,7 +62,7 @@ def test_nsqjs_publish_and_two_channels(daemon, nsqjs):
 
 
 def test_squeaky_publishes_batches(daemon, modules):
-    # What it declares for a batch is short of its count and sizes.
+    # The size it declares for a batch leaves out the count and the sizes.
     done = subprocess.run(["node", "squeaky.js", str(daemon().tcp_port)], cwd=modules, capture_output=True, text=True,
                           timeout=CLIENT_SECONDS)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -80,25 +79,25 @@ def test_nsqjs_defer_and_touch(daemon, nsqjs):
     assert answer["waited"] >= 650
 
 
-@pytest.mark.parametrize("ways", [
+@pytest.mark.parametrize("transport", [
     {"tls": True}, {"deflate": True}, {"snappy": True}, {"tls": True, "deflate": True}, {"tls": True, "snappy": True},
 ], ids="+".join)
-def test_nsqjs_encrypted_and_compressed(daemon, certs, nsqjs, ways):
+def test_nsqjs_encrypted_and_compressed(daemon, certs, nsqjs, transport):
     node = secure(daemon, certs)
-    answer = nsqjs(node, "fan", tlsVerification=False, **ways)
+    answer = nsqjs(node, "fan", tlsVerification=False, **transport)
     assert sorted(answer["seen"]) == sorted(["single", "a", "b", "c"] * 2)
-    for way in ways:
-        assert node.log.count(f"upgrading connection to {way.replace('tls', 'TLS')}\n") == 3
+    for layer in transport:
+        assert node.log.count(f"upgrading connection to {layer.replace('tls', 'TLS')}\n") == 3
 
 
-@pytest.mark.parametrize("ways", [{}, {"tls": True, "snappy": True}], ids="+".join)
-def test_nsqjs_authorised(daemon, certs, authd, nsqjs, ways):
+@pytest.mark.parametrize("transport", [{}, {"tls": True, "snappy": True}], ids="+".join)
+def test_nsqjs_authorised(daemon, certs, authd, nsqjs, transport):
     server = authd()
     node = secure(daemon, certs, f"--auth-http-address={server.address}")
-    answer = nsqjs(node, "fan", authSecret="open sesame", tlsVerification=False, **ways)
+    answer = nsqjs(node, "fan", authSecret="open sesame", tlsVerification=False, **transport)
     assert sorted(answer["seen"]) == sorted(["single", "a", "b", "c"] * 2)
-    assert [asked.facts["secret"] for asked in server.asked] == ["open sesame"] * 3
-    assert {asked.facts["tls"] for asked in server.asked} == {"true" if ways else "false"}
+    assert [query.facts["secret"] for query in server.asked] == ["open sesame"] * 3
+    assert {query.facts["tls"] for query in server.asked} == {"true" if transport else "false"}
 
 
 # ---------------------------------------------------------------------- pynsq
@@ -118,12 +117,14 @@ def finish(**extra):
 def later(seconds, call):
     tornado.ioloop.IOLoop.current().call_later(seconds, call)
 
-def publish(*calls):
-    writer = nsq.Writer(ADDRESS)
-    def ready():
+def publish(*calls, **options):
+    writer = nsq.Writer(ADDRESS, **options)
+    def when_connected():
+        if not writer.conns:    # which has those that have finished their upgrades
+            return later(0.1, when_connected)
         for name, *arguments in calls:
             getattr(writer, name)(*arguments)
-    later(0.7, ready)
+    when_connected()
 """
 
 
@@ -151,6 +152,12 @@ def test_pynsq_publish_multi_publish_and_many_consumers(daemon):
 def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
     answer = pynsq(daemon(), """
         began = time.time()
+        finished = set()
+        def finish_message(message):
+            message.finish()
+            finished.add(message.body)
+            if len(finished) == 4:
+                later(1, lambda: finish(waited=waited))     # a second for deliveries that must not happen
         def handle(message):
             body = message.body.decode()
             seen.append([body, message.attempts])
@@ -160,49 +167,47 @@ def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
                 message.enable_async()
             elif body == "touched":
                 message.enable_async()
-                def again(left):
+                def touch(left):
                     if left:
                         message.touch()
-                        later(1.2, lambda: again(left - 1))
+                        later(1.2, lambda: touch(left - 1))
                     else:
-                        message.finish()
-                later(1.2, lambda: again(3))
+                        finish_message(message)
+                later(1.2, lambda: touch(3))
             else:
                 if body == "deferred":
                     global waited
                     waited = time.time() - began
-                message.finish()
+                finish_message(message)
         reader = nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, msg_timeout=3)
         publish(("mpub", "t", [b"requeued", b"timed out", b"touched"]), ("dpub", "t", 900, b"deferred"))
-        later(8, lambda: finish(waited=waited))
     """)
     assert sorted(answer["seen"]) == [["deferred", 1], ["requeued", 1], ["requeued", 2], ["timed out", 1],
                                       ["timed out", 2], ["touched", 1]]
-    assert answer["waited"] > 1.5
+    assert answer["waited"] > 0.9
 
 
-@pytest.mark.parametrize("ways", ["tls_v1=True", "deflate=True", "snappy=True", "tls_v1=True, snappy=True",
-                                  "tls_v1=True, deflate=True, deflate_level=3"])
-def test_pynsq_encrypted_and_compressed(daemon, certs, ways):
+@pytest.mark.parametrize("transport", ["tls_v1=True", "deflate=True", "snappy=True", "tls_v1=True, snappy=True",
+                                       "tls_v1=True, deflate=True, deflate_level=3"])
+def test_pynsq_encrypted_and_compressed(daemon, certs, transport):
     node = secure(daemon, certs)
     answer = pynsq(node, f"""
         import ssl
-        ways = dict({ways})
-        if "tls_v1" in ways:
-            ways["tls_options"] = {{"cert_reqs": ssl.CERT_NONE}}
+        options = dict({transport})
+        if "tls_v1" in options:
+            options["tls_options"] = {{"cert_reqs": ssl.CERT_NONE}}
         def handle(message):
             seen.append(message.body.decode())
             if len(seen) == 201:
                 finish()
             return True
-        nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, **ways)
-        writer = nsq.Writer(ADDRESS, **ways)
-        later(1, lambda: (writer.pub("t", b"one"), writer.mpub("t", [b"m%d" % n for n in range(200)])))
+        nsq.Reader("t", "c", handle, nsqd_tcp_addresses=ADDRESS, max_in_flight=20, **options)
+        publish(("pub", "t", b"one"), ("mpub", "t", [b"m%d" % n for n in range(200)]), **options)
     """)
     assert sorted(answer["seen"]) == sorted(["one"] + [f"m{n}" for n in range(200)])
-    assert node.log.count("upgrading connection to TLS\n") == 2 * ("tls_v1" in ways)
+    assert node.log.count("upgrading connection to TLS\n") == 2 * ("tls_v1" in transport)
     for codec in ("deflate", "snappy"):
-        assert node.log.count(f"upgrading connection to {codec}\n") == 2 * (codec in ways)
+        assert node.log.count(f"upgrading connection to {codec}\n") == 2 * (codec in transport)
 
 
 # ---------------------------------------------------------------------- ansq
@@ -215,14 +220,14 @@ def test_ansq_two_channels_and_restart_in_the_middle(daemon):
     async def consume(channel: str, count: int) -> list[str]:
         reader = await ansq.create_reader(
             topic="tt", channel=channel, nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
-        found = []
+        bodies = []
         async for message in reader.messages():
-            found.append(message.body.decode())
+            bodies.append(message.body.decode())
             await message.fin()
-            if len(found) == count:
+            if len(bodies) == count:
                 break
         await reader.close()
-        return found
+        return bodies
 
     async def publish(*bodies: str) -> None:
         writer = await ansq.create_writer(nsqd_tcp_addresses=[f"127.0.0.1:{node.tcp_port}"])
@@ -236,10 +241,8 @@ def test_ansq_two_channels_and_restart_in_the_middle(daemon):
     asyncio.run(publish("a", "b", "c"))
     wait_until(lambda: node.channel("tt", "one")["depth"] == 3)
     node.restart(*ports)
-    began = time.monotonic()
     for channel in ("one", "two"):
         assert sorted(asyncio.run(asyncio.wait_for(consume(channel, 4), CLIENT_SECONDS))) == ["a", "b", "c", "late"]
-    assert time.monotonic() - began < CLIENT_SECONDS
 
 
 # ---------------------------------------------------------------------- gnsq
@@ -250,11 +253,11 @@ gevent.monkey.patch_all()
 import json, ssl, sys
 import gevent, gnsq
 
-address, ways = sys.argv[1], {**json.loads(sys.argv[2]), "auth_secret": b"open sesame"}
-if ways.get("tls_v1"):
-    ways["tls_options"] = {"cert_reqs": ssl.CERT_NONE}
+address, options = sys.argv[1], {**json.loads(sys.argv[2]), "auth_secret": b"open sesame"}
+if options.get("tls_v1"):
+    options["tls_options"] = {"cert_reqs": ssl.CERT_NONE}
 seen = []
-consumer = gnsq.Consumer("t", "c", nsqd_tcp_addresses=[address], max_in_flight=20, **ways)
+consumer = gnsq.Consumer("t", "c", nsqd_tcp_addresses=[address], max_in_flight=20, **options)
 
 @consumer.on_message.connect
 def handle(consumer, message):
@@ -263,9 +266,9 @@ def handle(consumer, message):
         gevent.spawn_later(0.1, consumer.close)
 
 consumer.start(block=False)
-# Not gnsq.Producer: it takes the OK of an upgrade for that of a publish and falls over it.
+# Not gnsq.Producer: it mistakes the OK of an upgrade for that of a publish and fails.
 host, port = address.split(":")
-producer = gnsq.NsqdTCPClient(host, int(port), **ways)
+producer = gnsq.NsqdTCPClient(host, int(port), **options)
 producer.connect()
 producer.identify()
 for publish in (lambda: producer.publish("t", b"one"), lambda: producer.publish("t", b"later", defer=300),
@@ -279,21 +282,21 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.parametrize("ways", [
+@pytest.mark.parametrize("transport", [
     {}, {"tls_v1": True}, {"deflate": True}, {"snappy": True}, {"tls_v1": True, "deflate": True},
     {"tls_v1": True, "snappy": True},
 ], ids="+".join)
-def test_gnsq_encrypted_compressed_and_authorised(daemon, certs, authd, ways):
+def test_gnsq_encrypted_compressed_and_authorised(daemon, certs, authd, transport):
     server = authd()
     node = secure(daemon, certs, f"--auth-http-address={server.address}")
     done = subprocess.run([sys.executable, "-c", GNSQ, f"127.0.0.1:{node.tcp_port}",
-                           json.dumps(ways)],
+                           json.dumps(transport)],
                           capture_output=True, text=True, timeout=CLIENT_SECONDS)
     assert done.returncode == 0, done.stderr + node.log[-2000:]
     assert sorted(json.loads(done.stdout.splitlines()[-1])) == sorted(["one", "later"] + [f"m{n}" for n in range(200)])
-    assert {asked.facts["secret"] for asked in server.asked} == {"open sesame"}
-    for way in ("TLS", "deflate", "snappy"):
-        assert node.log.count(f"upgrading connection to {way}\n") == 2 * (way in ways or (way == "TLS" and "tls_v1" in ways))
+    assert {query.facts["secret"] for query in server.asked} == {"open sesame"}
+    for layer, option in (("TLS", "tls_v1"), ("deflate", "deflate"), ("snappy", "snappy")):
+        assert node.log.count(f"upgrading connection to {layer}\n") == 2 * (option in transport)
 
 
 def test_gnsq_with_a_secret_that_is_refused(daemon, authd):

@@ -1,5 +1,4 @@
-"""Whatever one client does, the others are served. Bounds are wide: `make stalls` measures, these only tell the kinds of
-stall apart that took seconds."""
+"""Whatever one client does, the others are served. `make stalls` measures; these tests catch stalls of seconds."""
 
 import http.client
 import struct
@@ -7,13 +6,16 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
+import pytest
+
 from tests.support.daemon import wait_until
 
-LONGEST = 1.5  # seconds for a /ping beside it
+LONGEST = 1.5  # seconds that a /ping may take longer than one to an idle daemon
+WRITE_NS = 1_500_000_000  # of the slow disk, several times what publishing takes
 
 
 class Watch(threading.Thread):
-    """Asks /ping on a kept connection all the time, and remembers the longest answer."""
+    """Asks /ping on a kept connection all the time, and remembers the slowest answer."""
 
     def __init__(self, node):
         super().__init__(daemon=True)
@@ -30,19 +32,27 @@ class Watch(threading.Thread):
             time.sleep(0.002)
 
 
-@contextmanager
-def watched(node):
-    watch = Watch(node)
-    watch.start()
-    yield
-    watch.ends = True
-    watch.join(30)
-    assert watch.count > 0 and watch.longest < LONGEST
+@pytest.fixture
+def watched(daemon):
+    """watched(node): how long /ping of the node takes meanwhile, beside that of an idle daemon on the same machine."""
+    @contextmanager
+    def watch(node):
+        watches = [Watch(node), Watch(daemon())]
+        for thread in watches:
+            thread.start()
+        yield
+        for thread in watches:
+            thread.ends = True
+        for thread in watches:
+            thread.join(30)
+        busy, idle = watches
+        assert busy.count > 0 and busy.longest < LONGEST + idle.longest
+    return watch
 
 
 @contextmanager
 def flood(node, data: bytes, clients: int = 1, first: bytes = b""):
-    """Clients that send first, then data over and over, and drop what they are answered."""
+    """Clients that send `first`, then data again and again, and ignore the answers."""
     ends = threading.Event()
 
     def send(client):
@@ -70,13 +80,13 @@ def flood(node, data: bytes, clients: int = 1, first: bytes = b""):
 
 
 def healthy(node):
-    """A client with heartbeats of a second, which it answers."""
+    """A client with a heartbeat every second, which it answers."""
     client = node.connect()
     client.ok("IDENTIFY", b'{"heartbeat_interval": 1000}')
     return client
 
 
-def test_a_batch_of_a_million_messages_to_twenty_channels(daemon):
+def test_a_batch_of_a_million_messages_to_twenty_channels(daemon, watched):
     node = daemon("--max-body-size=6000000")
     node.post("/topic/create?topic=t")
     for number in range(20):
@@ -89,7 +99,7 @@ def test_a_batch_of_a_million_messages_to_twenty_channels(daemon):
     assert all(channel["depth"] == count for channel in node.stats("t")["channels"])
 
 
-def test_unknown_ids_from_four_clients(daemon):
+def test_unknown_ids_from_four_clients(daemon, watched):
     node = daemon()
     client = healthy(node)
     with watched(node), flood(node, b"FIN 0123456789abcdef\n" * 20_000, clients=4, first=b"SUB t c\n"):
@@ -100,7 +110,7 @@ def test_unknown_ids_from_four_clients(daemon):
     assert 0 < node.log.count("E_FIN_FAILED") < 200 and "more errors of clients" in node.log
 
 
-def test_a_topic_catches_up_under_a_flood(daemon):
+def test_a_topic_catches_up_under_a_flood(daemon, watched):
     node = daemon()
     producer = node.connect()
     node.post("/topic/create?topic=t")
@@ -115,7 +125,7 @@ def test_a_topic_catches_up_under_a_flood(daemon):
     assert node.stats("t")["channels"][0]["depth"] >= 200_000
 
 
-def test_a_topic_with_many_channels_is_deleted(daemon):
+def test_a_topic_with_many_channels_is_deleted(daemon, watched):
     node = daemon("--mem-queue-size=0")
     node.post("/topic/create?topic=t")
     for number in range(400):
@@ -129,8 +139,8 @@ def test_a_topic_with_many_channels_is_deleted(daemon):
     assert node.stats("t")["depth"] == 1
 
 
-def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
-    """In one process, for only there a disk can be made slow."""
+def test_a_slow_disk_delays_only_those_who_wait_for_it(tmp_path):
+    """In this process, where calls to the disk can be delayed: publishing goes on while the first write is under way."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -151,17 +161,15 @@ def test_a_slow_disk_holds_nobody_up_but_those_who_wait_for_it(tmp_path):
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             for call in ("read", "write", "sync", "rename"):
-                syscalls.delay(call, 300_000_000)
+                syscalls.delay(call, WRITE_NS)
             try:
-                topic, written, longest = broker.get_topic(b"t"), [], 0.0
+                topic, written = broker.get_topic(b"t"), []
                 topic.get_channel(b"c")
                 for number in range(20):
-                    began = time.monotonic()
                     assert topic.publish(b"%d" % number) == -1
                     topic.when_written(written.append)
                     await asyncio.sleep(0.02)
-                    longest = max(longest, time.monotonic() - began)
-                assert longest < 0.25, "a write takes 0.3 s"
+                assert written == [], "the loop has waited for the first write"
                 while len(written) < 20:
                     await asyncio.sleep(0.01)
                 assert written == [0] * 20

@@ -1,4 +1,4 @@
-"""Many topics: what concerns one of them costs by that one, and what concerns all leaves the loop to others."""
+"""Many topics: what concerns one of them does not cost more with their number, and what concerns all shares the loop."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import random
 import struct
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,7 +16,7 @@ TOPICS = 3000
 
 
 def publish(node, names) -> None:
-    """A PUB to each in one write; every one is answered OK."""
+    """A PUB to each topic in one write, each answered OK."""
     client = node.connect()
     client.send(b"".join(b"PUB %b\n" % name.encode() + struct.pack(">i", 1) + b"x" for name in names))
     for _ in names:
@@ -29,7 +30,7 @@ def names_of(answer: dict) -> list[str]:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A daemon with many topics, all of which have a message on disk."""
+    """A daemon with many topics, each with a message on disk."""
     from tests.support.daemon import Daemon
     node = Daemon(tmp_path_factory.mktemp("large") / "data", "--mem-queue-size=0")
     publish(node, [f"t{n:05d}" for n in range(TOPICS)])
@@ -37,11 +38,11 @@ def large(tmp_path_factory):
     node.close()
 
 
-def test_statistics_of_many_topics_are_whole_and_sorted(large):
-    found = large.stats()
-    assert list(found) == ["version", "health", "start_time", "topics", "memory", "producers"]
-    assert names_of(found) == [f"t{n:05d}" for n in range(TOPICS)]
-    assert all(topic["depth"] == 1 for topic in found["topics"])
+def test_statistics_of_many_topics_are_complete_and_sorted(large):
+    stats = large.stats()
+    assert list(stats) == ["version", "health", "start_time", "topics", "memory", "producers"]
+    assert names_of(stats) == [f"t{n:05d}" for n in range(TOPICS)]
+    assert all(topic["depth"] == 1 for topic in stats["topics"])
     text = large.http("GET", "/stats")[1].decode()
     assert text.count("] depth: 1 ") == TOPICS
     assert text.endswith("\nProducers: None\n")
@@ -52,28 +53,20 @@ def test_statistics_of_many_topics_are_whole_and_sorted(large):
 
 
 def test_others_are_served_while_statistics_are_made(large):
-    """Several at a time, on connections of their own; a publish in between is answered before they end."""
-    done = []
-
-    def ask():
-        done.append(len(large.stats()["topics"]))
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
+    """Several requests at a time on separate connections; a publish in between is answered before they end."""
+    requests, longest = 8, 0.0
     client = large.connect()
-    for thread in threads:
-        thread.start()
-    longest = 0.0
-    while any(thread.is_alive() for thread in threads):
-        began = time.monotonic()
-        client.pub("t00000", b"y")
-        longest = max(longest, time.monotonic() - began)
-    for thread in threads:
-        thread.join()
-    assert done == [TOPICS] * 8
+    with ThreadPoolExecutor(requests) as pool:
+        answers = [pool.submit(large.stats) for _ in range(requests)]
+        while not all(answer.done() for answer in answers):
+            began = time.monotonic()
+            client.pub("t00000", b"y")
+            longest = max(longest, time.monotonic() - began)
+        assert [len(answer.result()["topics"]) for answer in answers] == [TOPICS] * requests
     assert longest < 2
 
 
-def test_topics_that_vanish_meanwhile_are_left_out(large):
+def test_topics_deleted_meanwhile_are_left_out(large):
     gone = [f"gone{n}" for n in range(300)]
     publish(large, gone)
     stop = threading.Event()
@@ -85,8 +78,8 @@ def test_topics_that_vanish_meanwhile_are_left_out(large):
 
     thread = threading.Thread(target=ask)
     thread.start()
-    for name in gone:
-        large.post(f"/topic/delete?topic={name}")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: large.post(f"/topic/delete?topic={name}"), gone))
     stop.set()
     thread.join()
     assert names_of(large.stats()) == [f"t{n:05d}" for n in range(TOPICS)]
@@ -98,13 +91,13 @@ def test_a_stop_and_a_kill_keep_many_topics(large):
     assert names_of(large.stats()) == [f"t{n:05d}" for n in range(TOPICS)]
     large.kill()
     large.start("--mem-queue-size=0")
-    found = large.stats()
-    assert names_of(found) == [f"t{n:05d}" for n in range(TOPICS)]
-    assert all(topic["depth"] >= 1 for topic in found["topics"])
+    stats = large.stats()
+    assert names_of(stats) == [f"t{n:05d}" for n in range(TOPICS)]
+    assert all(topic["depth"] >= 1 for topic in stats["topics"])
 
 
 def test_names_are_found_whatever_was_deleted(daemon):
-    """The table of names closes the gaps that deleted ones leave."""
+    """The table of names closes the gaps that deleted topics leave."""
     node = daemon("--mem-queue-size=100")
     chance = random.Random(3)
     counts: dict[str, int] = {}
@@ -120,7 +113,7 @@ def test_names_are_found_whatever_was_deleted(daemon):
     assert {topic["topic_name"]: topic["depth"] for topic in node.stats()["topics"]} == counts
 
 
-def test_names_that_are_no_text_do_not_keep_it_from_starting(daemon):
+def test_names_that_are_not_text_do_not_prevent_a_start(daemon):
     node = daemon()
     node.connect().sub("t", "c")
     assert node.stop() == 0
@@ -136,7 +129,7 @@ def test_names_that_are_no_text_do_not_keep_it_from_starting(daemon):
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/dev/zero", path),
                                   lambda path: os.symlink(path, path)], ids=["folder", "fifo", "device", "loop"])
-def test_what_stands_in_place_of_queue_files_does_not_keep_it_from_starting(daemon, make):
+def test_other_entries_in_place_of_queue_files_do_not_prevent_a_start(daemon, make):
     node = daemon("--mem-queue-size=0")
     node.connect().pub("t", b"lost", b"lost, too")
     node.connect().pub("u", b"kept")
@@ -155,8 +148,8 @@ def test_what_stands_in_place_of_queue_files_does_not_keep_it_from_starting(daem
 
 @pytest.mark.parametrize(("make", "works"), [(os.mkdir, False), (lambda path: os.symlink("/dev/zero", path), True)],
                          ids=["folder", "device"])
-def test_what_stands_where_a_new_topic_writes_takes_no_message(daemon, tmp_path, make, works):
-    """A folder refuses it, as with nsqd; a device would swallow it."""
+def test_an_entry_in_place_of_a_new_topics_file_takes_no_message(daemon, tmp_path, make, works):
+    """A folder refuses messages, as with nsqd; a device would swallow them."""
     (tmp_path / "data").mkdir(exist_ok=True)
     make(str(tmp_path / "data" / "v.diskqueue.000000.dat"))
     node = daemon("--mem-queue-size=0", data_path=tmp_path / "data")

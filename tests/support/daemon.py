@@ -1,4 +1,4 @@
-"""A real daemon for tests: a process of its own, with free ports and a data path of its own."""
+"""A real daemon for tests: its own process, on free ports and its own data path."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SEC
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not come true in {seconds} s")
+    raise AssertionError(f"{what} did not come true within {seconds} s")
 
 
 class Daemon:
-    """One running nsqc. flags are nsqd's; stop() and start() keep data path and, on restart, take new ports."""
+    """One running nsqc. flags are nsqd's; stop() and start() keep the data path; a restart gets new ports."""
 
     def __init__(self, data_path: Path, *flags: str, command: tuple[str, ...] = (), preexec=None, unix: bool = False,
                  **process: Any):
-        """process: what else subprocess.Popen takes."""
+        """process: further arguments of subprocess.Popen."""
         self.data_path = data_path
         self.flags = flags
         self.command = list(command or (sys.executable, "-m", "nsqc", "serve"))
@@ -65,11 +65,11 @@ class Daemon:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()
-            found = {line.split(": listening on ")[0].split()[-1]: line.rsplit(":", 1)[1]
+            ports = {line.split(": listening on ")[0].split()[-1]: line.rsplit(":", 1)[1]
                      for line in lines if ": listening on " in line}
-            if {"TCP", "HTTP"} <= found.keys():
+            if {"TCP", "HTTP"} <= ports.keys():
                 if not self.unix:
-                    self.tcp_port, self.http_port = int(found["TCP"]), int(found["HTTP"])
+                    self.tcp_port, self.http_port = int(ports["TCP"]), int(ports["HTTP"])
                 return
             if self.process.poll() is not None:
                 raise AssertionError(f"the daemon left with {self.process.returncode}: {lines[-3:]}")
@@ -77,7 +77,7 @@ class Daemon:
         raise AssertionError("the daemon did not start")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ends it with a signal; the exit code."""
+        """Sends a signal; the exit code."""
         self.process.send_signal(number)
         return self.process.wait(STOP_SECONDS)
 
@@ -92,18 +92,18 @@ class Daemon:
         self.start(*more)
 
     def close(self) -> None:
-        """Ends it whatever its state."""
+        """Kills it if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
 
     @property
     def log(self) -> str:
-        """What it has logged so far, over all starts."""
+        """Its log so far, over all starts."""
         return self.log_path.read_text(errors="replace")
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """The id of the running process."""
         return self.process.pid
 
     def rss(self) -> int:
@@ -111,15 +111,15 @@ class Daemon:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
     def descriptors(self) -> list[str]:
-        """What its file descriptors point to."""
+        """The targets of its file descriptors."""
         folder = Path(f"/proc/{self.pid}/fd")
-        found = []
+        targets = []
         for entry in folder.iterdir():
             try:
-                found.append(str(entry.readlink()))
+                targets.append(str(entry.readlink()))
             except FileNotFoundError:
                 continue
-        return found
+        return targets
 
     # ------------------------------------------------------------------ HTTP
 
@@ -150,7 +150,7 @@ class Daemon:
     # ------------------------------------------------------------------ TCP
 
     def connect(self, magic: bytes = b"  V2", source: str | None = None) -> Client:
-        """A raw V2 connection, from the address source."""
+        """A raw V2 connection; source: the local address."""
         if self.unix:
             sock = socket.socket(socket.AF_UNIX)
             sock.connect(str(self.data_path / "tcp.sock"))
@@ -190,9 +190,10 @@ class Client:
         self.send(line.encode() + b"\n" + (struct.pack(">i", len(body)) + body if body is not None else b""))
 
     def ok(self, line: str, body: bytes | None = None) -> None:
-        """A command that is answered OK."""
+        """A command that must be answered with OK."""
         self.command(line, body)
-        assert self.frame() == (0, b"OK")
+        answer = self.frame()
+        assert answer == (0, b"OK"), (line, answer)
 
     def pub(self, topic: str, *bodies: bytes) -> None:
         """PUB, or MPUB for several."""
@@ -209,7 +210,7 @@ class Client:
         return self
 
     def frame(self, seconds: float | None = None) -> tuple[int, bytes] | None:
-        """The next frame as (type, data); None where the connection has ended, TimeoutError where nothing comes."""
+        """The next frame as (type, data); None where the connection has ended. Raises TimeoutError."""
         self.sock.settimeout(WAIT_SECONDS if seconds is None else seconds)
         while True:
             if len(self._kept) >= 4:
@@ -222,12 +223,12 @@ class Client:
                     self.send(b"NOP\n")
                     continue
             try:
-                more = self.sock.recv(1 << 20)
+                data = self.sock.recv(1 << 20)
             except ConnectionError:
                 return None
-            if not more:
+            if not data:
                 return None
-            self._kept += more
+            self._kept += data
 
     def message(self, seconds: float | None = None) -> Message:
         """The next frame, which must be a message."""
@@ -237,19 +238,19 @@ class Client:
 
     def messages(self, count: int, finish: bool = False) -> list[Message]:
         """The next messages, finished on request."""
-        found = []
+        messages = []
         for _ in range(count):
-            found.append(self.message())
+            messages.append(self.message())
             if finish:
-                self.fin(found[-1])
-        return found
+                self.fin(messages[-1])
+        return messages
 
     def fin(self, message: Message) -> None:
-        """FIN."""
+        """Finishes a message."""
         self.send(b"FIN " + message.id + b"\n")
 
     def quiet(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Whether nothing arrives within so many seconds."""
         try:
             self.frame(seconds)
         except TimeoutError:

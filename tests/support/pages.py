@@ -1,4 +1,4 @@
-"""Code blocks of the README and of docs/, to be run to the letter."""
+"""Code blocks of the README and of docs/, for tests that run them literally."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def blocks(page: str, language: str = "", heading: str = "") -> list[str]:
-    """The fenced blocks of `page` (a path below the root) in `language`, those under `heading` alone if it is given.
+    """The fenced blocks of `page` (a path below the root) in `language`; with `heading` only those under it.
 
-    LookupError when there is no such heading, so that a test does not pass over a section that was renamed."""
+    Raises LookupError where there is no such heading: a renamed section must not be skipped silently.
+    """
     text = (ROOT / page).read_text()
     if heading:
         start = re.search(rf"^(#+) {re.escape(heading)}$", text, re.MULTILINE)

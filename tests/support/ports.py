@@ -1,16 +1,16 @@
-"""TCP ports that nobody else comes by while a test has nobody listening on them."""
+"""TCP ports that no other process is given while a test does not listen on them yet."""
 
 import random
 import socket
 
-BELOW_THOSE_GIVEN_OUT = range(10_000, 30_000)  # Linux gives out 32768 and more to whoever asks for any port
+BELOW_EPHEMERAL = range(10_000, 30_000)  # Linux assigns ports from 32768 on to those who bind port 0
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that refuses connections until the test has something listen there."""
+    """A port of 127.0.0.1 that refuses connections until the test listens on it."""
     choice = random.SystemRandom()
     while True:
-        port = choice.choice(BELOW_THOSE_GIVEN_OUT)
+        port = choice.choice(BELOW_EPHEMERAL)
         try:
             with socket.create_server(("127.0.0.1", port)):
                 return port
@@ -19,5 +19,5 @@ def free_port() -> int:
 
 
 def kept() -> str:
-    """The flag for a daemon that is to be killed, and perhaps started again, at one address."""
+    """The flag that keeps the address of a daemon that is killed and started again."""
     return f"--tcp-address=127.0.0.1:{free_port()}"

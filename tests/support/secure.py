@@ -20,14 +20,14 @@ def openssl(*words: str | Path) -> None:
 
 
 def self_signed(folder: Path, name: str, common_name: str) -> None:
-    """NAME.pem and NAME.key."""
+    """Writes NAME.pem and NAME.key."""
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={common_name}",
             "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem",
             "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
 
 
 def signed(folder: Path, name: str, common_name: str) -> None:
-    """NAME.pem and NAME.key, by the authority ca."""
+    """Writes NAME.pem and NAME.key, signed by the authority ca."""
     openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={common_name}",
             "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.csr")
     openssl("x509", "-req", "-in", folder / f"{name}.csr", "-CA", folder / "ca.pem", "-CAkey", folder / "ca.key",
@@ -35,7 +35,7 @@ def signed(folder: Path, name: str, common_name: str) -> None:
 
 
 def make_certificates(folder: Path) -> Path:
-    """server and stranger, each signed by itself; ca, and client signed by it."""
+    """server and stranger, both self-signed; ca, and client signed by it."""
     self_signed(folder, "server", "localhost")
     self_signed(folder, "stranger", "stranger")
     self_signed(folder, "ca", "authority")
@@ -44,7 +44,7 @@ def make_certificates(folder: Path) -> Path:
 
 
 def client_context(cert: Path | None = None, **more) -> ssl.SSLContext:
-    """A client's, which takes any server. cert: without suffix."""
+    """A client's context, which accepts any server. cert: a path without suffix."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -78,7 +78,7 @@ class CodedSocket:
 
 
 def identify(client: Client, **wanted) -> dict:
-    """IDENTIFY with feature negotiation; the answer."""
+    """The answer to an IDENTIFY with feature negotiation."""
     client.command("IDENTIFY", json.dumps({"feature_negotiation": True, **wanted}).encode())
     kind, data = client.frame()
     assert kind == 0, data
@@ -86,8 +86,8 @@ def identify(client: Client, **wanted) -> dict:
 
 
 def compress(client: Client, codec: Codec) -> Client:
-    """After an IDENTIFY that has agreed on it."""
-    # The answer may have come together with what follows.
+    """Switches to the codec that an IDENTIFY has agreed on."""
+    # The answer may have arrived together with what follows it.
     codec.put(client._kept)
     client._kept = b""
     client.sock = CodedSocket(client.sock, codec)
@@ -96,16 +96,16 @@ def compress(client: Client, codec: Codec) -> Client:
 
 
 def upgrade(client: Client, context: ssl.SSLContext) -> Client:
-    """After an IDENTIFY that has agreed on TLS."""
+    """Switches to TLS, which an IDENTIFY has agreed on."""
     client.sock = context.wrap_socket(client.sock)
     assert client.frame() == (0, b"OK")
     return client
 
 
-def connect(node: Daemon, way: str, context: ssl.SSLContext | None = None, **wanted) -> Client:
-    """A client by name of its way: plain, tls, deflate, snappy, tls+deflate, tls+snappy."""
+def connect(node: Daemon, transport: str, context: ssl.SSLContext | None = None, **wanted) -> Client:
+    """A client by transport: plain, tls, deflate, snappy, tls+deflate or tls+snappy."""
     client = node.connect()
-    parts = way.split("+")
+    parts = transport.split("+")
     answer = identify(client, tls_v1="tls" in parts, deflate="deflate" in parts, snappy="snappy" in parts, **wanted)
     assert [answer[name] for name in ("tls_v1", "deflate", "snappy")] == [
         name in parts for name in ("tls", "deflate", "snappy")]
