@@ -127,9 +127,10 @@ start: build                             ## from the start to the first answer, 
 pages: build                             ## docs/options.md, from nsqc/options/declared.py
 	$(BIN)/python -m nsqc.commands.pages docs
 
-lint: $(VENV)/.testing                    ## ruff and cython-lint
+lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy
 	$(BIN)/ruff check .
 	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc
+	$(BIN)/mypy nsqc
 
 clean:                                   ## everything that was built
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info

@@ -1,4 +1,4 @@
-"""The command line: `nsqc COMMAND`, commands being in nsqc/commands. Called by the name nsqd, it is `nsqc serve`."""
+"""The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def main() -> None:
     if os.path.basename(sys.argv[0]) == "nsqd":
         sys.exit(serve(words))
     if words[:1] == ["serve"]:
-        # Past typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
+        # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
     if words == ["version"] or (words and words[0] in VERSION_FLAGS):
-        # Scripts ask often; typer alone would take ten times as long.
+        # Scripts call this often, and importing typer would take ten times as long.
         print(version_line("nsqd"))
         sys.exit(0)
     from nsqc.commands.app import run
@@ -30,7 +30,7 @@ def main() -> None:
 
 def serve(words: list[str]) -> int:
     """Runs the daemon."""
-    # Until the daemon turns it on: what imports make stays, and looking through it would take a tenth of a start.
+    # Until the daemon turns it on: what imports make stays, and collections would take a tenth of the start.
     gc.disable()
     from nsqc.commands.start import serve as run
 

@@ -1,68 +1,155 @@
-"""Dependencies point one way: wire < store < broker < tcp < daemon; the compiled core knows no edges."""
+"""Imports go down only, as docs/design.md has it, and a start imports nothing that it can do without."""
 
+import ast
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from nsqc.process import later
 
-PACKAGE = Path(__file__).parent.parent / "nsqc"
-IMPORT = re.compile(r"^\s*(?:from|cimport|import)\s+(nsqc(?:\.\w+)*|\w+)", re.MULTILINE)
-FROM_PACKAGE = re.compile(r"^from nsqc import (.+)$|^from nsqc\.(\w+) import (.+)$", re.MULTILINE)
-
-# What each room may use of nsqc, itself always included. Single modules stand with their names.
-MAY_USE = {
-    "wire": {"wire"},
-    "store": {"wire", "store"},
-    "broker": {"wire", "store", "broker"},
-    "net": {"net", "options"},
-    "options": {"net", "options", "peers"},
-    "tcp": {"wire", "store", "broker", "tcp", "net"},
-    "peers": {"wire", "broker", "peers"},
-    "client": {"wire", "client"},
-    "spark": {"wire", "store", "client", "spark", "commands"},  # commands: jobs run as scripts
-    "httpd": {"wire", "broker", "httpd", "net", "options"},
-}
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "nsqc"
+TREES = ("nsqc", "perf", "pyspark_nsq", "pyspark_nsq_diskqueue")
+SUFFIXES = (".py", ".pyi", ".pyx", ".pxd")
+# `from x import y`, `from x cimport (y, z)`, `import x`, `cimport x`, at any depth; a line of prose has no such form.
+CYTHON_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]+(\([^)]*\)|[^\n#]+)|c?import[ \t]+([\w., ]+?)[ \t]*(?:#.*)?$)",
+    re.MULTILINE)
+DIAGRAM = re.compile(r"^```imports\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EDGES = {"typer", "httptools", "pyspark"}
 
 
-def imports(path: Path) -> set[str]:
-    text = path.read_text()
-    found = set(IMPORT.findall(text))
-    for names, _, _ in FROM_PACKAGE.findall(text):
-        found |= {f"nsqc.{name.strip()}" for name in names.split(",") if name.strip() and (PACKAGE / name.strip()).is_dir()}
-    return found
+# ---------------------------------------------------------------------- modules
 
 
-def files(room: str) -> list[Path]:
-    return [p for p in (PACKAGE / room).rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
+def module_of(path: Path) -> str:
+    """The name of the module that a file is, or is a part of."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize("room", MAY_USE)
+FILES = [path for tree in TREES for path in sorted((ROOT / tree).rglob("*")) if path.suffix in SUFFIXES]
+MODULES = {module_of(path) for path in FILES}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules that a file imports or cimports, wherever in the file."""
+    names = python_imports(path) if path.suffix in (".py", ".pyi") else cython_imports(path)
+    for module, name in names:
+        # What is imported from a package may be a module of it.
+        yield f"{module}.{name}" if f"{module}.{name}" in MODULES else module
+
+
+def python_imports(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def cython_imports(path: Path) -> Iterator[tuple[str, str]]:
+    for module, names, modules in CYTHON_IMPORT.findall(path.read_text()):
+        assert not module.startswith("."), f"{path} has a relative import"
+        for name in re.findall(r"[\w.]+", re.sub(r"\bas\s+\w+|#.*", "", names)):
+            yield module, name
+        for name in modules.split(","):
+            if name.strip():
+                yield name.split()[0], ""
+
+
+USES = {path: set(imported(path)) for path in FILES}
+
+
+# ---------------------------------------------------------------------- rooms
+
+
+def room_of(module: str) -> str:
+    """The room of a module: a folder or a module of nsqc, or another top-level package. Of nsqc itself: nsqc."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "nsqc" and len(parts) > 1 else parts[0]
+
+
+def diagram() -> dict[str, set[str]]:
+    """For each room in docs/design.md the rooms that it may import."""
+    lines = DIAGRAM.search((ROOT / "docs/design.md").read_text())[1].splitlines()
+    rooms = {line.split()[0]: set(line.split()[1:]) - {"-"} for line in lines}
+    assert len(rooms) == len(lines)
+    return rooms
+
+
+MAY_IMPORT = diagram()
+
+
+def test_every_room_is_in_the_diagram():
+    assert {room_of(module) for module in MODULES} - {"nsqc"} == set(MAY_IMPORT)
+    assert set().union(*MAY_IMPORT.values()) <= set(MAY_IMPORT)
+
+
+def test_a_room_imports_only_rooms_above_it_in_the_diagram():
+    """Without this order there could be a cycle of rooms."""
+    rooms = list(MAY_IMPORT)
+    upward = [(room, used) for at, room in enumerate(rooms) for used in MAY_IMPORT[room] & set(rooms[at:])]
+    assert upward == []
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
 def test_imports_go_down_only(room):
-    assert files(room)
-    for path in files(room):
-        used = {name.split(".")[1] for name in imports(path) if name.startswith("nsqc.")}
-        assert used <= MAY_USE[room], f"{path.relative_to(PACKAGE)} uses {used - MAY_USE[room]}"
+    paths = [path for path in FILES if room_of(module_of(path)) == room]
+    assert paths
+    allowed = MAY_IMPORT[room] | {room, "nsqc"}
+    upward = {f"{path.relative_to(ROOT)} imports {used}" for path in paths for used in USES[path]
+              if used.split(".")[0] in TREES and room_of(used) not in allowed}
+    assert sorted(upward) == []
+
+
+def test_no_modules_import_each_other():
+    """Neither at the top nor within a function, nor by way of others."""
+    graph: dict[str, set[str]] = {module: set() for module in MODULES}
+    for path, used in USES.items():
+        graph[module_of(path)] |= used & MODULES - {module_of(path)}
+    while leaves := {module for module, used in graph.items() if not used}:
+        graph = {module: used - leaves for module, used in graph.items() if module not in leaves}
+    assert sorted(graph) == [], "these modules are in a cycle, or import one"
+
+
+def test_the_walk_finds_imports_of_every_form(tmp_path):
+    path = tmp_path / "x.pyx"
+    path.write_text("cimport cython\nimport os.path, re  # both\nfrom a.b cimport (c,\n    d as e)\nfrom f import g\n"
+                    "cdef h():\n    from i cimport j as k, l\n    import m as n\n")
+    assert list(cython_imports(path)) == [("cython", ""), ("os.path", ""), ("re", ""), ("a.b", "c"), ("a.b", "d"),
+                                          ("f", "g"), ("i", "j"), ("i", "l"), ("m", "")]
+    path = tmp_path / "x.py"
+    path.write_text("import a.b\ndef c():\n    if d:\n        from e import f as g, h\n")
+    assert list(python_imports(path)) == [("a.b", ""), ("e", "f"), ("e", "h")]
+    # Everything that is compiled imports something of ours, so a walk that finds nothing there would be seen.
+    assert all(any(name.startswith("nsqc.") for name in USES[PACKAGE / "tcp" / f"connection{suffix}"])
+               for suffix in (".pyx", ".pxd"))
 
 
 @pytest.mark.parametrize("room", ["wire", "store", "broker", "tcp", "client"])
 def test_the_core_knows_no_edges(room):
-    for path in files(room):
-        assert not imports(path) & EDGES, path
+    for path in FILES:
+        if room_of(module_of(path)) == room:
+            assert not {name.split(".")[0] for name in USES[path]} & EDGES, path
 
 
 def test_the_package_itself_imports_nothing():
-    assert imports(PACKAGE / "__init__.py") == {"sys"}
+    assert USES[PACKAGE / "__init__.py"] == {"sys"}
 
 
-# What a daemon without a config file, TLS, peers and snappy clients has no use for, and what would make its start slow.
+# ---------------------------------------------------------------------- the start
+
+# A daemon without a config file, TLS, peers and snappy clients does not need these, and they would slow its start.
 SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
-          "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal",
-          "nsqc.commands.app", "nsqc.net.openssl", "nsqc.peers.auth", "nsqc.peers.lookup_peer", "nsqc.peers.statsd"}
+          "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal", "re2",
+          "nsqc.commands.app", "nsqc.net.openssl", "nsqc.net.url", "nsqc.options.check", "nsqc.peers.auth",
+          "nsqc.peers.lookup_peer", "nsqc.peers.statsd"}
 
 
 def test_a_start_imports_nothing_that_it_can_do_without(daemon):
@@ -78,6 +165,9 @@ def test_what_is_read_ahead_is_there():
     for name in later.NAMES:
         spec = importlib.util.find_spec(name)
         assert any(Path(folder).glob("*.so") for folder in spec.submodule_search_locations), name
+
+
+# ---------------------------------------------------------------------- compiled modules
 
 
 def test_every_compiled_module_has_its_header():

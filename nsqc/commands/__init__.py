@@ -1,8 +1,8 @@
-"""The commands of `nsqc`, each a module of this folder by its name, imported only when it is called.
+"""The commands of `nsqc`. Each is a module of its name in this folder, imported only when it is called.
 
-A new command is a line here and a module that has `command`: a function with typer's annotations, whose docstring is
-its help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions
-then know it. Keep the module's own imports few, and import what is heavy where it is used.
+A new command is a line here and a module with `command`: a function with typer's annotations, whose docstring is its
+help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions then
+include it. Keep the module's imports few, and import what is heavy where it is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DAEMON, PIPELINE, SHELL = "Daemon", "Data pipeline", "Documents and shells"
 
 
 class Command(NamedTuple):
-    """One line of the help; group is the title it stands under."""
+    """A line of the help; group: the title above it."""
 
     name: str
     group: str
@@ -29,6 +29,6 @@ COMMANDS = (
     Command("completion", SHELL, "Print a completion script for a shell."),
 )
 
-# For typer: the words behind the command are serve's flags, in nsqd's grammar, and left to it. -h is not typer's then,
-# for it would be found in every -flag with an h in it.
+# For typer: the words after the command are serve's flags in nsqd's grammar, and passed on. -h is not typer's then: it
+# would match every -flag with an h in it.
 TAKES_FLAGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}

@@ -1,7 +1,7 @@
-"""The typer application: all commands but for the fast path to `serve` in cli.py.
+"""The typer application: all commands, apart from the fast path to `serve` in cli.py.
 
-Help and errors are plain text: one line for an error, and no dependency on rich, which takes longer to import than all
-the rest of a command.
+Help and errors are plain text, an error on one line. There is no dependency on rich, whose import takes longer than the
+rest of a command.
 """
 
 from __future__ import annotations
@@ -9,57 +9,75 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+import typer.main
 from typer.core import TyperGroup
 
 from nsqc.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from nsqc.commands.pages.tree import Node
 
 NAMES = tuple(command.name for command in COMMANDS)
 
 
 class Grouped(TyperGroup):
-    """Lists its commands under the titles of their groups."""
+    """Lists its commands in their order, under the titles of their groups."""
 
+    # Any: typer's Context and HelpFormatter have no public names
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in NAMES if name in self.commands]
+
+    # Any: as above
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for group in dict.fromkeys(command.group for command in COMMANDS):
             with formatter.section(group):
-                formatter.write_dl([(one.name, one.help) for one in COMMANDS if one.group == group])
+                formatter.write_dl([(command.name, command.help) for command in COMMANDS if command.group == group])
 
 
 def build(loaded: Collection[str]) -> typer.Typer:
-    """The application. Commands that are not loaded have their names only."""
+    """The application. The other commands are there by name only."""
     app = typer.Typer(name="nsqc", cls=Grouped, add_completion=False, pretty_exceptions_enable=False,
                       rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
-                      help="A drop-in nsqd: NSQ's daemon, and what belongs to it.")
-    for one in COMMANDS:
-        if one.name not in loaded:
-            app.command(one.name)(not_loaded)
+                      help="A drop-in nsqd: NSQ's daemon and its tools.")
+    for command in COMMANDS:
+        if command.name not in loaded:
+            app.command(command.name)(not_loaded)
             continue
-        module = import_module(f"nsqc.commands.{one.name}")
+        module = import_module(f"nsqc.commands.{command.name}")
         if isinstance(module.command, typer.Typer):
-            app.add_typer(module.command, name=one.name)
+            app.add_typer(module.command, name=command.name)
         else:
-            app.command(one.name, context_settings=getattr(module, "settings", None))(module.command)
+            app.command(command.name, context_settings=getattr(module, "settings", None))(module.command)
     return app
 
 
 def not_loaded() -> None:
-    """Stands for a command that is not the one called."""
+    """Takes the place of a command that is not the one called."""
     raise AssertionError("the command called is always loaded")
 
 
+def describe() -> Node:
+    """All commands with their flags. Commands that print pages get this function as the obj of their context."""
+    from nsqc.commands.pages.tree import read_tree
+
+    return read_tree(typer.main.get_command(build(NAMES)))
+
+
 def run(words: list[str]) -> int:
-    """Runs a command. Returns the exit code: 2 where the words cannot be understood."""
+    """Runs a command. Returns the exit code: 2 if the words cannot be understood."""
     called = next((word for word in words if not word.startswith("-")), "")
     app = build({called} & set(NAMES))
     try:
-        return app(words or ["--help"], prog_name="nsqc", standalone_mode=False) or 0
+        code = app(words or ["--help"], prog_name="nsqc", standalone_mode=False, obj=describe)
+        return code if isinstance(code, int) else 0
     except typer.TyperException as error:
-        place = error.ctx.command_path if getattr(error, "ctx", None) else "nsqc"
+        context = getattr(error, "ctx", None)
+        place = context.command_path if context is not None else "nsqc"
         reason = " ".join(error.format_message().split()).rstrip(".")
-        print(f"{place}: {reason} ({place} --help tells more)", file=sys.stderr)
+        print(f"{place}: {reason} (see {place} --help)", file=sys.stderr)
         return error.exit_code
     except typer.Abort:
         return 130

@@ -5,42 +5,43 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nsqc.commands import TAKES_FLAGS
-from nsqc.commands.start import EXIT_REFUSED, EXIT_USAGE, tell
-from nsqc.options.declared import FLAGS, KEYS, NO_KEY, OptionError
+from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.options.declared import FLAGS, KEYS, NO_KEY, OptionError, Options
 from nsqc.options.flags import FlagError, HelpWanted, by_group, help_text, parse_flags, plain, show
+from nsqc.options.resolve import effective
 
 command = typer.Typer(help="Check, show and write configurations.")
 
 
 def refuse(text: str, code: int = EXIT_REFUSED) -> int:
-    """Tells in a line why not; returns the exit code."""
+    """Prints an error; returns the exit code."""
     print(f"nsqc config: {text}", file=sys.stderr)
     return code
 
 
 @command.command("check")
 def check_command(file: Annotated[str, typer.Argument(help="the config file", metavar="FILE")]) -> int:
-    """Say what is wrong with a config file.
+    """Check a config file.
 
-    It is read as serve would, and so are the files it names. Nothing is bound, connected to or written. The exit code
-    is 0 where nothing but warnings is found, else 1.
+    The file and those it names are read as by serve. Nothing is bound, connected to or written. The exit code is 1 if
+    there are errors, and 0 if there are only warnings.
     """
     from nsqc.options.check import examine
 
-    options, count, findings = examine(file)
+    options, option_count, findings = examine(file)
     for line, fatal, text in findings:
         place = f"{file}:{line}" if line else file
-        tell(f"{place}: {'error' if fatal else 'warning'}: {text}")
+        print_text(f"{place}: {'error' if fatal else 'warning'}: {text}")
     if any(fatal for _, fatal, _ in findings):
         return EXIT_REFUSED
     folder = f"data path {options.data_path} can be written" if options.data_path else (
         "no data path is set, files go to the folder nsqc is started in")
-    tell(f"{file}: ok, {count} option{'' if count == 1 else 's'}; {folder}")
+    print_text(f"{file}: ok, {option_count} option{'' if option_count == 1 else 's'}; {folder}")
     return 0
 
 
@@ -51,88 +52,62 @@ def show_command(
 ) -> int:
     """Print all values and where they come from.
 
-    It takes the flags of serve, --config among them, and tells what the daemon would use with them.
+    It takes the flags of serve, including --config, and prints the values the daemon would use with them.
     """
     try:
-        options, sources, unknown = effective(context.args)
+        options, sources, unknown = effective(parse_flags(context.args))
     except HelpWanted:
-        tell(help_text().replace("Usage: nsqc serve [FLAGS]", "Usage: nsqc config show [--json] [FLAGS]"))
+        print_text(help_text().replace("Usage: nsqc serve [FLAGS]", "Usage: nsqc config show [--json] [FLAGS]"))
         return 0
     except FlagError as error:
         return refuse(f"{error} (nsqc serve --help lists all flags)", EXIT_USAGE)
     except OptionError as error:
         return refuse(str(error))
     for key in unknown:
-        print(f"nsqc config: warning: unknown key {key!r} is passed over", file=sys.stderr)
-    tell(as_json_text(options, sources) if as_json else as_table(options, sources))
+        print(f"nsqc config: warning: unknown key {key!r} is ignored", file=sys.stderr)
+    print_text(as_json_text(options, sources) if as_json else as_table(options, sources))
     return 0
 
 
-def effective(words: list[str]) -> tuple[Any, dict[str, str], list[str]]:
-    """Options as the daemon has them in force, where each comes from by config key, and unknown keys.
-
-    Raises FlagError, HelpWanted, OptionError.
-    """
-    from nsqc.commands.start import check_addresses, from_file
-    from nsqc.net import tls
-    from nsqc.options.declared import Options, check
-
-    flags = parse_flags(words)
-    given, unknown = from_file(flags)
-    asked = Options(**{**given, **flags})
-    check(asked)
-    check_addresses(asked)
-    try:
-        options = tls.settle(asked)
-    except tls.TlsError as error:
-        raise OptionError(str(error)) from None
-    sources = {}
-    for key, name in KEYS.items():
-        sources[key] = "flag" if name in flags else "config file" if name in given else "default"
-        if getattr(asked, name) != getattr(options, name):
-            sources[key] = "tls_client_auth_policy"  # the one option that others follow from
-    return options, sources, unknown
+def as_json_text(options: Options, sources: dict[str, str]) -> str:
+    """Values as in a config file."""
+    values = {key: {"value": plain(FLAGS[KEYS[key]].kind, options.value(KEYS[key])), "from": source}
+              for key, source in sources.items()}
+    return json.dumps(values, indent=2, ensure_ascii=False)
 
 
-def as_json_text(options: Any, sources: dict[str, str]) -> str:
-    """Values as a config file has them."""
-    found = {key: {"value": plain(FLAGS[KEYS[key]].kind, getattr(options, KEYS[key])), "from": source}
-             for key, source in sources.items()}
-    return json.dumps(found, indent=2, ensure_ascii=False)
-
-
-def as_table(options: Any, sources: dict[str, str]) -> str:
+def as_table(options: Options, sources: dict[str, str]) -> str:
     """Key, value and source, under the titles of the groups."""
     keys = {name: key for key, name in KEYS.items()}
-    values = {key: show(FLAGS[name].kind, getattr(options, name)) or '""' for key, name in KEYS.items()}
-    width, wide = max(map(len, values)), min(40, max(map(len, values.values())))
+    values = {key: show(FLAGS[name].kind, options.value(name)) or '""' for key, name in KEYS.items()}
+    key_width, value_width = max(map(len, values)), min(40, max(map(len, values.values())))
     lines: list[str] = []
     for group, names in by_group().items():
         lines += ["", f"{group}:"]
         for key in (keys[name] for name in names if name not in NO_KEY):
-            lines.append(f"  {key:{width}}  {values[key]:{wide}}  {sources[key]}")
+            lines.append(f"  {key:{key_width}}  {values[key]:{value_width}}  {sources[key]}")
     return "\n".join(lines[1:])
 
 
 @command.command("init")
 def init_command(
-    file: Annotated[str, typer.Argument(help="where to write it; by default it is printed", metavar="FILE")] = "",
-    force: Annotated[bool, typer.Option("--force", help="write over a file that is there")] = False,
+    file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
+    force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
 ) -> int:
-    """Write a config file to begin with.
+    """Write a config file to start from.
 
     It has every option with its meaning and default, commented out.
     """
     from nsqc.commands.pages.template import template
 
     if not file:
-        tell(template().rstrip("\n"))
+        print_text(template().rstrip("\n"))
         return 0
     try:
         with Path(file).open("w" if force else "x", encoding="utf-8") as out:
             out.write(template())
     except FileExistsError:
-        return refuse(f"{file} is there already, --force writes over it")
+        return refuse(f"{file} exists, --force overwrites it")
     except OSError as error:
         return refuse(f"{file} cannot be written - {error.strerror}")
     print(f"{file} written")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import typer
+
+from nsqc.commands.output import print_text
 from nsqc.commands.pages.manpage import man_page
-from nsqc.commands.start import tell
+from nsqc.commands.pages.tree import tree_of
 
 
-def command() -> None:
-    """Print the man page, as man's source: nsqc man | man -l -"""
-    tell(man_page().rstrip("\n"))
+def command(context: typer.Context) -> None:
+    """Print the man page, as roff source: nsqc man | man -l -"""
+    print_text(man_page(tree_of(context)).rstrip("\n"))

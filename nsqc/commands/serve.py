@@ -1,4 +1,4 @@
-"""`nsqc serve`, for help and completion. What runs it is cli.py, past typer."""
+"""`nsqc serve` as typer shows it in help and completions. cli.py runs start.py without typer."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""`nsqc spark`: the ready jobs of nsqc.spark.jobs. Spark is imported by a job that runs, not before."""
+"""`nsqc spark`: the jobs of nsqc.spark.jobs. Spark is imported by the job that runs."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from nsqc.commands.start import EXIT_REFUSED
+from nsqc.commands.output import EXIT_REFUSED
 
 
 def build() -> typer.Typer:
@@ -27,7 +28,7 @@ def doctor(
     nsqd: Annotated[list[str] | None, typer.Argument(
         help="nsqd that must answer", metavar="HOST:PORT")] = None,
 ) -> int:
-    """Say what is wrong with this environment: Java, Python packages, network, nsqd."""
+    """Check this environment: Java, Python packages, network, nsqd."""
     from nsqc.spark import checkup
 
     return checkup.main(nsqd or [])
@@ -42,5 +43,5 @@ def refuse(context: typer.Context) -> int:
 
 # The executable leaves nsqc.spark out.
 is_here = find_spec("nsqc.spark") is not None
-command: Any = build() if is_here else refuse
+command: typer.Typer | Callable[[typer.Context], int] = build() if is_here else refuse
 settings = None if is_here else {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -1,1 +1,1 @@
-"""Options: declared once, read from flags and the config file, checked, read again."""
+"""Options: declared once, read from flags and the config file, checked, reloaded."""

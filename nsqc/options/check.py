@@ -1,4 +1,4 @@
-"""What would stop, or hinder, a daemon that starts with a config file; found without starting one.
+"""What would stop or hinder a daemon that starts with a config file, found without starting one.
 
 Nothing is bound, connected to, resolved or written.
 """
@@ -11,7 +11,7 @@ import socket
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsqc.net import tls
 from nsqc.net.address import is_unix
@@ -19,19 +19,20 @@ from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
 from nsqc.options import file
 from nsqc.options.declared import KEYS, OptionError, Options, flag_name, out_of_range
+from nsqc.options.tls import is_offered, settle
 
 LINE = re.compile(r"at line (\d+)")
-NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # of a host, perhaps, and of no unix socket
+NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
 NUMBERS = re.compile(r"[0-9.]+")
 LISTENING = ("tcp_address", "http_address", "https_address")
-# Options that hold addresses to connect to, and what reads one.
-REACHED: dict[str, Callable[[str], Any]] = {
+# Options with addresses to connect to, and what parses them.
+REMOTE: dict[str, Callable[[str], object]] = {
     "lookupd_tcp_address": split_address, "auth_http_address": parse_server, "statsd_address": split_address,
 }
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong. line: of the file, from 1; 0 where it is none in particular."""
+    """An error or a warning. line: in the file, from 1; 0: it concerns no line in particular."""
 
     line: int
     fatal: bool
@@ -39,11 +40,18 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """options: as the file has them, what is wrong left at its default; count: those that the file sets."""
+    """options: those of the file, with defaults instead of wrong values; option_count: how many the file sets."""
 
     options: Options
-    count: int
+    option_count: int
     findings: list[Finding]
+
+
+class Problem(NamedTuple):
+    """What is wrong with the value of one option, by its attribute name."""
+
+    name: str
+    text: str
 
 
 def examine(path: str) -> Report:
@@ -57,34 +65,35 @@ def examine(path: str) -> Report:
     except tomllib.TOMLDecodeError as error:
         line = LINE.search(str(error))
         return Report(Options(), 0, [Finding(int(line[1]) if line else text.count("\n") + 1, True, f"{error}")])
-    options = Options(**reading.found)
-    at = lines_of(text)
-    findings = [Finding(at(key), True, told) for key, told in reading.problems]
-    findings += [Finding(at(key), False, f"unknown key {key!r} is passed over") for key in reading.unknown]
+    options = Options().replace(**reading.values)
+    line_of = lines_of(text)
+    findings = [Finding(line_of(key), True, problem) for key, problem in reading.problems]
+    findings += [Finding(line_of(key), False, f"unknown key {key!r} is ignored") for key in reading.unknown]
     keys = {name: key for key, name in KEYS.items()}
-    wrong = [(True, *found) for found in (*out_of_range(options), *surroundings(options))]
-    for fatal, name, told in wrong + [(False, *found) for found in idle(options)]:
-        known = name in reading.found
-        findings.append(Finding(at(keys[name]) if known else 0, fatal, told.replace(flag_name(name), keys[name])))
-    return Report(options, len(reading.found), sorted(findings))
+    problems = [(True, name, problem) for name, problem in (*out_of_range(options), *surroundings(options))]
+    problems += [(False, name, problem) for name, problem in ineffective(options)]
+    for fatal, name, problem in problems:
+        line_number = line_of(keys[name]) if name in reading.values else 0
+        findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
+    return Report(options, len(reading.values), sorted(findings))
 
 
 def lines_of(text: str) -> Callable[[str], int]:
-    """at(key): the line on which a top-level key is set."""
+    """line_of(key): the line that sets a top-level key."""
     lines = text.splitlines()
 
-    def at(key: str) -> int:
+    def line_of(key: str) -> int:
         start = re.compile(rf"\s*\[*\s*(['\"]?){re.escape(key)}\1\s*[.=\]]")
         for number, line in enumerate(lines):
-            # A line that looks like it may lie in a longer value: then what stands before it is no whole file.
-            if start.match(line) and is_whole("\n".join(lines[:number])):
+            # A line that looks like it may be part of a longer value: then the text before it is not complete.
+            if start.match(line) and is_complete("\n".join(lines[:number])):
                 return number + 1
         return 0
 
-    return at
+    return line_of
 
 
-def is_whole(text: str) -> bool:
+def is_complete(text: str) -> bool:
     """Whether the text is a TOML file by itself."""
     try:
         tomllib.loads(text)
@@ -93,30 +102,30 @@ def is_whole(text: str) -> bool:
     return True
 
 
-# ---------------------------------------------------------------------- what lies around
+# ---------------------------------------------------------------------- the machine
 
 
-def surroundings(options: Options) -> Iterator[tuple[str, str]]:
-    """Attribute name and a line for the operator, of each value that does not fit this machine."""
+def surroundings(options: Options) -> Iterator[Problem]:
+    """Values that do not fit this machine."""
     for name in LISTENING:
-        if address := getattr(options, name):
-            yield from ((name, f"{flag_name(name)}: {told}") for told in listening(address))
-    yield from same_place(options)
+        if address := str(options.value(name)):
+            yield from (Problem(name, f"{flag_name(name)}: {reason}") for reason in listening(address))
+    yield from duplicates(options)
     yield from unreachable(options)
     yield from encryption(options)
-    if told := folder(options.data_path):
-        yield "data_path", f"--data-path: {told}"
+    if reason := unwritable(options.data_path):
+        yield Problem("data_path", f"--data-path: {reason}")
 
 
-def unreachable(options: Options) -> Iterator[tuple[str, str]]:
-    """Attribute name and a line for the operator, of each address to connect to that is none."""
-    for name, read in REACHED.items():
-        values = getattr(options, name)
-        for address in values if isinstance(values, tuple) else [values] if values else []:
+def unreachable(options: Options) -> Iterator[Problem]:
+    """Malformed addresses to connect to: nothing would ever come of them."""
+    for name, parse in REMOTE.items():
+        value = options.value(name)
+        for address in value if isinstance(value, tuple) else [value] if value else []:
             try:
-                read(address)
+                parse(str(address))
             except ValueError as error:
-                yield name, f"{flag_name(name)}: {error}"
+                yield Problem(name, f"{flag_name(name)}: {error}")
 
 
 def listening(address: str) -> Iterator[str]:
@@ -131,18 +140,18 @@ def listening(address: str) -> Iterator[str]:
         yield str(error)
         return
     if NAME.fullmatch(address):
-        # The daemon would make a socket of that name in the folder it is started in, which hardly anybody wants.
+        # The daemon would make a unix socket of that name in its current folder, which hardly anybody wants.
         yield f"address {address}: missing port in address (./{address} is the path of a unix socket)"
         return
     path = Path(address)
-    if told := folder(str(path.parent)):
-        yield f"{address} is the path of a unix socket, and {told}"
+    if reason := unwritable(str(path.parent)):
+        yield f"{address} is the path of a unix socket, and {reason}"
     elif path.exists() and not path.is_socket():
-        yield f"{address} is there already and no unix socket"
+        yield f"{address} exists and is not a unix socket"
 
 
 def is_ipv4(host: str) -> bool:
-    """Whether this is an address of four numbers."""
+    """Whether this is an IPv4 address of four numbers."""
     try:
         socket.inet_pton(socket.AF_INET, host)
     except OSError:
@@ -150,47 +159,47 @@ def is_ipv4(host: str) -> bool:
     return True
 
 
-def same_place(options: Options) -> Iterator[tuple[str, str]]:
-    """An address to listen on that another option has, too. Port 0 stands for any."""
-    names = LISTENING if tls.is_offered(options) else LISTENING[:2]
-    taken: dict[str, str] = {}
+def duplicates(options: Options) -> Iterator[Problem]:
+    """Addresses to listen on that another option has, too. Port 0 is any port."""
+    keys = {name: key for key, name in KEYS.items()}
+    names = LISTENING if is_offered(options) else LISTENING[:2]
+    owners: dict[str, str] = {}
     for name in names:
-        address = getattr(options, name)
-        other = taken.setdefault(address, name)
-        if address and other != name and not address.endswith(":0"):
-            keys = {known: key for key, known in KEYS.items()}
-            yield name, f"{flag_name(name)}: address {address} is that of {keys[other]}"
+        address = str(options.value(name))
+        owner = owners.setdefault(address, name)
+        if address and owner != name and not address.endswith(":0"):
+            yield Problem(name, f"{flag_name(name)}: address {address} is that of {keys[owner]}")
 
 
-def idle(options: Options) -> Iterator[tuple[str, str]]:
-    """What is set and has no effect."""
-    if options.tls_root_ca_file and not tls.is_offered(options):
-        yield "tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key"
+def ineffective(options: Options) -> Iterator[Problem]:
+    """Values without effect."""
+    if options.tls_root_ca_file and not is_offered(options):
+        yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 
 
-def folder(path: str) -> str:
+def unwritable(path: str) -> str:
     """Why files cannot be written in a folder; empty: they can."""
-    where = Path(path or ".")
-    if not where.is_dir():
-        return f"{where} is no folder" if where.exists() else f"folder {where} does not exist"
-    return "" if os.access(where, os.R_OK | os.W_OK | os.X_OK) else f"folder {where} cannot be read and written"
+    folder = Path(path or ".")
+    if not folder.is_dir():
+        return f"{folder} is not a folder" if folder.exists() else f"folder {folder} does not exist"
+    return "" if os.access(folder, os.R_OK | os.W_OK | os.X_OK) else f"folder {folder} cannot be read and written"
 
 
-def encryption(options: Options) -> Iterator[tuple[str, str]]:
+def encryption(options: Options) -> Iterator[Problem]:
     """Why the options of TLS, or the files they name, cannot be used."""
     try:
-        settled = tls.settle(options)
-    except tls.TlsError as error:
+        settled = settle(options)
+    except OptionError as error:
         if bool(options.tls_cert) != bool(options.tls_key):
             text = str(error).replace("--tls-cert", "tls_cert").replace("--tls-key", "tls_key")
-            yield "tls_cert" if options.tls_cert else "tls_key", text
+            yield Problem("tls_cert" if options.tls_cert else "tls_key", text)
         else:
-            yield "tls_required" if options.tls_required else "tls_client_auth_policy", str(error)
+            yield Problem("tls_required" if options.tls_required else "tls_client_auth_policy", str(error))
         return
-    if tls.is_offered(settled):
+    if is_offered(settled):
         try:
             tls.build_context(settled)
         except tls.TlsError as error:
-            files = ("tls_cert", "tls_key", "tls_root_ca_file")
-            told = [name for name in files if getattr(options, name) and getattr(options, name) in str(error)]
-            yield (told or files)[0], str(error)
+            names = ("tls_cert", "tls_key", "tls_root_ca_file")
+            named = [name for name in names if (path := str(options.value(name))) and path in str(error)]
+            yield Problem((named or names)[0], str(error))

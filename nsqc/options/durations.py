@@ -1,4 +1,4 @@
-"""Durations as Go writes and reads them: 250ms, 1h30m, -1.5h. In Python they are integers of nanoseconds."""
+"""Durations as Go reads and writes them: 250ms, 1h30m, -1.5h. In Python they are integers, in nanoseconds."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 LARGEST = 2**63 - 1
-LONGEST_TEXT = 256  # characters; more digits than anybody writes, and few enough for exact fractions
+LONGEST_TEXT = 256  # characters: more digits than anybody writes, few enough for exact fractions
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds. Raises ValueError where the text is no duration; only 0 may lack a unit."""
+    """Nanoseconds. Only 0 may lack a unit. Raises ValueError."""
     unsigned = text[1:] if text[:1] in ("+", "-") else text
     if unsigned == "0":
         return 0
     total, at = 0, 0
     while len(text) <= LONGEST_TEXT and (part := PART.match(unsigned, at)):
-        # Each part loses what is below a nanosecond, as in Go.
+        # Each part is truncated to nanoseconds, as in Go.
         whole, _, digits = part[1].partition(".")
         total += int(whole + digits) * UNITS[part[2]] // 10 ** len(digits)
         at = part.end()
     if at == 0 or at != len(unsigned):
-        raise ValueError(f"{text[:LONGEST_TEXT]!r} is no duration such as 250ms or 1h30m")
+        raise ValueError(f"{text[:LONGEST_TEXT]!r} is not a duration such as 250ms or 1h30m")
     if total > LARGEST:
         raise ValueError(f"{text!r} is longer than a duration can be")
     return -total if text[0] == "-" else total

@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nsqc.options.declared import FLAGS, KEYS, OptionError
+from nsqc.options.declared import FLAGS, KEYS, OptionError, Value
 from nsqc.options.values import from_toml
 
-NEAR = 0.8  # how alike an unknown key must be to a known one to count as a slip of the keyboard
+NEAR = 0.8  # similarity to a known key from which an unknown one counts as a typo
 
 
 class Reading(NamedTuple):
-    """What stands in a file: values by attribute name, keys that are no options, and what stops a start, by key."""
+    """The content of a file: values by attribute name, unknown keys, and keys with what is wrong with them."""
 
-    found: dict[str, Any]
+    values: dict[str, Value]
     unknown: list[str]
     problems: list[tuple[str, str]]
 
 
-def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
-    """Attribute names and values of a file, and the keys that are no options. Raises OptionError.
+def read_config(path: str) -> tuple[dict[str, Value], list[str]]:
+    """The values of a file by attribute name, and its unknown keys. Raises OptionError.
 
-    As with the original, unknown keys are passed over, for files are shared between tools and releases; but one that
-    looks like a misspelt option is refused. Values out of range are left to options.check.
+    As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
+    option is refused. Values out of range are left to declared.check.
     """
-    import tomllib  # here, for most daemons have no such file
+    import tomllib  # here, because most daemons have no config file
 
     try:
         tables = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"failed to load config file {path} - {error}") from None
-    found, unknown, problems = interpret(tables)
+    values, unknown, problems = interpret(tables)
     for _, text in problems:
         raise OptionError(f"config file {path}: {text}")
-    return found, unknown
+    return values, unknown
 
 
 def read_text(path: str) -> str:
@@ -48,33 +48,33 @@ def read_text(path: str) -> str:
         raise OptionError(f"failed to load config file {path} - {error}") from None
 
 
-def interpret(tables: Mapping[str, Any]) -> Reading:
-    """What the keys and values of a file stand for, in the file's order."""
+def interpret(tables: Mapping[str, object]) -> Reading:
+    """The meaning of a file's keys and values, in the file's order."""
     reading = Reading({}, [], [])
     for key, value in tables.items():
         name = KEYS.get(key)
         if name is None:
-            if meant := likely_key(key, tables):
-                reading.problems.append((key, f"unknown key {key!r}, did you mean {meant}?"))
+            if suggestion := likely_key(key, tables):
+                reading.problems.append((key, f"unknown key {key!r}, did you mean {suggestion}?"))
             else:
                 reading.unknown.append(key)
             continue
         try:
-            reading.found[name] = from_toml(FLAGS[name].kind, value)
+            reading.values[name] = from_toml(FLAGS[name].kind, value)
         except ValueError as error:
             reading.problems.append((key, f"{key} = {value!r} cannot be used - {error}"))
     return reading
 
 
 def likely_key(key: str, given: Collection[str]) -> str:
-    """The option's key that a key nearly is, or whose flag's name it is where the key is another; empty: none.
+    """The key that was probably meant by an unknown one, which may also be the flag's name; empty: none.
 
-    None where that option is given beside it: then the file serves several tools, whose keys may be alike.
+    None if that key is given, too: then the file serves several tools, whose keys may be similar.
     """
     plain = key.lower().replace("-", "_")
     near = [known for known, name in KEYS.items() if plain in (known, name)]
     if not near:
-        import difflib  # for those who mistype only
+        import difflib  # only after a typo
 
         near = difflib.get_close_matches(plain, KEYS, n=1, cutoff=NEAR)
     return near[0] if near and near[0] not in given else ""

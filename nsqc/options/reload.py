@@ -1,6 +1,6 @@
-"""SIGHUP: certificates and the config file are read again, and what may change while the daemon runs is put in force.
+"""SIGHUP: certificates and the config file are read again, and options that can change at run time take effect.
 
-Which options those are stands where they are declared (Flag.live). Of the others it is said that they want a restart.
+Which options can is declared with them (Flag.live). If another one has changed, the log says that it needs a restart.
 """
 
 from __future__ import annotations
@@ -8,40 +8,40 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
 
-from nsqc.net import tls
-from nsqc.options.declared import FLAGS, KEYS, OptionError, Options, Settings
+from nsqc.log import Log
+from nsqc.net.tls import Certificates
+from nsqc.options.declared import FLAGS, KEYS, OptionError, Options, Settings, Value
 from nsqc.options.flags import show
+from nsqc.options.tls import settle
 
 Reread = Callable[[], tuple[Options, list[str]]]  # options and the config file's unknown keys; raises OptionError
 
 
 class Reloader:
-    """Reads again, one time after the other. What was changed over HTTP stays until the file says something new."""
+    """Reloads, one time after another. What was changed over HTTP stays until the file has a new value for it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, settings: Settings, reread: Reread,
-                 certificates: Any, log: Any):
-        """certificates: nsqc.net.tls.Certificates, or None."""
+                 certificates: Certificates | None, log: Log):
         self._loop = loop
         self._workers = workers
         self._settings = settings
         self._reread = reread
         self._certificates = certificates
         self._log = log
-        self._last = settings.now  # as the file and the flags had it when they were read last
+        self._last = settings.now  # the options as of the last time that file and flags were read
         self._task: asyncio.Task[None] | None = None
         self._again = False
 
     def begin(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Reads everything; before() and after() are called around it. Asked again meanwhile, it does so once more."""
+        """Reloads everything, and calls before() and after(). If called again meanwhile, it reloads once more."""
         if self._task is not None and not self._task.done():
             self._again = True
             return
         self._task = self._loop.create_task(self._run(before, after))
 
     def close(self) -> None:
-        """Gives up what is under way."""
+        """Cancels a reload."""
         if self._task is not None:
             self._task.cancel()
 
@@ -58,26 +58,26 @@ class Reloader:
 
     async def _options(self) -> None:
         try:
-            asked, unknown = await self._loop.run_in_executor(self._workers, self._reread)
-            wanted = tls.settle(asked)
-            live = {name: getattr(wanted, name) for name in KEYS.values()
-                    if FLAGS[name].live and getattr(wanted, name) != getattr(self._last, name)}
-            self._settings.change(**live)
-        except (OptionError, tls.TlsError) as error:
+            given, unknown = await self._loop.run_in_executor(self._workers, self._reread)
+            options = settle(given)
+            changes = {name: options.value(name) for name in KEYS.values()
+                       if FLAGS[name].live and options.value(name) != self._last.value(name)}
+            self._settings.change(**changes)
+        except OptionError as error:
             self._log.error("RELOAD: no option is changed, the old ones stay - %s", error)
             return
         for key in unknown:
-            self._log.warn("RELOAD: unknown key %r is passed over", key)
-        self._report(wanted, live)
-        self._last = wanted
+            self._log.warn("RELOAD: unknown key %r is ignored", key)
+        self._report(options, changes)
+        self._last = options
 
-    def _report(self, wanted: Options, live: dict[str, Any]) -> None:
+    def _report(self, options: Options, changes: dict[str, Value]) -> None:
         for key, name in KEYS.items():
-            old, new = getattr(self._settings.now, name), getattr(wanted, name)
+            old, new = self._settings.now.value(name), options.value(name)
             kind = FLAGS[name].kind
-            if name in live:
+            if name in changes:
                 self._log.info("RELOAD: %s is now %s", key, show(kind, new) or "empty")
             elif not FLAGS[name].live and new != old:
-                self._log.warn("RELOAD: %s needs a restart: it stays %s and is to be %s", key,
+                self._log.warn("RELOAD: %s needs a restart: it stays %s, the new value is %s", key,
                                show(kind, old) or "empty", show(kind, new) or "empty")
-        self._log.info("RELOAD: %d options changed", len(live))
+        self._log.info("RELOAD: %d options changed", len(changes))

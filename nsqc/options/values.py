@@ -1,11 +1,10 @@
-"""Option values from text, as flags have them, and from TOML, as config files do."""
+"""Option values from text, for flags, and from TOML, for config files."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Callable
-from typing import Any
 
 from nsqc.options.declared import (
     DEFAULT_TLS_VERSION,
@@ -16,19 +15,20 @@ from nsqc.options.declared import (
     TLS_REQUIRED_EXCEPT_HTTP,
     TLS_VERSIONS,
     Kind,
+    Value,
 )
 from nsqc.options.durations import LARGEST, parse_duration
 
 TRUE = ("1", "t", "T", "true", "TRUE", "True")
 FALSE = ("0", "f", "F", "false", "FALSE", "False")
 NS_PER_MS = 10**6
-INTEGER = re.compile(r"[+-]?[0-9][0-9a-zA-Z_]{0,70}")  # what int() then reads; it alone would take blanks too
+INTEGER = re.compile(r"[+-]?[0-9][0-9a-zA-Z_]{0,70}")  # before int(), which would allow blanks, too
 OCTAL = re.compile(r"[+-]?0[0-7_]+")
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_bool(text: str) -> bool:
-    """As Go reads them."""
+    """As Go's strconv.ParseBool, which reads nsqd's flags; arguments of the HTTP API allow fewer words."""
     if text in TRUE:
         return True
     if text in FALSE:
@@ -37,20 +37,20 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """Decimal, or with Go's prefixes 0x, 0b, 0o or 0; underscores may stand between digits."""
+    """Decimal, or with Go's prefixes 0x, 0b, 0o or 0; underscores are allowed between digits."""
     if INTEGER.fullmatch(text):
         octal = OCTAL.fullmatch(text)
         with contextlib.suppress(ValueError):
             number = int(text, 8 if octal else 0)
             if -(2**63) <= number < 2**63:
                 return number
-    raise ValueError(f"{text!r} is no whole number of 64 bits")
+    raise ValueError(f"{text!r} is not an integer of 64 bits")
 
 
 def parse_level(text: str) -> int:
     """A log level by name."""
     if text.lower() not in LEVELS:
-        raise ValueError(f"{text!r} is no log level ({', '.join(LEVELS)})")
+        raise ValueError(f"{text!r} is not a log level ({', '.join(LEVELS)})")
     return LEVELS[text.lower()]
 
 
@@ -62,24 +62,24 @@ def parse_tls_required(text: str) -> int:
 
 
 def parse_tls_version(text: str) -> int:
-    """tls1.0 to tls1.3; empty stands for the default, as in the original's example of a config file."""
+    """tls1.0 to tls1.3; empty means the default, as in nsqd's sample config file."""
     version = text.lower() or DEFAULT_TLS_VERSION
     if version not in TLS_VERSIONS:
-        raise ValueError(f"{text!r} is no TLS version ({', '.join(TLS_VERSIONS)})")
+        raise ValueError(f"{text!r} is not a TLS version ({', '.join(TLS_VERSIONS)})")
     return TLS_VERSIONS[version]
 
 
 def parse_flush(text: str) -> str:
     """turn or timeout."""
     if text not in FLUSH_RULES:
-        raise ValueError(f"{text!r} is none of {', '.join(FLUSH_RULES)}")
+        raise ValueError(f"{text!r} is not one of {', '.join(FLUSH_RULES)}")
     return text
 
 
 def parse_float(text: str) -> float:
     """Decimal, with an exponent or without."""
     if not FLOAT.fullmatch(text):
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return float(text)
 
 
@@ -89,30 +89,30 @@ def parse_floats(text: str) -> tuple[float, ...]:
 
 
 def parse_texts(text: str) -> tuple[str, ...]:
-    """Comma separated; empty parts do not count."""
+    """Comma separated; empty parts are ignored."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-FROM_TEXT: dict[Kind, Callable[[str], Any]] = {
+FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
     Kind.DURATION: parse_duration,
     Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
     Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version, Kind.FLUSH: parse_flush,
 }
-# Kinds that a TOML number can stand for; for a boolean nsqd reads numbers the wrong way round, so there it is refused.
+# Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
 NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOATS, Kind.TLS_REQUIRED)
 NAMED = {bool: "true or false", int: "a number", float: "a number", dict: "a table"}
 
 
-def from_text(kind: Kind, text: str) -> Any:
-    """The value that a flag's text stands for. Raises ValueError."""
+def from_text(kind: Kind, text: str) -> Value:
+    """The value in a flag's text. Raises ValueError."""
     return FROM_TEXT[kind](text)
 
 
-def from_toml(kind: Kind, value: Any) -> Any:
-    """The value that a config file's value stands for. Raises ValueError.
+def from_toml(kind: Kind, value: object) -> Value:
+    """The value of a key in a config file. Raises ValueError.
 
-    As with the original, numbers and booleans may be text as well, and a duration as a plain number is milliseconds.
+    As with nsqd, numbers and booleans may be text as well, and a plain number for a duration is milliseconds.
     """
     if isinstance(value, list):
         return from_list(kind, value)
@@ -123,19 +123,23 @@ def from_toml(kind: Kind, value: Any) -> Any:
             return from_text(kind, str(value).lower())
     elif isinstance(value, int) and kind is Kind.DURATION:
         if abs(value) * NS_PER_MS > LARGEST:
-            raise ValueError("milliseconds beyond what a duration can be")
+            raise ValueError("more milliseconds than a duration can have")
         return value * NS_PER_MS
     elif isinstance(value, (int, float)) and kind in NUMERIC:
         return from_text(kind, str(value))
     raise ValueError(f"{NAMED.get(type(value), f'a {type(value).__name__}')} is not expected here")
 
 
-def from_list(kind: Kind, values: list[Any]) -> tuple[Any, ...]:
-    """The values of a list; its items are taken as they are, with no commas in them. Raises ValueError."""
-    if kind is Kind.TEXTS and all(isinstance(one, str) for one in values):
-        return tuple(one for one in values if one)
-    if kind is Kind.FLOATS and all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
-        return tuple(map(float, values))
-    if kind in (Kind.TEXTS, Kind.FLOATS):
-        raise ValueError(f"a list of {'text' if kind is Kind.TEXTS else 'numbers'} is expected here")
+def from_list(kind: Kind, items: list[object]) -> tuple[str, ...] | tuple[float, ...]:
+    """The value of a TOML list; unlike in a flag, a comma in an item does not separate. Raises ValueError."""
+    if kind is Kind.TEXTS:
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) < len(items):
+            raise ValueError("a list of text is expected here")
+        return tuple(filter(None, texts))
+    if kind is Kind.FLOATS:
+        numbers = [item for item in items if isinstance(item, (int, float)) and not isinstance(item, bool)]
+        if len(numbers) < len(items):
+            raise ValueError("a list of numbers is expected here")
+        return tuple(map(float, numbers))
     raise ValueError("a list is not expected here")

@@ -143,7 +143,7 @@ def test_a_bad_config_file_leaves_with_1_and_an_unknown_key_is_told(tmp_path, st
     process = started(f"--config={config}")
     first = process.stderr.readline().decode().rstrip()
     assert LINE.fullmatch(first)
-    assert first.endswith(f"WARNING: config file {config}: unknown key 'unknown_option' is passed over")
+    assert first.endswith(f"WARNING: config file {config}: unknown key 'unknown_option' is ignored")
     http_port(process.stderr)
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from nsqc.commands import COMMANDS
-from nsqc.commands.app import run
-from nsqc.commands.pages.completion import SCRIPTS
+from nsqc.commands.app import describe, run
+from nsqc.commands.pages.completion import WRITERS
 from nsqc.commands.pages.manpage import man_page
-from nsqc.commands.start import resolve
 from nsqc.options.declared import FLAGS, KEYS, Kind, Options
 from nsqc.options.flags import parse_flags
+from nsqc.options.resolve import resolve
 from tests.support.secure import openssl, self_signed
 
 SECONDS = 30
@@ -58,7 +58,7 @@ def test_without_arguments_it_tells_all_commands_by_group(nsqc):
 
 
 def test_every_command_has_a_module_and_every_module_is_a_command():
-    modules = {path.stem for path in (ROOT / "nsqc/commands").glob("*.py")} - {"__init__", "app", "start"}
+    modules = {path.stem for path in (ROOT / "nsqc/commands").glob("*.py")} - {"__init__", "app", "output", "start"}
     assert modules == {one.name for one in COMMANDS}
 
 
@@ -112,9 +112,9 @@ def test_help_loads_no_command_and_nothing_heavy():
 
 
 def test_pages_are_printed(nsqc):
-    assert nsqc("man") == (0, man_page(), "")
-    for shell, script in SCRIPTS.items():
-        assert nsqc("completion", shell) == (0, script().rstrip("\n") + "\n", "")
+    assert nsqc("man") == (0, man_page(describe()), "")
+    for shell, write in WRITERS.items():
+        assert nsqc("completion", shell) == (0, write(describe()).rstrip("\n") + "\n", "")
 
 
 # ---------------------------------------------------------------------- config check
@@ -131,8 +131,8 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
     path = config("mem_queue_size = 5", "graphite = 5", "[collectd]", 'mem_queue_size = "x"')
     code, told, _ = nsqc("config", "check", path)
     assert code == 0
-    assert told.splitlines()[:2] == [f"{path}:2: warning: unknown key 'graphite' is passed over",
-                                     f"{path}:3: warning: unknown key 'collectd' is passed over"]
+    assert told.splitlines()[:2] == [f"{path}:2: warning: unknown key 'graphite' is ignored",
+                                     f"{path}:3: warning: unknown key 'collectd' is ignored"]
     assert f"{path}: ok, 1 option" in told
 
 
@@ -148,12 +148,12 @@ def test_an_unknown_key_is_a_warning(nsqc, config):
     ('auth_http_request_method = "put"', "auth_http_request_method must be post or get"),
     ('tcp_address = "127.0.0.1:x"', "tcp_address: address 127.0.0.1:x: invalid port"),
     ('http_address = "/nowhere/http.sock"', "folder /nowhere does not exist"),
-    ('https_address = "HERE/nsqc.cfg"', "nsqc.cfg is there already and no unix socket"),
+    ('https_address = "HERE/nsqc.cfg"', "nsqc.cfg exists and is not a unix socket"),
     ('nsqlookupd_tcp_addresses = ["a:4160", "b"]', "address b: missing port"),
     ('auth_http_addresses = ["ftp://a"]', "'ftp://a' is neither HOST:PORT nor"),
     ('statsd_address = "a:b"', "statsd_address: address a:b: invalid port"),
     ('data_path = "/nowhere"', "data_path: folder /nowhere does not exist"),
-    ('data_path = "HERE/nsqc.cfg"', "nsqc.cfg is no folder"),
+    ('data_path = "HERE/nsqc.cfg"', "nsqc.cfg is not a folder"),
     ("tls_required = true", "cannot require TLS client connections without TLS key and cert"),
     ('tls_client_auth_policy = "some"', "tls_client_auth_policy is require or require-verify, not some"),
     ('tls_cert = "/none.pem"', "tls_cert is given without tls_key"),
@@ -285,7 +285,7 @@ def test_show_tells_values_and_where_they_come_from(nsqc, config):
     path = config("mem_queue_size = 7", 'msg_timeout = "5s"', "max_rdy_count = 8", "graphite = 1")
     words = [f"--config={path}", "--max-rdy-count", "9", "-http-address=", "--tls-required=false"]
     code, told, errors = nsqc("config", "show", *words)
-    assert (code, errors) == (0, "nsqc config: warning: unknown key 'graphite' is passed over\n")
+    assert (code, errors) == (0, "nsqc config: warning: unknown key 'graphite' is ignored\n")
     rows = {row.split()[0]: row.split()[1:] for row in told.splitlines() if row.startswith("  ")}
     assert rows["mem_queue_size"] == ["7", "config", "file"]
     assert rows["msg_timeout"] == ["5s", "config", "file"]
@@ -372,7 +372,7 @@ def test_init_writes_over_nothing_unless_told(nsqc, tmp_path):
     path.write_text("mine")
     code, told, errors = nsqc("config", "init", path)
     assert (code, told) == (1, "")
-    assert errors == f"nsqc config: {path} is there already, --force writes over it\n"
+    assert errors == f"nsqc config: {path} exists, --force overwrites it\n"
     assert path.read_text() == "mine"
     assert nsqc("config", "init", "--force", path)[0] == 0
     assert path.read_text().startswith("# Options of nsqc")

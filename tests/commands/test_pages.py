@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nsqc.commands.pages.completion import SCRIPTS
+from nsqc.commands.app import describe
+from nsqc.commands.pages.completion import WRITERS
 from nsqc.commands.pages.facts import fixed_default, takes, value_range
 from nsqc.commands.pages.manpage import escape, man_page
 from nsqc.commands.pages.markdown import options_page
-from nsqc.commands.pages.tree import read_tree
 from nsqc.options.declared import FLAGS, KEYS, Options, flag_name
 from nsqc.options.flags import by_group, show
 
@@ -62,7 +62,7 @@ def test_the_options_page_has_a_row_for_every_option():
 
 
 def test_the_man_page_has_its_sections_and_every_option():
-    page = man_page()
+    page = man_page(describe())
     assert page.startswith(".TH NSQC 1 ")
     assert re.findall(r'^\.SH "(.+)"$', page, re.MULTILINE) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "SIGNALS", "FILES", "EXIT STATUS", "EXAMPLES",
@@ -70,12 +70,12 @@ def test_the_man_page_has_its_sections_and_every_option():
     assert re.findall(r'^\.SS "(.+)"$', page, re.MULTILINE) == [escape(group) for group in by_group()]
     options = page[page.index('.SH "OPTIONS"'):page.index('.SH "SIGNALS"')]
     assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [escape(flag_name(name)) for name in FLAGS]
-    for node in read_tree().all():
+    for node in describe().all():
         assert node.nodes or f"\n\\fB{node.words}\\fR" in page
 
 
 def test_the_man_page_is_sound_roff():
-    page = man_page()
+    page = man_page(describe())
     requests = {"TH", "SH", "SS", "TP", "PP", "RS", "RE", "nf", "fi", "br"}
     for line in page.splitlines():
         assert line, "a blank line makes a gap"
@@ -99,7 +99,7 @@ def test_what_man_would_take_for_its_own_is_escaped():
 
 
 def test_the_tree_knows_every_command_and_flag():
-    nodes = {node.words: node for node in read_tree().all()}
+    nodes = {node.words: node for node in describe().all()}
     assert set(nodes) >= {"nsqc", "nsqc serve", "nsqc config", "nsqc config check", "nsqc config show",
                           "nsqc config init", "nsqc version", "nsqc man", "nsqc completion"}
     flags = [flag_name(name) for name in FLAGS]
@@ -116,9 +116,9 @@ def test_the_tree_knows_every_command_and_flag():
 
 
 def test_zsh_has_every_command_and_flag():
-    text = SCRIPTS["zsh"]()
+    text = WRITERS["zsh"](describe())
     assert text.startswith("#compdef nsqc\n")
-    for node in read_tree().all():
+    for node in describe().all():
         body = re.search(rf"^{'_'.join(('', *node.path))}\(\) {{\n(.*?)^}}$", text, re.MULTILINE | re.DOTALL)[1]
         assert re.findall(r"^        '\*?(--[a-z0-9-]+)=?-?\[", body, re.MULTILINE) == [one.name for one in node.options]
         assert re.findall(r"^                '([a-z]+):", body, re.MULTILINE) == [one.path[-1] for one in node.nodes]
@@ -130,7 +130,7 @@ def test_zsh_has_every_command_and_flag():
 
 
 def test_fish_has_every_command_and_flag():
-    lines = SCRIPTS["fish"]().splitlines()
+    lines = WRITERS["fish"](describe()).splitlines()
     assert all(line.startswith(("#", "complete -c nsqc ")) for line in lines)
     assert all(line.replace("\\'", "").count("'") % 2 == 0 for line in lines)
     serve = [line for line in lines if "-n '__fish_seen_subcommand_from serve' -l " in line]
@@ -147,7 +147,7 @@ def test_fish_has_every_command_and_flag():
 def bash(tmp_path_factory):
     """bash(words, ...) -> for each list of words, the last being typed, what is proposed."""
     folder = tmp_path_factory.mktemp("bash")
-    (folder / "script").write_text(SCRIPTS["bash"]())
+    (folder / "script").write_text(WRITERS["bash"](describe()))
     (folder / "a file.cfg").touch()
     (folder / "folder").mkdir()
 
@@ -164,7 +164,7 @@ def bash(tmp_path_factory):
 
 
 def test_bash_proposes_every_command_and_flag(bash):
-    nodes = list(read_tree().all())
+    nodes = list(describe().all())
     for node, flags, words in zip(nodes, bash(*([*node.path, "--"] for node in nodes)),
                                   bash(*([*node.path, ""] for node in nodes)), strict=True):
         assert flags == [option.name for option in node.options]

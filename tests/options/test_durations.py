@@ -22,7 +22,7 @@ def test_are_read(text, nanoseconds):
     "٣s", "1e3s", "0x1s", "1_0s", "1" * 5000 + "s",
 ])
 def test_what_is_none_is_refused(text):
-    with pytest.raises(ValueError, match="is no duration such as 250ms or 1h30m"):
+    with pytest.raises(ValueError, match="is not a duration such as 250ms or 1h30m"):
         parse_duration(text)
 
 

@@ -1,4 +1,4 @@
-"""python -m nsqc.commands.pages FOLDER: writes the pages that are kept in the repository."""
+"""python -m nsqc.commands.pages FOLDER: writes the generated page of the repository, docs/options.md."""
 
 import sys
 from pathlib import Path

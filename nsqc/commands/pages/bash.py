@@ -1,14 +1,14 @@
-"""Completion for bash. It needs bash 4, and nothing of the bash-completion package."""
+"""Completion for bash 4 and later, without the bash-completion package."""
 
 from __future__ import annotations
 
 from nsqc.commands.pages.tree import Node, Values
 
-# bash takes --flag=value for three words, unless somebody has taken the = out of COMP_WORDBREAKS.
+# bash splits --flag=value into three words, unless COMP_WORDBREAKS has lost its =.
 SCRIPT = """\
 # Completion of nsqc for bash; made by `nsqc completion bash`.
 
-_nsqc_propose() {  # FROM: what compgen is to choose from
+_nsqc_propose() {  # arguments: where compgen takes words from
     mapfile -t COMPREPLY < <(compgen -P "$prefix" "$@" -- "$word")
 }
 
@@ -35,7 +35,7 @@ _nsqc() {
             @PLACES@) place+=" ${COMP_WORDS[i]}" ;;
         esac
     done
-    # A boolean has a value behind = only.
+    # A boolean has a value after = only.
     if [[ -z $equals ]]; then
         case "$place $flag" in
             @IMPLIED@) flag='' ;;
@@ -79,16 +79,16 @@ def write(root: Node) -> str:
 
 
 def action(values: Values) -> str:
-    """What proposes values; nothing for free text."""
+    """The shell code that proposes values; nothing for free text."""
     if isinstance(values, tuple):
         return f"_nsqc_propose -W '{' '.join(values)}'"
     return {"file": "_nsqc_files -f", "folder": "_nsqc_files -d"}.get(values, ":")
 
 
 def words(node: Node) -> str:
-    """What proposes the words behind a command: sub-commands, flags, and its argument's values."""
+    """The shell code that proposes the words after a command: sub-commands, flags, and its argument's values."""
     kind = node.argument[1]
-    known = [one.path[-1] for one in node.nodes] + (list(kind) if isinstance(kind, tuple) else [])
-    known += [option.name for option in node.options]
-    proposal = f"_nsqc_propose -W '{' '.join(known)}'"
+    proposed = [child.path[-1] for child in node.nodes] + (list(kind) if isinstance(kind, tuple) else [])
+    proposed += [option.name for option in node.options]
+    proposal = f"_nsqc_propose -W '{' '.join(proposed)}'"
     return f"if [[ $word == -* ]]; then {proposal}; else {action(kind)}; fi" if kind in ("file", "folder") else proposal

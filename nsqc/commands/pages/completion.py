@@ -1,6 +1,6 @@
 """Completion scripts for bash, zsh and fish, with every command, every flag and the kinds of their values.
 
-They hold all they know: no process is started for a completion.
+They are self-contained: a completion starts no process.
 """
 
 from __future__ import annotations
@@ -8,12 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nsqc.commands.pages import bash, fish, zsh
-from nsqc.commands.pages.tree import Node, read_tree
+from nsqc.commands.pages.tree import Node
 
-
-def script(write: Callable[[Node], str]) -> Callable[[], str]:
-    return lambda: write(read_tree())
-
-
-SCRIPTS: dict[str, Callable[[], str]] = {"bash": script(bash.write), "zsh": script(zsh.write),
-                                         "fish": script(fish.write)}
+WRITERS: dict[str, Callable[[Node], str]] = {"bash": bash.write, "zsh": zsh.write, "fish": fish.write}

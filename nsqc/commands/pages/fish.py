@@ -1,4 +1,4 @@
-"""Completion for fish: a `complete` line for each word, with the condition under which it counts."""
+"""Completion for fish: a `complete` line for each word, with the condition under which it is proposed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def write(root: Node) -> str:
 
 
 def lines(node: Node) -> list[str]:
-    """What may stand behind a command."""
+    """What can follow a command."""
     start = f"complete -c nsqc -n {quoted(condition(node))}"
-    found = [f"{start} -a {one.path[-1]} -d {quoted(one.help)}" for one in node.nodes]
+    proposals = [f"{start} -a {child.path[-1]} -d {quoted(child.help)}" for child in node.nodes]
     if argument := action(node.argument[1]):
-        found.append(f"{start} {argument}")
-    return found + [f"{start} {flag(option)} -d {quoted(option.help)}" for option in node.options]
+        proposals.append(f"{start} {argument}")
+    return proposals + [f"{start} {flag(option)} -d {quoted(option.help)}" for option in node.options]
 
 
 def condition(node: Node) -> str:
-    """That the command's words stand there, and none of its sub-commands'."""
+    """The line has the command's words, and none of its sub-commands'."""
     if len(node.path) == 1:
         return "__fish_use_subcommand"
     seen = [f"__fish_seen_subcommand_from {word}" for word in node.path[1:]]
     if node.nodes:
-        seen.append(f"not __fish_seen_subcommand_from {' '.join(one.path[-1] for one in node.nodes)}")
+        seen.append(f"not __fish_seen_subcommand_from {' '.join(child.path[-1] for child in node.nodes)}")
     return "; and ".join(seen)
 
 
 def flag(option: Option) -> str:
-    """A flag and its values; a boolean's are not proposed, for fish asks for all values or none."""
+    """A flag and its values. A boolean's are not proposed: to fish, a value is either required or absent."""
     name = f"-l {option.name.removeprefix('--')}"
     if not option.values or option.implied:
         return name
@@ -44,7 +44,7 @@ def flag(option: Option) -> str:
 
 
 def action(values: Values) -> str:
-    """What proposes values; -x: a value, and no file names."""
+    """The arguments that propose values; -x: a value, but not a file name."""
     if isinstance(values, tuple):
         return f"-x -a {quoted(' '.join(values))}"
     return {"file": "-r -F", "folder": "-x -a '(__fish_complete_directories)'"}.get(values, "")

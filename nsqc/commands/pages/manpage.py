@@ -1,21 +1,21 @@
-"""The man page nsqc(1), as man's source."""
+"""The man page nsqc(1), as roff source."""
 
 from __future__ import annotations
 
 from nsqc import NSQD_VERSION, __version__
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
-from nsqc.commands.pages.tree import Node, read_tree
+from nsqc.commands.pages.tree import Node
 from nsqc.options.declared import FLAGS, flag_name
-from nsqc.options.flags import by_group, is_live, marks
+from nsqc.options.flags import by_group, marks
 
 SITE = "https://nsq.io"
 ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
 
 
-def man_page() -> str:
-    """The whole page."""
+def man_page(root: Node) -> str:
+    """The whole page; root: nsqc with its commands."""
     head = f'.TH NSQC 1 "" "nsqc {__version__}" "User Commands"'
-    return "\n".join([head, *introduction(), *commands_and_options(), *running(), *examples()]) + "\n"
+    return "\n".join([head, *introduction(), *commands_and_options(root), *running(), *examples()]) + "\n"
 
 
 def introduction() -> list[str]:
@@ -32,46 +32,44 @@ def introduction() -> list[str]:
     ]
 
 
-def commands_and_options() -> list[str]:
+def commands_and_options(root: Node) -> list[str]:
     options = [escape(
-        "These are the flags of nsqc serve. -name and --name are the same; a value follows behind = or as the next "
-        "word. A boolean alone is true and takes a value behind = only. The last of repeated flags counts, but lists "
-        "grow. Durations are written like 250ms, 1.5s or 1h30m.")]
+        "These are the flags of nsqc serve. -name and --name are the same; a value follows after = or as the next "
+        "word. A boolean alone is true and takes a value after = only. If a flag is repeated the last one counts, but "
+        "lists grow. Durations are written like 250ms, 1.5s or 1h30m.")]
     for group, names in by_group().items():
         options += [f'.SS "{escape(group)}"', *(line for name in names for line in option(name))]
-    return [section("COMMANDS", *(line for node in read_tree().all() if not node.nodes for line in command(node))),
+    return [section("COMMANDS", *(line for node in root.all() if not node.nodes for line in command(node))),
             section("OPTIONS", *options)]
 
 
 def running() -> list[str]:
-    """What an operator meets: signals, files, exit codes."""
-    reload = "Read the files of certificates and keys anew"
-    if any(map(is_live, FLAGS.values())):
-        reload += ", and the config file for the options that change on SIGHUP"
+    """Signals, files, exit codes."""
     return [
         section("SIGNALS",
                 *term(bold("SIGTERM") + ", " + bold("SIGINT"),
-                      "Stop: clients are let go, everything is written to disk, the exit status is 0."),
-                *term(bold("SIGHUP"), f"{reload}.")),
+                      "Stop: clients are disconnected, everything is written to disk, the exit status is 0."),
+                *term(bold("SIGHUP"), "Reload certificates and keys, and from the config file the options that "
+                                     "change on SIGHUP.")),
         section("FILES",
                 *term(italic("/etc/nsqc/nsqc.cfg"),
-                      "The usual place of the config file, which --config names: TOML, with the keys of nsqd."),
-                *term(italic("DATA_PATH/nsqd.dat"), "Topics and channels, as nsqd keeps them."),
+                      "The usual config file, given by --config: TOML, with nsqd's keys."),
+                *term(italic("DATA_PATH/nsqd.dat"), "Topics and channels, in nsqd's format."),
                 *term(italic("DATA_PATH/*.diskqueue.*"),
-                      "Messages on disk, and how far they are read, in nsqd's format.")),
+                      "Messages on disk and read positions, in nsqd's format.")),
         section("EXIT STATUS",
-                *term(bold("0"), "A clean stop, or the command has done its work."),
-                *term(bold("1"), "The daemon cannot start, or the command has found something wrong."),
-                *term(bold("2"), "The command line cannot be understood.")),
+                *term(bold("0"), "A clean stop, or the command succeeded."),
+                *term(bold("1"), "The daemon cannot start, or the command found an error."),
+                *term(bold("2"), "The command line is invalid.")),
     ]
 
 
 def examples() -> list[str]:
     return [
         section("EXAMPLES",
-                *example("A daemon with its files in a place of its own:",
+                *example("A daemon with a data folder:",
                          "nsqc serve --data-path=/var/lib/nsqc --lookupd-tcp-address=lookup:4160"),
-                *example("A config file to begin with, and what is wrong with one:",
+                *example("Write a config file to start from, and check one:",
                          "nsqc config init /etc/nsqc/nsqc.cfg", "nsqc config check /etc/nsqc/nsqc.cfg"),
                 *example("A first message, over HTTP:",
                          "curl -d hello 'http://127.0.0.1:4151/pub?topic=greetings'")),
@@ -84,7 +82,7 @@ def section(title: str, *lines: str) -> str:
 
 
 def term(head: str, text: str) -> list[str]:
-    """A word or words, already in man's source, and what they mean."""
+    """A term, already in roff, and its meaning."""
     return [".TP", head, escape(text)]
 
 
@@ -93,7 +91,7 @@ def example(text: str, *lines: str) -> list[str]:
 
 
 def command(node: Node) -> list[str]:
-    """A command and its options; serve's are told elsewhere."""
+    """A command and its options, apart from serve's, which have a section."""
     shared = {flag_name(name) for name in FLAGS} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
@@ -108,17 +106,17 @@ def command(node: Node) -> list[str]:
 
 
 def option(name: str) -> list[str]:
-    """A flag of serve's: meaning, default, range, config key."""
-    known = FLAGS[name]
-    text = sentence(known.help)
+    """A flag of serve: meaning, default, range, config key."""
+    declared = FLAGS[name]
+    text = sentence(declared.help)
     notes = [("Default", fixed_default(name)), ("Range", value_range(name)), ("Config key", config_key(name))]
     text += "".join(f" {what}: {value}." for what, value in notes if value)
-    text += "".join(f" {sentence(mark)}" for mark in marks(known))
+    text += "".join(f" {sentence(mark)}" for mark in marks(declared))
     return term(f"{bold(flag_name(name))}={italic(takes(name))}", text)
 
 
 def sentence(text: str) -> str:
-    """A help text with a capital and a full stop; names of programs stay as they are."""
+    """A help text with a capital letter and a full stop; names of programs keep their small letter."""
     return f"{text}." if text.startswith("nsq") else f"{text[0].upper()}{text[1:]}."
 
 
@@ -131,6 +129,6 @@ def italic(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that man prints as it is: a - that can be copied, no request where a line begins with . or '."""
+    """Text that man prints literally: a - that can be copied, no request if a line begins with . or '."""
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga")
     return f"\\&{text}" if text.startswith((".", "\\(aq")) else text

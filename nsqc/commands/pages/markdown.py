@@ -8,15 +8,15 @@ from nsqc.options.flags import by_group, marks
 
 HEAD = """# Options
 
-Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serve --help` and `nsqc man` tell the same.
+Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serve --help` and `nsqc man` have the same.
 
-Flags have the grammar of nsqd: `-name` and `--name` are the same, and a value follows behind `=` or as the next
-word; a boolean alone is true, and takes a value behind `=` only. The last of repeated flags counts, but lists grow.
+Flags have nsqd's grammar: `-name` and `--name` are the same, and a value follows after `=` or as the next word; a
+boolean alone is true, and takes a value after `=` only. If a flag is repeated the last one counts, but lists grow.
 Durations are written like `250ms`, `1.5s` or `1h30m`.
 
-`--config` names a TOML file with the keys below; flags win over it. There a list is a TOML list, and a duration
-that is a plain number is milliseconds. `nsqc config init` writes such a file with every option in it, `nsqc config
-check` tells what is wrong with one, `nsqc config show` what the daemon makes of one.
+`--config` names a TOML file with the keys below; flags win over it. In it a list is a TOML list, and a duration that is
+a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config check` checks one,
+and `nsqc config show` prints the values that take effect.
 """
 
 
@@ -30,13 +30,13 @@ def options_page() -> str:
 
 
 def row(name: str) -> str:
-    """One option as a line of a table."""
-    special = "".join(f"; *{mark}*" for mark in marks(FLAGS[name]))
+    """One option as a row of the table."""
+    notes = "".join(f"; *{mark}*" for mark in marks(FLAGS[name]))
     cells = (code(flag_name(name)), code(config_key(name)), takes(name), code(fixed_default(name)), value_range(name),
-             FLAGS[name].help + special)
+             FLAGS[name].help + notes)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def code(text: str) -> str:
-    """Text as it is typed."""
+    """Text in a code font."""
     return f"`{text}`" if text else ""

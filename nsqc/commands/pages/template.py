@@ -12,13 +12,13 @@ from nsqc.options.flags import by_group, marks, plain
 WIDTH = 110
 HEAD = """\
 # Options of nsqc, as `nsqc serve --config FILE` reads them. Flags win over this file.
-# What is commented out is the default. `nsqc config check FILE` tells what is wrong with a file, `nsqc config show
-# --config FILE` what comes of it. nsqd reads the file as well; it passes over what is marked "not in nsqd".
+# Values that are commented out are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
+# --config FILE` prints the values that take effect. nsqd reads the file, too, and ignores what is marked "not in nsqd".
 """
 
 
 def template() -> str:
-    """The whole file. Lines with an option begin with # and its key, others with # and a blank."""
+    """The whole file. A line with an option begins with # and its key, other lines with # and a blank."""
     parts = [HEAD]
     for group, names in by_group().items():
         entries = [entry(name) for name in names if name not in NO_KEY]
@@ -28,10 +28,10 @@ def template() -> str:
 
 
 def entry(name: str) -> str:
-    """What an option means, and the line that sets it."""
-    known = FLAGS[name]
-    # JSON's booleans, numbers, text and lists are TOML as well.
-    value = json.dumps(plain(known.kind, getattr(Options(), name)), ensure_ascii=False)
-    notes = "; ".join(filter(None, (takes(name), value_range(name), *marks(known))))
-    told = textwrap.wrap(f"{known.help} [{notes}]", WIDTH, initial_indent="# ", subsequent_indent="# ")
-    return "\n".join([*told, f"#{config_key(name)} = {value}", ""])
+    """An option's meaning, and the line that sets it."""
+    declared = FLAGS[name]
+    # Booleans, numbers, text and lists of JSON are TOML as well.
+    value = json.dumps(plain(declared.kind, Options().value(name)), ensure_ascii=False)
+    notes = "; ".join(filter(None, (takes(name), value_range(name), *marks(declared))))
+    meaning = textwrap.wrap(f"{declared.help} [{notes}]", WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return "\n".join([*meaning, f"#{config_key(name)} = {value}", ""])

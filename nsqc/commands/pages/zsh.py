@@ -1,4 +1,4 @@
-"""Completion for zsh, by its _arguments. It may be sourced behind compinit, or be _nsqc in a folder of fpath."""
+"""Completion for zsh, by its _arguments. Source it after compinit, or save it as _nsqc in a folder of fpath."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP = """\
             )
             _describe command commands ;;
         words)
-            # What _arguments left out of the words is the command, which stands first for its own function.
+            # _arguments has removed the command, which its function expects as the first word.
             words=($line[1] "${{words[@]}}")
             (( CURRENT += 1 ))
             case $line[1] in
@@ -52,22 +52,23 @@ def write(root: Node) -> str:
 
 
 def function(node: Node) -> str:
-    """The function that completes the words behind a command."""
+    """The function that completes the words after a command."""
     name = "_".join(("", *node.path))
     specs = [f"        {spec(option)}" for option in node.options]
     if not node.nodes:
         argument = [f"        {quoted(f':{escape(node.argument[0])}:{action(node.argument[1])}')}"] * bool(
             node.argument[0])
-        return LEAF.format(function=name, specs="".join(f" \\\n{one}" for one in specs + argument))
+        return LEAF.format(function=name, specs="".join(f" \\\n{line}" for line in specs + argument))
     return GROUP.format(
         function=name,
         options=" \\\n".join(specs) + " \\",
-        commands="\n".join(f"                {quoted(f'{one.path[-1]}:{escape(one.help)}')}" for one in node.nodes),
-        calls="\n".join(f"                {one.path[-1]}) {name}_{one.path[-1]} ;;" for one in node.nodes))
+        commands="\n".join(f"                {quoted(f'{child.path[-1]}:{escape(child.help)}')}"
+                           for child in node.nodes),
+        calls="\n".join(f"                {child.path[-1]}) {name}_{child.path[-1]} ;;" for child in node.nodes))
 
 
 def spec(option: Option) -> str:
-    """A flag as _arguments has it. Behind a boolean's name a value follows with = only."""
+    """A flag as _arguments takes it. A boolean's value follows after = only."""
     text = ("*" if option.repeated else "") + option.name
     if option.values:
         text += "=-" if option.implied else "="
@@ -78,15 +79,15 @@ def spec(option: Option) -> str:
 
 
 def action(values: Values) -> str:
-    """What proposes values; nothing for free text."""
+    """The zsh action that proposes values; nothing for free text."""
     if isinstance(values, tuple):
         return f"({' '.join(values)})"
     return {"file": "_files", "folder": "_files -/"}.get(values, " ")
 
 
 def escape(text: str) -> str:
-    for one in "\\[]:":
-        text = text.replace(one, f"\\{one}")
+    for special in "\\[]:":
+        text = text.replace(special, f"\\{special}")
     return text
 
 

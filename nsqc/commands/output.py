@@ -1,0 +1,17 @@
+"""What commands have in common: exit codes, and text for stdout."""
+
+from __future__ import annotations
+
+import os
+
+EXIT_REFUSED, EXIT_USAGE = 1, 2
+STDOUT = 1
+
+
+def print_text(text: str) -> None:
+    """Prints text; its reader may leave early (`--help | head`)."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The rest would be written, and fail, again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)

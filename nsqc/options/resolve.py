@@ -1,0 +1,55 @@
+"""Flags and config file to options: what the daemon runs with, and where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from nsqc.options.declared import KEYS, OptionError, Options, Value, check
+from nsqc.options.file import read_config
+
+
+class Effective(NamedTuple):
+    """Options as they take effect, the source of each value by config key, and unknown keys of the config file."""
+
+    options: Options
+    sources: dict[str, str]
+    unknown: list[str]
+
+
+def resolve(flags: Mapping[str, Value]) -> tuple[Options, list[str]]:
+    """The options, and the config file's unknown keys. Raises OptionError."""
+    values, unknown = read_file(flags)
+    return merged(values, flags), unknown
+
+
+def effective(flags: Mapping[str, Value]) -> Effective:
+    """As resolve(), with the sources and with what options imply. Raises OptionError."""
+    from nsqc.options.tls import settle
+
+    values, unknown = read_file(flags)
+    given = merged(values, flags)
+    options = settle(given)
+    sources = {}
+    for key, name in KEYS.items():
+        sources[key] = "flag" if name in flags else "config file" if name in values else "default"
+        if given.value(name) != options.value(name):
+            sources[key] = "tls_client_auth_policy"  # the only option that implies others
+    return Effective(options, sources, unknown)
+
+
+def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+    """Values and unknown keys of the config file that the flags name, if any. Raises OptionError."""
+    return read_config(str(flags["config"])) if flags.get("config") else ({}, [])
+
+
+def merged(values: Mapping[str, Value], flags: Mapping[str, Value]) -> Options:
+    """The options from the values of a file and from flags, which win. Raises OptionError."""
+    options = Options().replace(**{**values, **flags})
+    check(options)
+    if options.lookupd_tcp_address or options.auth_http_address or options.statsd_address:
+        from nsqc.options.check import unreachable  # here: few daemons need it, and it needs the parser of URLs
+
+        for _, text in unreachable(options):
+            raise OptionError(text)
+    return options
