@@ -18,7 +18,7 @@ MAY_USE = {
     "wire": {"wire"},
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
-    "net": {"net", "options"},
+    "net": {"net", "process"},
     "options": {"net", "options", "peers"},
     "tcp": {"wire", "store", "broker", "tcp", "net"},
     "peers": {"wire", "broker", "peers"},

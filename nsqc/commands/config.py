@@ -74,18 +74,15 @@ def effective(words: list[str]) -> tuple[Any, dict[str, str], list[str]]:
     Raises FlagError, HelpWanted, OptionError.
     """
     from nsqc.commands.start import check_addresses, from_file
-    from nsqc.net import tls
     from nsqc.options.declared import Options, check
+    from nsqc.options.tls import settle
 
     flags = parse_flags(words)
     given, unknown = from_file(flags)
     asked = Options(**{**given, **flags})
     check(asked)
     check_addresses(asked)
-    try:
-        options = tls.settle(asked)
-    except tls.TlsError as error:
-        raise OptionError(str(error)) from None
+    options = settle(asked)
     sources = {}
     for key, name in KEYS.items():
         sources[key] = "flag" if name in flags else "config file" if name in given else "default"

@@ -17,6 +17,7 @@ from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.options import file
 from nsqc.options.declared import KEYS, OptionError, Options, flag_name, out_of_range
+from nsqc.options.tls import is_offered, settle
 from nsqc.peers.auth import parse_server
 from nsqc.peers.dial import split_address
 
@@ -152,7 +153,7 @@ def is_ipv4(host: str) -> bool:
 
 def same_place(options: Options) -> Iterator[tuple[str, str]]:
     """An address to listen on that another option has, too. Port 0 stands for any."""
-    names = LISTENING if tls.is_offered(options) else LISTENING[:2]
+    names = LISTENING if is_offered(options) else LISTENING[:2]
     taken: dict[str, str] = {}
     for name in names:
         address = getattr(options, name)
@@ -164,7 +165,7 @@ def same_place(options: Options) -> Iterator[tuple[str, str]]:
 
 def idle(options: Options) -> Iterator[tuple[str, str]]:
     """What is set and has no effect."""
-    if options.tls_root_ca_file and not tls.is_offered(options):
+    if options.tls_root_ca_file and not is_offered(options):
         yield "tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key"
 
 
@@ -179,15 +180,15 @@ def folder(path: str) -> str:
 def encryption(options: Options) -> Iterator[tuple[str, str]]:
     """Why the options of TLS, or the files they name, cannot be used."""
     try:
-        settled = tls.settle(options)
-    except tls.TlsError as error:
+        settled = settle(options)
+    except OptionError as error:
         if bool(options.tls_cert) != bool(options.tls_key):
             text = str(error).replace("--tls-cert", "tls_cert").replace("--tls-key", "tls_key")
             yield "tls_cert" if options.tls_cert else "tls_key", text
         else:
             yield "tls_required" if options.tls_required else "tls_client_auth_policy", str(error)
         return
-    if tls.is_offered(settled):
+    if is_offered(settled):
         try:
             tls.build_context(settled)
         except tls.TlsError as error:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from nsqc.net import tls
 from nsqc.options.declared import FLAGS, KEYS, OptionError, Options, Settings
 from nsqc.options.flags import show
+from nsqc.options.tls import settle
 
 Reread = Callable[[], tuple[Options, list[str]]]  # options and the config file's unknown keys; raises OptionError
 
@@ -59,11 +59,11 @@ class Reloader:
     async def _options(self) -> None:
         try:
             asked, unknown = await self._loop.run_in_executor(self._workers, self._reread)
-            wanted = tls.settle(asked)
+            wanted = settle(asked)
             live = {name: getattr(wanted, name) for name in KEYS.values()
                     if FLAGS[name].live and getattr(wanted, name) != getattr(self._last, name)}
             self._settings.change(**live)
-        except (OptionError, tls.TlsError) as error:
+        except OptionError as error:
             self._log.error("RELOAD: no option is changed, the old ones stay - %s", error)
             return
         for key in unknown:

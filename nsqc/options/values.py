@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nsqc.log import LEVELS
 from nsqc.options.declared import (
     DEFAULT_TLS_VERSION,
     FLUSH_RULES,
-    LEVELS,
     TLS_NOT_REQUIRED,
     TLS_REQUIRED,
     TLS_REQUIRED_EXCEPT_HTTP,
@@ -28,7 +28,7 @@ FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def parse_bool(text: str) -> bool:
-    """As Go reads them."""
+    """As Go's strconv.ParseBool, which reads nsqd's flags; arguments of the HTTP API allow fewer words."""
     if text in TRUE:
         return True
     if text in FALSE:
