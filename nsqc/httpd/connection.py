@@ -13,7 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from nsqc.httpd.pipeline import Pipeline
-from nsqc.httpd.reader import RequestReader
+from nsqc.httpd.reader import STOPS, RequestReader
 from nsqc.httpd.writer import Writer
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
@@ -90,10 +90,13 @@ class Connection(asyncio.Protocol):
             data = self._known_publishes(data)
             if not data:
                 return
-        reader.feed(data, begins)
+        try:
+            reader.parser.feed_data(data)
+        except STOPS as stop:
+            reader.parse_rest(data, stop, begins)
         if reader.publish is not None:
             if begins:
-                self._app.publishes.learn(data, *reader.publish)
+                self._app.publishes.learn(data, reader.publish)
             reader.publish = None
         if self._writer.out:
             self._writer.flush()

@@ -30,14 +30,14 @@ class KnownPublishes:
             self.targets[target] = topic
         return topic
 
-    def learn(self, data: bytes, topic: bytes, length: int) -> None:
+    def learn(self, data: bytes, publish: tuple[bytes, int]) -> None:
         """Remembers the head of a plain publish, if data, which begins with a request, is exactly that publish."""
-        size = len(data) - length
+        size = len(data) - publish[1]
         # If data holds several requests, the first head ends elsewhere.
         if size <= _MOST_HEAD_BYTES and size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST "):
             if len(self.heads) >= _MOST:
                 self.heads.clear()
-            self.heads[data[:size]] = (topic, length)
+            self.heads[data[:size]] = publish
 
     def forget_heads(self) -> None:
         """For when an option has changed that a publish depends on."""

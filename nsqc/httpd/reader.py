@@ -23,7 +23,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 # The rest of a body that was refused is read and dropped up to here; beyond it the connection ends.
 _MAX_DROPPED_BYTES = 256 * 1024
 
-_STOPS = (HttpParserError, HttpParserUpgrade)
+STOPS = (HttpParserError, HttpParserUpgrade)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION = range(1, 6)
 _FIELDS = {
@@ -44,9 +44,9 @@ class RequestReader:
     A plain publish goes a short way: nothing is made of it but its topic and its body.
     """
 
-    __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_parser", "_partial",
+    __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial",
                  "_pipeline", "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state", "_targets",
-                 "_topic", "_url", "begun", "body_bytes", "head_bytes", "in_body", "publish")
+                 "_topic", "_url", "begun", "body_bytes", "head_bytes", "in_body", "parser", "publish")
 
     def __init__(self, app: App, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app
@@ -55,7 +55,7 @@ class RequestReader:
         self._state = state
         self._pipeline = pipeline
         self._remote = remote
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self.parser = httptools.HttpRequestParser(self)
         # The request that is coming in.
         self.begun = False                      # its first byte has arrived, its last has not
         self.in_body = False                    # its head is complete
@@ -76,16 +76,9 @@ class RequestReader:
         # Topic and length of the last plain publish in this read.
         self.publish: tuple[bytes, int] | None = None
 
-    def feed(self, data: bytes, begins: bool) -> None:
-        """Parses a read; begins: no request was incomplete before it."""
-        try:
-            self._parser.feed_data(data)
-        except _STOPS as error:
-            self._parse_rest(data, error, begins)
-
     def close(self) -> None:
-        """Parser and reader hold each other."""
-        self._parser = None
+        """Parser and reader refer to each other."""
+        del self.parser
 
     def receives(self) -> bool:
         """Whether a part of a request has arrived whose answer is still to come."""
@@ -143,7 +136,7 @@ class RequestReader:
         """The head is complete."""
         self.in_body = True
         if (self._length and not self._special and self._hosts == 1 and self._length <= self._app.max_msg_size
-                and self._parser.get_method() == b"POST" and self._parser.should_keep_alive()
+                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive()
                 and not self._pipeline.closing and not self._state.tls_required and not self._state.closing):
             self._topic = self._targets.get(self._url) or self._publishes.find_topic(self._url)
             if self._topic is not None:
@@ -211,7 +204,7 @@ class RequestReader:
         """Makes the Request, and answers it early if its body does not matter."""
         if self._pipeline.closing:
             return
-        version = self._parser.get_http_version()
+        version = self.parser.get_http_version()
         if version not in ("1.1", "1.0"):
             if version == "0.9":
                 self._refuse(400)
@@ -222,9 +215,9 @@ class RequestReader:
             self._refuse(400, "too many Host headers" if self._hosts else "missing required Host header")
             return
         try:
-            request = Request(self._method or self._parser.get_method(), self._url, self._remote,
+            request = Request(self._method or self.parser.get_method(), self._url, self._remote,
                               -1 if self._chunked else self._length, version == "1.0",
-                              self._parser.should_keep_alive())
+                              self.parser.should_keep_alive())
         except ValueError:
             self._refuse(400)
             return
@@ -287,8 +280,11 @@ class RequestReader:
 
     # ------------------------------------------------------------------ where the parser stops
 
-    def _parse_rest(self, data: bytes, stop: Exception | None, begins: bool) -> None:
-        """Continues behind what stops the parser, but not Go's server."""
+    def parse_rest(self, data: bytes, stop: Exception | None, begins: bool) -> None:
+        """Continues where something stops the parser that does not stop Go's server.
+
+        begins: no request was incomplete before this read.
+        """
         rest = memoryview(data)
         while stop is not None and not self._pipeline.closing:
             if isinstance(stop, HttpParserUpgrade):
@@ -304,13 +300,13 @@ class RequestReader:
             else:
                 self._malformed(stop)
                 return
-            self._parser = httptools.HttpRequestParser(self)
+            self.parser = httptools.HttpRequestParser(self)
             stop = self._stop_of(rest)
 
     def _stop_of(self, data: memoryview) -> Exception | None:
         try:
-            self._parser.feed_data(data)
-        except _STOPS as error:
+            self.parser.feed_data(data)
+        except STOPS as error:
             return error
         return None
 
