@@ -131,6 +131,7 @@ class Daemon:
         self.settings.on_change(self._settings_changed)
         self.data_path = os.path.join(os.getcwd(), options.data_path).rstrip("/") or "/"
         self.start_time = time.time()
+        self.servers: list[Server] = []
         self._scheduled: dict[str, asyncio.TimerHandle] = {}
         try:
             self._lock = lock(self.data_path)
@@ -247,6 +248,7 @@ class Daemon:
             await server.start()
         except OSError as error:
             raise cannot_listen(address, error) from None
+        self.servers.append(server)
         return server
 
     async def _listen_tcp(self) -> None:
@@ -275,7 +277,7 @@ class Daemon:
         self.reloader.begin(self.manager.reloading, self._notify_ready)
 
     def _notify_ready(self) -> None:
-        places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.app.servers)]
+        places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.servers)]
         self.manager.ready(f"Listening on {', '.join(places)}")
 
     def _settings_changed(self, options: Options) -> None:
@@ -318,7 +320,7 @@ class Daemon:
         self.listener.close()
         await accepted()
         self.hub.close(ARRIVING_S)
-        for server in list(self.app.servers):
+        for server in self.servers:
             await server.close()
         self.listeners.stop()
         await self._linger()

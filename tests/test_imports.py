@@ -18,13 +18,13 @@ MAY_USE = {
     "wire": {"wire"},
     "store": {"wire", "store"},
     "broker": {"wire", "store", "broker"},
-    "net": {"net", "process"},
-    "options": {"net", "options", "peers"},
+    "net": {"net", "process", "log"},
+    "options": {"net", "options", "peers", "log"},
     "tcp": {"wire", "store", "broker", "tcp", "net"},
     "peers": {"wire", "broker", "peers"},
     "client": {"wire", "client"},
     "spark": {"wire", "store", "client", "spark", "commands"},  # commands: jobs run as scripts
-    "httpd": {"wire", "broker", "httpd", "net", "options"},
+    "httpd": {"wire", "broker", "httpd", "net", "options", "log"},
 }
 EDGES = {"typer", "httptools", "pyspark"}
 

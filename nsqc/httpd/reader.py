@@ -44,9 +44,9 @@ class RequestReader:
     A plain publish goes a short way: nothing is made of it but its topic and its body.
     """
 
-    __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial",
-                 "_pipeline", "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state", "_targets",
-                 "_topic", "_url", "begun", "body_bytes", "head_bytes", "in_body", "parser", "publish")
+    __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial", "_pipeline",
+                 "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state", "_targets", "_topic",
+                 "_url", "begun", "body_bytes", "head_bytes", "in_body", "parser", "publish")
 
     def __init__(self, app: App, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app

@@ -1,7 +1,7 @@
 """From method and path to a route, by the rules of nsqd's router.
 
-A path matches exactly; `/config/:opt` matches any last part. Any other path may be redirected (a slash too many or too
-few, other case, `//` or dots), else it is a 405 that lists the methods of the path, else a 404.
+A path matches exactly; `/config/:opt` matches any last part. Other paths may be redirected (a slash too many or too
+few, other case, `//` or dots); else the answer is a 405 that lists the methods of the path, or a 404.
 """
 
 from __future__ import annotations

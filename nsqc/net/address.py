@@ -5,7 +5,6 @@ import errno
 import os
 import socket
 import stat
-from typing import Any
 
 KEEPALIVE_S = 15  # of silence before a probe, and between probes
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -52,8 +51,7 @@ def address_text(sock: socket.socket) -> str:
     return peer_text(sock.getsockname())
 
 
-# Any: what the socket calls return, by family
-def peer_text(name: Any) -> str:
+def peer_text(name: object) -> str:
     """The text of an address as the socket calls return it; an unnamed unix client is @."""
     if isinstance(name, tuple):
         host, port = name[:2]

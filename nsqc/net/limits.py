@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 from nsqc.log import Log
 from nsqc.net.listener import Listeners
@@ -109,8 +109,7 @@ class ConnectionLimits:
         return False
 
 
-# Any: what the socket calls return, by family
-def host_of(peer: Any) -> str:
+def host_of(peer: object) -> str:
     """The address to count under; empty for a unix socket."""
     if not isinstance(peer, tuple):
         return ""
