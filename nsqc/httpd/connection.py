@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         if pipeline.blocked:
             self._hold(data)
             return
-        begins = not reader.begun
+        begins = not reader.incomplete
         if begins and not self._state.tls_required and not self._state.closing:
             data = self._known_publishes(data)
             if not data:
@@ -100,11 +100,11 @@ class Connection(asyncio.Protocol):
             reader.publish = None
         if self._writer.out:
             self._writer.flush()
-        if reader.begun:
+        if reader.incomplete:
             self._await_rest(len(data))
         elif self.due:
             self._is_complete()
-        if self._state.closing and not (reader.begun or pipeline.blocked or pipeline.ended):
+        if self._state.closing and not (reader.incomplete or pipeline.blocked or pipeline.ended):
             pipeline.end()
 
     def eof_received(self) -> bool:

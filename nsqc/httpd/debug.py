@@ -1,5 +1,5 @@
-"""/debug: where time and memory go. Paths are those of Go's net/http/pprof if this runtime has an equivalent; answers
-are text to read (`profile` also feeds flame graph tools), not Go's binary format.
+"""/debug: where time and memory are spent. Paths are those of Go's net/http/pprof if this runtime has an equivalent;
+answers are text to read (`profile` also feeds flame graph tools), not Go's binary format.
 
   /debug/pprof/               this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL

@@ -55,7 +55,7 @@ class Pipeline:
     # ------------------------------------------------------------------ requests
 
     def publish(self, name: bytes, body: bytes) -> None:
-        """Publishes one message and answers: the whole way of a plain publish, whoever recognised it."""
+        """Publishes one message and answers: all of a plain publish, however it was recognised."""
         try:
             topic = self._broker.topic(name) or self._broker.get_topic(name)
             failure = topic.publish(body)
@@ -99,7 +99,7 @@ class Pipeline:
         return self._commit or self._request is not None or bool(self._queue)
 
     def drop(self) -> None:
-        """Notifies a handler that takes its time that its answer is no longer wanted."""
+        """Notifies a handler that is still waiting that nobody wants its answer any more."""
         if self._request is not None and self._request.dropped is not None:
             self._request.dropped()
 

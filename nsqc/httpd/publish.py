@@ -1,6 +1,6 @@
 """/pub and /mpub. The order of checks, which clients can see, is nsqd's: size, body, topic, the rest.
 
-A body above the limit arrives cut one byte behind it: its length alone shows that it is too long.
+A body above the limit is cut one byte behind it, which suffices to recognise it as too long.
 """
 
 from __future__ import annotations
@@ -183,5 +183,5 @@ async def _rest(app: App, topic: Topic, publish: _PublishSlice, writes: list[asy
 
     app.broker.slicer.call(next_slice)
     await done
-    # A write of the last slice is among writes; its result counts, not that it was pending.
+    # If the last slice is pending, its result is among the writes.
     return _settled(max(0, failure, *await asyncio.gather(*writes)))

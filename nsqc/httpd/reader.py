@@ -46,7 +46,7 @@ class RequestReader:
 
     __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial", "_pipeline",
                  "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state", "_targets", "_topic",
-                 "_url", "begun", "body_bytes", "head_bytes", "in_body", "parser", "publish")
+                 "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish")
 
     def __init__(self, app: App, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app
@@ -57,7 +57,7 @@ class RequestReader:
         self._remote = remote
         self.parser = httptools.HttpRequestParser(self)
         # The request that is coming in.
-        self.begun = False                      # its first byte has arrived, its last has not
+        self.incomplete = False                      # its first byte has arrived, its last has not
         self.in_body = False                    # its head is complete
         self.head_bytes = 0                     # of complete lines
         self.body_bytes = 0                     # received, kept or not
@@ -82,11 +82,11 @@ class RequestReader:
 
     def receives(self) -> bool:
         """Whether a part of a request has arrived whose answer is still to come."""
-        return self.begun and not self._skip
+        return self.incomplete and not self._skip
 
     def end(self) -> None:
         """The client sends no more, perhaps in the middle of a request."""
-        if self.begun and not self._skip and not self._pipeline.closing:
+        if self.incomplete and not self._skip and not self._pipeline.closing:
             if self.in_body:
                 self._fail_body()
             else:
@@ -105,7 +105,7 @@ class RequestReader:
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
-        self.begun = True
+        self.incomplete = True
 
     def on_url(self, url: bytes) -> None:
         """The request target, or a part of it."""
@@ -176,7 +176,7 @@ class RequestReader:
     # ------------------------------------------------------------------ requests
 
     def _reset(self) -> None:
-        self.begun = self.in_body = False
+        self.incomplete = self.in_body = False
         self._url = self._body = b""
         self.head_bytes = self._length = self._hosts = self.body_bytes = 0
         if self._topic is not None:

@@ -30,7 +30,7 @@ class Request:
     __slots__ = ("body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path", "query",
                  "remote", "route", "started", "url")
 
-    route: Route                        # set by whoever makes the request, once the router has resolved it
+    route: Route                        # set right after construction: the router needs a request to resolve
 
     def __init__(self, method: bytes, url: bytes, remote: str = "", length: int = 0, http10: bool = False,
                  keep_alive: bool = True) -> None:

@@ -18,8 +18,8 @@ def is_unix(address: str) -> bool:
 def bind(address: str) -> socket.socket:
     """A socket bound to the address, not yet listening. Raises OSError or ValueError.
 
-    The wildcard host means both address families if the system has them. A unix socket that a dead process left
-    behind is replaced, a live one is not.
+    The wildcard host means both address families if the system has them. The unix socket of a dead process is
+    replaced, a live one is not.
     """
     parts = _split(address)
     if parts is None:

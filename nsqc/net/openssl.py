@@ -42,7 +42,7 @@ def _openssl(context: ssl.SSLContext, name: str, result: Any, *arguments: Any) -
 def accept_any_certificate(context: ssl.SSLContext) -> None:
     """Makes the context demand a client certificate, whoever issued it. Raises UnreachableError.
 
-    The client still has to prove that it holds the key.
+    The client still has to prove that it has the key.
     """
     _openssl(context, "SSL_CTX_set_cert_verify_callback", None, _VERIFIER, ctypes.c_void_p)(_take_any, None)
 

@@ -79,8 +79,8 @@ class Uncaught:
         printed, self._printed = self._printed, 0
         if event.exc_value is not None and id(event.exc_value) == printed:
             return
-        where = event.object if isinstance(event.object, str) else getattr(event.object, "__qualname__", "")
-        self.report(event.err_msg or f"exception ignored in {where or type(event.object).__qualname__}",
+        source = event.object if isinstance(event.object, str) else getattr(event.object, "__qualname__", "")
+        self.report(event.err_msg or f"exception ignored in {source or type(event.object).__qualname__}",
                     event.exc_value if event.exc_value is not None else event.exc_type())
 
     def _in_thread(self, event: threading.ExceptHookArgs) -> None:
