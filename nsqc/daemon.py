@@ -1,17 +1,15 @@
-"""The daemon as a whole: built, started, signalled, drained, closed. It alone knows every room."""
+"""The daemon as a whole: built, started, running, stopped. It alone knows every room."""
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import gc
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -20,43 +18,53 @@ from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.timers import Timers
-from nsqc.httpd import server as httpd
+from nsqc.httpd.app import App, NodeInfo
+from nsqc.httpd.server import Server
+from nsqc.log import Log
 from nsqc.net import systemd, tls
-from nsqc.net.accepting import Doors
+from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
-from nsqc.options.declared import TLS_REQUIRED, Options, Settings
+from nsqc.net.listener import Listener, Listeners
+from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
+from nsqc.options.tls import is_offered, settle
 from nsqc.peers.peers import Peers
 from nsqc.process import descriptors, later
+from nsqc.process.environment import EnvironmentVariableError
+from nsqc.process.hangup import Hangup
+from nsqc.process.lock import LockError, lock
+from nsqc.process.notify import ServiceManager
 from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection, Hub
-from nsqc.tcp.listener import Listener
 
-WORKERS = 4  # threads for nsqd.dat and what else somebody waits for
+if TYPE_CHECKING:
+    from nsqc.peers.auth import Authority
+
+WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
-IDS_EVERY_S = 5.0  # how often the ids' progress is noted
-TICK_S = 0.1  # how often disk queues look at their sync deadlines
-# When Python's collector looks for cycles. With the default a burst of new topics has all of them looked through again
-# and again, for a quarter of a second each time; what goes here goes by reference counts.
+IDS_EVERY_S = 5.0  # how often the progress of message ids is saved
+TICK_S = 0.1  # how often disk queues check their sync deadlines
+# When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
+# and again, for a quarter of a second each time; objects here are freed by reference counts.
 COLLECT = (10_000, 20, 100)
 LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
-ARRIVING_S = 0.5  # how long a client that has just come may take to publish what it has come with
-FAREWELL_S = 0.1  # and for those that have taken all to confirm the end of TLS
+ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
+FAREWELL_S = 0.1  # how long for clients that have taken all to confirm the end of TLS
 
 
 class StartError(Exception):
     """The daemon cannot start; the text is one line for the operator."""
 
 
-def run(options: Options, log: Any, reread: Reread) -> int:
-    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 where it fails.
+def run(options: Options, log: Log, reread: Reread) -> int:
+    """Runs the daemon until SIGTERM or SIGINT. Returns the exit code: 0 after a clean stop, 1 if it fails.
 
-    reread: how SIGHUP gets at the options anew.
+    reread: reads the options again, for SIGHUP.
     """
-    # Modules stay for good, so the first collection, when clients may be here already, need not look through them.
+    # Modules are never freed: the first collection, when clients may be connected already, need not traverse them.
     gc.disable()
     gc.freeze()
     uncaught = Uncaught(log)
@@ -69,12 +77,12 @@ def run(options: Options, log: Any, reread: Reread) -> int:
         uncaught.report("the daemon fails", error)
         return 1
     finally:
-        # The loop takes its handlers away; from here to the end of the process no signal may spoil the exit code.
+        # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
         loop.close()
 
 
-async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, reread: Reread) -> int:
+async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -85,7 +93,7 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
         daemon = Daemon(loop, options, log, reread)
         await daemon.start()
         if daemon.can_reload:
-            # Under nohup it goes on without its terminal, too.
+            # Under nohup the daemon survives its terminal.
             terminal = None if hangup.ignored else Terminal(loop)
             hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else daemon.reload())
         elif not hangup.ignored:
@@ -100,69 +108,49 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Any, rer
     return await daemon.stop()
 
 
-class Hangup:
-    """What SIGHUP does: nothing before begin(), which makes up for it, and nothing after end().
-
-    Under nohup it comes ignored, and stays so unless it is for reading files again.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self._do: Callable[[], None] | None = None
-        self._missed = False
-        self.ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-        loop.add_signal_handler(signal.SIGHUP, self._came)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
-
-    def begin(self, do: Callable[[], None]) -> None:
-        """Has do() called for each, also for one that has come already."""
-        self._do = do
-        if self._missed:
-            do()
-
-    def end(self) -> None:
-        """They are ignored from now on."""
-        self._do = None
-
-    def _came(self) -> None:
-        self._missed = True
-        if self._do is not None:
-            self._do()
-
-
 class Daemon:
-    """Every room of one running nsqc."""
+    """One running nsqc. Everything is built by the constructor, except what needs a running loop: see start()."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Any, reread: Reread):
-        """Takes the data path and reads what lies there. Raises StartError."""
+    info: NodeInfo
+    app: App
+    peers: Peers
+
+    # ------------------------------------------------------------------ build
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread):
+        """Locks the data path and restores what is in it. Raises StartError."""
         self.loop = loop
         self.log = log
         try:
-            self.settings = Settings(tls.settle(options))
-            self.certificates = tls.Certificates(self.settings.now) if tls.is_offered(options) else None
-            self.manager = systemd.Manager(log)
+            self.settings = Settings(settle(options))
+            self.certificates = tls.Certificates(self.settings.now) if is_offered(options) else None
+            self.manager = ServiceManager(log)
             self.inherited = systemd.inherited()
-        except (tls.TlsError, systemd.HandoverError) as error:
+        except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
         self.data_path = os.path.join(os.getcwd(), options.data_path).rstrip("/") or "/"
         self.start_time = time.time()
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._lock = lock(self.data_path)
+        self.servers: list[Server] = []
+        self._scheduled: dict[str, asyncio.TimerHandle] = {}
+        try:
+            self._lock = lock(self.data_path)
+        except LockError as error:
+            raise StartError(f"failed to instantiate nsqd - {error}") from None
         log.info("%s", version_line("nsqd"))
         log.info("ID: %d", options.node_id)
         self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
         self.sync_workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="nsqc-sync")
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
-        self.listener = self._listen_tcp()
+        self.listener = self._bind("TCP", self.settings.now.tcp_address)
         self._build()
-        self._load()
+        self._restore()
 
-    def _listen_tcp(self) -> Listener:
-        address = self.settings.now.tcp_address
+    def _bind(self, name: str, address: str) -> Listener:
         try:
-            return Listener(address, self.log, self.inherited.get("tcp"))
+            return Listener(name, address, self.log, self.inherited.get(name.lower()))
         except (OSError, ValueError) as error:
-            raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
+            raise cannot_listen(address, error) from None
 
     def _build(self) -> None:
         options = self.settings.now
@@ -170,28 +158,29 @@ class Daemon:
         self.open_files = descriptors.raise_limit()
         self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync)
-        self.nsqc_dat = nsqc_dat.load(self.data_path, self.disks.index, self.log)
-        self.guids = GuidFactory.make(options.node_id, self.nsqc_dat.reached_unit)
+        self.saved = nsqc_dat.load(self.data_path, self.disks.index, self.log)
+        self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
                              self.loop)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.connection_limits = ConnectionLimits(options, self.log)
-        self.doors = Doors(self.loop, self.log)
+        self.listeners = Listeners(self.loop, self.log)
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates)
         if options.auth_http_address:
             self.hub.authority = self._make_authority()
-        self._noted_unit = self.guids.reached
+        self._saved_unit = self.guids.reached
 
-    def _make_authority(self) -> Any:
-        from nsqc.peers.auth import Authority  # with its regular expressions, for those who have auth servers only
+    def _make_authority(self) -> Authority:
+        from nsqc.peers.auth import Authority  # here: only daemons with auth servers need its regular expressions
 
         try:
             return Authority(self.loop, self.workers, self.settings, self.log)
         except ValueError as error:
             raise StartError(f"--auth-http-address {error}") from None
 
-    def _load(self) -> None:
+    def _restore(self) -> None:
+        """Topics, channels, and the delays of messages, as the last stop has left them."""
         try:
             metadata.restore(self.broker, metadata.load(self.data_path, self.disks.index, self.log), self.log)
         except metadata.MetadataError as error:
@@ -199,12 +188,12 @@ class Daemon:
         except OSError as error:
             raise StartError(f"failed to open a queue - {error}") from None
         self.disks.index.loaded()
-        nsqc_dat.restore(self.broker, self.nsqc_dat)
-        has_delays = bool(self.nsqc_dat.topics or self.nsqc_dat.channels)
-        self.nsqc_dat = None
+        nsqc_dat.restore(self.broker, self.saved)
+        has_delays = bool(self.saved.topics or self.saved.channels)
+        del self.saved
         try:
             self.metadata.write_missing()
-            # Before any message moves: what nsqc.dat says, if anything, is true of this moment only.
+            # Before any message moves: what nsqc.dat says, if anything, is true only at this moment.
             nsqc_dat.save_ids(self.data_path, nsqc_dat.Ids(self.guids.reached), durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
@@ -212,123 +201,134 @@ class Daemon:
     # ------------------------------------------------------------------ start
 
     async def start(self) -> None:
-        """Lets messages flow and clients come. Raises StartError."""
+        """Lets messages flow and clients connect. Raises StartError."""
         self.broker.listeners.append(self.metadata.on_event)
         for topic in list(self.broker.topics.values()):
             topic.start()
         self._tick()
-        self._note_ids()
+        self._save_ids()
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
-        await self.listener.start(self.loop, self.hub, self.doors)
+        await self._listen_tcp()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
-        self._keep_descriptors()
+        self._reserve_descriptors()
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
         gc.enable()
-        self._is_ready()
+        self._notify_ready()
         self.manager.watch(self.loop)
         later.read_ahead()
 
     async def _listen_http(self) -> None:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
-        self.app = httpd.App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                             info=self.info, start_time=self.start_time,
-                             connection_limits=self.connection_limits, doors=self.doors)
+        self.app = App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
+                       info=self.info, start_time=self.start_time)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
-            https = await self._listen(options.https_address, name="HTTPS", certificates=self.certificates)
+            https = await self._serve_http("HTTPS", options.https_address, certificates=self.certificates)
             self.info["https_port"] = https.port
         if self._is_wanted("http", options.http_address):
-            http = await self._listen(options.http_address, tls_required=options.tls_required == TLS_REQUIRED)
+            http = await self._serve_http("HTTP", options.http_address,
+                                          tls_required=options.tls_required == TLS_REQUIRED)
             self.info["http_port"] = http.port
 
     def _is_wanted(self, name: str, address: str) -> bool:
         return bool(address) or name in self.inherited
 
-    async def _listen(self, address: str, name: str = "HTTP", **more: Any) -> httpd.Server:
+    async def _serve_http(self, name: str, address: str, *, certificates: tls.Certificates | None = None,
+                          tls_required: bool = False) -> Server:
+        server = Server(self.loop, self.app, self._bind(name, address), limits=self.connection_limits,
+                        listeners=self.listeners, certificates=certificates, tls_required=tls_required)
         try:
-            return await httpd.listen(self.loop, address, self.app, name=name,
-                                      inherited=self.inherited.get(name.lower()), **more)
-        except (OSError, ValueError) as error:
-            raise StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}") from None
+            await server.start()
+        except OSError as error:
+            raise cannot_listen(address, error) from None
+        self.servers.append(server)
+        return server
 
-    def _keep_descriptors(self) -> None:
-        """Clients leave enough descriptors to files and peers, under the limit of now."""
+    async def _listen_tcp(self) -> None:
+        acceptor = Acceptor(self.loop, self.listener.sock, lambda: Connection(self.hub), self.log)
+        try:
+            await self.listener.start(acceptor, self.listeners)
+        except OSError as error:
+            raise cannot_listen(self.settings.now.tcp_address, error) from None
+
+    def _reserve_descriptors(self) -> None:
+        """Bounds clients by the current limit of open files: they leave enough to queues and peers."""
         capacity = descriptors.for_clients(self.open_files, self.connection_limits.connections)
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
-        self.connection_limits.keep_within(capacity, self.doors)
+        self.connection_limits.keep_within(capacity, self.listeners)
 
-    # ------------------------------------------------------------------ while it runs
+    # ------------------------------------------------------------------ run
 
     @property
     def can_reload(self) -> bool:
-        """Whether there is anything to read again, or somebody who waits to hear that it was."""
+        """Whether there is anything to read again, or a service manager that waits for the end of a reload."""
         return self.certificates is not None or bool(self.settings.now.config) or self.manager.listens
 
     def reload(self) -> None:
-        """Has the config file and the certificates read again."""
-        self.reloader.begin(self.manager.reloading, self._is_ready)
+        """Reads the config file and the certificates again."""
+        self.reloader.begin(self.manager.reloading, self._notify_ready)
 
-    def _is_ready(self) -> None:
-        places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.app.servers)]
+    def _notify_ready(self) -> None:
+        places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.servers)]
         self.manager.ready(f"Listening on {', '.join(places)}")
 
-    def _settings_changed(self, *_: Any) -> None:
-        self.log.level = self.settings.now.log_level
-        self.connection_limits.set_limits(self.settings.now)
+    def _settings_changed(self, options: Options) -> None:
+        self.log.level = options.log_level
+        self.connection_limits.set_limits(options)
 
     def _tick(self) -> None:
         self.disks.tick()
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
-            self._keep_descriptors()
-        self._timers["tick"] = self.loop.call_later(TICK_S, self._tick)
+            self._reserve_descriptors()
+        self._scheduled["tick"] = self.loop.call_later(TICK_S, self._tick)
 
     def _ids_ahead(self) -> int:
-        """How far ids may come until the next note, so that they rise even after a kill and a clock step."""
+        """How far ids may get before they are saved again: they rise even after a kill and a clock step."""
         return self.guids.reached + (int(2 * IDS_EVERY_S * 1e9) >> nsqc_dat.UNIT_BITS)
 
-    def _note_ids(self) -> None:
+    def _save_ids(self) -> None:
         reached = self.guids.reached
-        if reached != self._noted_unit:
-            self._noted_unit = reached
-            self.loop.run_in_executor(self.workers, self._save_ids, nsqc_dat.Ids(self._ids_ahead()))
-        self._timers["ids"] = self.loop.call_later(IDS_EVERY_S, self._note_ids)
+        if reached != self._saved_unit:
+            self._saved_unit = reached
+            self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self._ids_ahead()))
+        self._scheduled["ids"] = self.loop.call_later(IDS_EVERY_S, self._save_ids)
 
-    def _save_ids(self, ids: nsqc_dat.Ids) -> None:
+    def _write_ids(self, ids: nsqc_dat.Ids, durable: bool = False) -> None:
         try:
-            nsqc_dat.save_ids(self.data_path, ids, durable=False)
+            nsqc_dat.save_ids(self.data_path, ids, durable=durable)
         except OSError as error:
             self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
 
     # ------------------------------------------------------------------ stop
 
     async def stop(self) -> int:
-        """Lets the clients go, writes everything to disk, and gives the data path back.
+        """Lets the clients finish, writes everything to disk, and unlocks the data path.
 
-        Returns the exit code: 1 where something could not be written.
+        Returns the exit code: 1 if anything could not be written.
         """
         self.reloader.close()
         self.manager.stopping()
         self.listener.close()
-        await settled()
+        await accepted()
         self.hub.close(ARRIVING_S)
-        for server in list(self.app.servers):
+        for server in self.servers:
             await server.close()
-        self.doors.stop()
+        self.listeners.stop()
         await self._linger()
         await self.peers.close()
         if self.hub.authority is not None:
             await self.hub.authority.close()
-        for timer in self._timers.values():
-            timer.cancel()
+        for handle in self._scheduled.values():
+            handle.cancel()
         if self.certificates is not None:
             self.certificates.close()
         self.timers.close()
@@ -344,20 +344,21 @@ class Daemon:
         self.workers.shutdown()
         self.sync_workers.shutdown()
         if not lost:
-            self._note_stop()
+            # The last write: everything is on disk, and what nsqc.dat says about it holds.
+            self._write_ids(nsqc_dat.Ids(self.guids.reached, stopped=True), durable=True)
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")
         return 1 if lost else 0
 
     async def _linger(self) -> None:
-        """A moment for clients to take their last replies, and hardly one where nothing but the end of TLS is due.
+        """Waits a moment for clients to take their last replies, and less if only the end of TLS is due.
 
-        Those that have just come are let publish and go by themselves.
+        New clients may publish and leave by themselves.
         """
-        began = self.loop.time()
+        start = self.loop.time()
         while self.hub.connections:
-            waited = self.loop.time() - began
+            waited = self.loop.time() - start
             if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(is_busy, self.hub.connections))):
                 break
             await asyncio.sleep(0.01)
@@ -365,7 +366,7 @@ class Daemon:
         self.hub.close()
 
     def _write_all(self) -> int:
-        """Writes out what is in memory; how many files and queues could not be written."""
+        """Writes everything in memory to disk; returns how many files and queues could not be written."""
         failed = 0
         try:
             self.metadata.write_all()
@@ -381,36 +382,18 @@ class Daemon:
             failed += 1
         return failed + lost
 
-    def _note_stop(self) -> None:
-        """The last word: everything is on disk, and what nsqc.dat says of it holds."""
-        try:
-            nsqc_dat.save_ids(self.data_path, nsqc_dat.Ids(self.guids.reached, stopped=True), durable=True)
-        except OSError as error:
-            self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
+
+def cannot_listen(address: str, error: Exception) -> StartError:
+    """nsqd's text."""
+    return StartError(f"failed to instantiate nsqd - listen ({address}) failed - {error}")
 
 
 def is_busy(connection: Connection) -> bool:
-    """Whether a stop waits for this one."""
+    """Whether a stop waits for this client."""
     return connection.unsent() > 0 or connection.arrives(ARRIVING_S)
 
 
-async def settled() -> None:
-    """Returns when the loop has called for everybody who was accepted, and has read once more."""
+async def accepted() -> None:
+    """Returns when all accepted clients have their connection_made(), and the loop has read once more."""
     for _ in range(2):
         await asyncio.sleep(0)
-
-
-def lock(data_path: str) -> int:
-    """Takes the data path for this process; the lock goes with it. Returns a descriptor, raises StartError."""
-    try:
-        descriptor = os.open(data_path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise StartError(f"failed to instantiate nsqd - failed to lock data-path: open {data_path}: "
-                         f"{error.strerror}") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise StartError(f"failed to instantiate nsqd - failed to lock data-path: cannot flock directory {data_path} - "
-                         f"{error.strerror} (possibly in use by another instance of nsqd)") from None
-    return descriptor

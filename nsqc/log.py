@@ -1,4 +1,4 @@
-"""The log: lines in nsqd's form on stderr, written by a thread, so that an unread pipe never stops the daemon."""
+"""The log: nsqd's line format on stderr, written by a thread: an unread pipe never stops the daemon."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 import select
 import threading
 import time
-from typing import Any
+from typing import Final
 
 DEBUG, INFO, WARN, ERROR, FATAL = 1, 2, 3, 4, 5
 WORDS = {DEBUG: "DEBUG", INFO: "INFO", WARN: "WARNING", ERROR: "ERROR", FATAL: "FATAL"}
+# As in --log-level, the config file and PUT /config/log_level; their numbers are nsqd's.
+LEVELS: Final = {"debug": DEBUG, "info": INFO, "warn": WARN, "error": ERROR, "fatal": FATAL}
 MAX_WAITING = 2 * 1024 * 1024  # characters; beyond that lines are dropped and counted
-MAX_LINE = 16 * 1024  # characters of one text; clients have a say in some, and may send megabytes
+MAX_LINE = 16 * 1024  # characters of one line; clients determine parts of some, and may send megabytes
 CLOSE_SECONDS = 1.0
 
 
 class Log:
-    """Writes lines of level and above, each as `PREFIXdate time LEVEL: text`. Any thread may log."""
+    """Writes lines of level and above, as `PREFIXdate time LEVEL: text`. Thread-safe."""
 
     def __init__(self, prefix: str = "[nsqd] ", level: int = INFO, descriptor: int = 2):
         self.level = level
@@ -31,42 +33,42 @@ class Log:
         self._dropped = 0
         self._writing = False
 
-    def debug(self, text: str, *arguments: Any) -> None:
-        """For whoever looks for a fault."""
+    def debug(self, text: str, *arguments: object) -> None:
+        """Details, for finding a fault."""
         if self.level <= DEBUG:
             self._add(DEBUG, text, arguments)
 
-    def info(self, text: str, *arguments: Any) -> None:
-        """What happens."""
+    def info(self, text: str, *arguments: object) -> None:
+        """Normal operation."""
         if self.level <= INFO:
             self._add(INFO, text, arguments)
 
-    def warn(self, text: str, *arguments: Any) -> None:
-        """What should not be so."""
+    def warn(self, text: str, *arguments: object) -> None:
+        """Something is wrong, and the daemon copes."""
         if self.level <= WARN:
             self._add(WARN, text, arguments)
 
-    def error(self, text: str, *arguments: Any) -> None:
-        """What went wrong."""
+    def error(self, text: str, *arguments: object) -> None:
+        """Something failed."""
         if self.level <= ERROR:
             self._add(ERROR, text, arguments)
 
-    def fatal(self, text: str, *arguments: Any) -> None:
-        """Why the process ends."""
+    def fatal(self, text: str, *arguments: object) -> None:
+        """The process ends because of this."""
         self._add(FATAL, text, arguments)
 
     def close(self) -> None:
-        """Waits until everything is written, but no longer than a moment: perhaps nobody reads."""
+        """Waits until everything is written, but only for a moment: perhaps nobody reads."""
         with self._changed:
             self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
 
-    def _add(self, level: int, text: str, arguments: tuple[Any, ...]) -> None:
-        # The early look spares the formatting while nobody reads; the one under the lock decides.
+    def _add(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
+        # This early check saves formatting while nobody reads; the one under the lock decides.
         line = "" if self._size >= MAX_WAITING else self._line(level, text % arguments if arguments else text)
         with self._changed:
             if not line or self._size + len(line) > MAX_WAITING:
                 self._dropped += 1
-                self._changed.notify_all()  # what was in the way may have been taken since the early look
+                self._changed.notify_all()  # the queue may have been emptied since the early check
                 return
             self._waiting.append(line)
             self._size += len(line)
@@ -91,7 +93,7 @@ class Log:
             self._put("".join(self._take()).encode("utf-8", "backslashreplace"))
 
     def _take(self) -> list[str]:
-        """The lines that wait, and what to say about those that were dropped behind them."""
+        """The waiting lines, and one about those dropped after them."""
         with self._changed:
             self._writing = False
             self._changed.notify_all()
@@ -108,7 +110,7 @@ class Log:
             try:
                 left = left[os.write(self._descriptor, left):]
             except BlockingIOError:
-                # Somebody who shares the terminal or pipe has made it non-blocking.
+                # Another process that shares the terminal or pipe has made it non-blocking.
                 poll = select.poll()
                 poll.register(self._descriptor, select.POLLOUT)
                 poll.poll()
@@ -117,7 +119,7 @@ class Log:
 
 
 def one_line(text: str) -> str:
-    """What stands for text in one line of the log: no line ends, no terminal controls, no megabytes."""
+    """Makes text fit for one line of the log: no line ends, no terminal controls, no megabytes."""
     if len(text) > MAX_LINE:
         text = f"{text[:MAX_LINE]}... ({len(text)} characters)"
     if text.isprintable():

@@ -5,7 +5,7 @@ import os
 import unpacked
 
 from nsqc.cli import main
-from nsqc.net.systemd import is_unpacked
+from nsqc.process.environment import is_unpacked
 
 # Where distributions keep the authorities that signed the world's certificates, beside OpenSSL's own place.
 OPENSSL_PLACE = "/usr/lib/ssl/certs"

@@ -98,18 +98,18 @@ def test_lines_of_many_threads_stay_whole_and_in_order(written):
         assert [text for _, text in lines if text[0] == name] == [f"{name} {number}" for number in range(500)]
 
 
-TOLD = re.compile(r"WARNING: LOG: (\d+) lines dropped, stderr was not read$")
+DROPPED = re.compile(r"WARNING: LOG: (\d+) lines dropped, stderr was not read$")
 
 
-def read_until_all_are_told(end: int, sent: int) -> tuple[list[str], int]:
+def read_until_all_are_accounted_for(end: int, sent: int) -> tuple[list[str], int]:
     """The lines of a pipe that arrived, and how many were said to be dropped, once both together are sent."""
     data, lines, dropped = b"", [], 0
     while len(lines) + dropped < sent:
-        assert select.select([end], [], [], 60)[0], f"{len(lines)} lines came, {dropped} were told of {sent}"
+        assert select.select([end], [], [], 60)[0], f"{len(lines)} lines and {dropped} reported as dropped, of {sent}"
         *whole, data = (data + os.read(end, 1 << 20)).split(b"\n")
         for line in map(bytes.decode, whole):
-            if told := TOLD.search(line):
-                dropped += int(told[1])
+            if report := DROPPED.search(line):
+                dropped += int(report[1])
             else:
                 lines.append(line)
     assert data == b""
@@ -121,8 +121,8 @@ def test_an_unread_pipe_drops_lines_counts_them_and_never_blocks(pipe):
     sent = 3 * MAX_WAITING // 1000
     for number in range(sent):
         log.info("%d %s", number, "y" * 950)
-    log.close()  # comes back although nobody has read
-    lines, dropped = read_until_all_are_told(pipe[0], sent)
+    log.close()  # returns although nobody has read
+    lines, dropped = read_until_all_are_accounted_for(pipe[0], sent)
     assert 0 < dropped < sent
     numbers = [int(line.split()[4]) for line in lines]
     assert numbers == sorted(set(numbers))

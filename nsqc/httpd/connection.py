@@ -1,480 +1,240 @@
-"""The receiving half of a connection: bytes to requests. Sizes are checked while bytes arrive, times by the server.
+"""One HTTP client: the loop's calls, time limits, and the fast path of publishing.
 
-Publishing is a hot path. The head of a plain `POST /pub?topic=NAME` that the parser has taken once is remembered, byte
-by byte; a client's next request with the same head needs no parser, makes no Request, and is answered with ready-made
-bytes. A new head of that kind still goes a short way, by its target. So plain Python will do: see perf/RESULTS.md.
+Composed of a reader (bytes to requests), a pipeline (requests to answers, in order) and a writer (answers to bytes).
+
+Publishing is a hot path. The head of a plain `POST /pub?topic=NAME` is remembered, byte by byte, once the parser has
+seen it; the next request with the same head needs no parser and no Request, and gets a prepared answer. A new head of
+that kind is recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
 """
 
-from time import monotonic
-from typing import Any
+from __future__ import annotations
 
-import httptools
-from httptools.parser.errors import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserInvalidMethodError,
-    HttpParserUpgrade,
-)
+import asyncio
+from typing import TYPE_CHECKING, cast
 
-from nsqc.httpd.answers import Answers
-from nsqc.httpd.publish import refusal
-from nsqc.httpd.reply import bad_request, tls_required, v1_error
-from nsqc.httpd.request import Request, unknown_method
-from nsqc.httpd.router import fixed, resolve
+from nsqc.httpd.pipeline import Pipeline
+from nsqc.httpd.reader import STOPS, RequestReader
+from nsqc.httpd.writer import Writer
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
-MAX_HEAD_BYTES = 64 * 1024
-# How long a client that has just come may take, when the server closes, to begin with the request it has come for.
+if TYPE_CHECKING:
+    from nsqc.httpd.server import Server
+
+# How long a new client may take, when the server closes, to start the request it has come for.
 ARRIVING_S = 0.5
-# What is left of a body that was refused is read and dropped up to here; above it the connection ends.
-_MAX_DROPPED_BYTES = 256 * 1024
-# A body has its deadline and, for each so many bytes that have come, a second more: the slowest mobile networks manage.
+# A body has its deadline, and another second for each so many bytes received: the slowest mobile networks manage that.
 _BODY_BYTES_A_SECOND = 4096
 
-_STOPS = (HttpParserError, HttpParserUpgrade)
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION = range(1, 6)
-_FIELDS = {
-    name: number
-    for number, lower in ((_HOST, b"host"), (_LENGTH, b"content-length"), (_EXPECT, b"expect"),
-                          (_CODING, b"transfer-encoding"), (_CONNECTION, b"connection"))
-    for name in (lower, lower.title())
-}
 
+class Connection(asyncio.Protocol):
+    """The loop's protocol for one client."""
 
-class _HeadTooLarge(Exception):
-    """Stops the parser."""
+    __slots__ = ("_app", "_fresh", "_heads", "_held", "_pipeline", "_reader", "_since", "_state", "_timing_body",
+                 "_writer", "due", "host", "server", "transport")
 
+    _pipeline: Pipeline
+    _reader: RequestReader
+    _writer: Writer
 
-class Connection(Answers):
-    """The loop's protocol for one client, and the parser's callbacks."""
-
-    __slots__ = ("begun", "body", "body_bytes", "broker", "chunked", "dates", "due", "expect", "fresh", "head_bytes",
-                 "heads", "host", "hosts", "in_body", "length", "method", "parser", "partial", "plain", "progress",
-                 "remote", "request", "since", "skip", "special", "target", "targets", "timing_body", "url")
-
-    def __init__(self, server: Any) -> None:
-        super().__init__(server)
-        self.broker = server.app.broker
-        self.targets = server.app.targets
-        self.heads = server.app.heads
-        self.dates = server.app.dates
-        self.parser: Any = None
-        self.remote = ""
+    def __init__(self, server: Server) -> None:
+        self.server = server
         self.host = ""                          # what the connection limits count it under
-        # The request that is coming in.
-        self.begun = False                      # its first byte is here, its last not
-        self.in_body = False                    # its head is whole
-        self.skip = False                       # it has been answered, the rest of it is dropped
-        self.due = 0.0                          # loop time by which more must have come; 0: it is whole
-        self.since = 0.0                        # loop time at which the head, or the body, has begun
-        self.timing_body = False                # it is the body's
-        self.fresh = True                       # nothing has come yet
-        self.url = b""
-        self.method = b""                       # its own, where the parser knows no such method
-        self.head_bytes = 0                     # of whole lines
-        self.partial = 0                        # bytes since the parser last told of something
-        self.progress = False                   # it has, in this read
-        self.hosts = 0
-        self.length = 0                         # of the body, as announced
-        self.chunked = self.expect = False
-        self.special = False                    # with headers that a plain publish does not have
-        self.body: bytes | bytearray = b""
-        self.body_bytes = 0                     # that have come, kept or not
-        self.target: bytes | None = None        # the topic, for a plain publish
-        self.plain: tuple[bytes, int] | None = None     # target and length of the last one in this read
-        self.request: Request | None = None     # for anything else
+        self.due = 0.0                          # loop time by which more must have arrived; 0: nothing is incomplete
+        self._app = server.app
+        self._state = server.state
+        self._heads = server.app.publishes.heads
+        self._since = 0.0                       # loop time at which the head, or the body, started
+        self._timing_body = False               # it is the body's
+        self._fresh = True                      # nothing has arrived yet
+        self._held = b""                        # one read that came while blocked; no other follows until it is taken
 
     # ------------------------------------------------------------------ the loop's calls
 
-    def connection_made(self, transport: Any) -> None:
-        """A client is here."""
-        self.transport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self.remote = peer_text(peer)
         self.host = host_of(peer)
-        self.parser = httptools.HttpRequestParser(self)
+        self._writer = Writer(self._state.loop, self.transport, self._state.tls)
+        self._pipeline = Pipeline(self._app, self._state, self._writer, self)
+        self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer))
         if not self.server.admit(self, self.host):
-            self.closing = True
-            transport.abort()
+            self._pipeline.closing = True
+            self.transport.abort()
             return
-        self.since = self.server.now()
-        self.due = self.since + self.server.header_timeout
+        self._since = self.server.now()
+        self.due = self._since + self.server.header_timeout
         self.server.watch(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The client is gone, or the connection has been closed."""
-        super().connection_lost(error)
-        self.parser = None      # parser and connection hold each other
+        """The client has left, or the connection has been closed."""
+        self._pipeline.abandon()
+        self._writer.closed()
+        self._reader.close()
         self.server.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
-        if self.closing:
+        pipeline, reader = self._pipeline, self._reader
+        if pipeline.closing:
             return
-        if self.fresh:
-            self.fresh = False
-            self._is_whole()
-        if self.blocked:
-            self.hold(data)
+        if self._fresh:
+            self._fresh = False
+            self._is_complete()
+        if pipeline.blocked:
+            self._hold(data)
             return
-        begins = not self.begun
-        if begins and not self.server.tls_required and not self.server.closing:
+        begins = not reader.incomplete
+        if begins and not self._state.tls_required and not self._state.closing:
             data = self._known_publishes(data)
             if not data:
                 return
         try:
-            self.parser.feed_data(data)
-        except _STOPS as error:
-            self._parse_rest(data, error)
-        if self.plain is not None:
+            reader.parser.feed_data(data)
+        except STOPS as stop:
+            reader.parse_rest(data, stop, begins)
+        if reader.publish is not None:
             if begins:
-                self._learn(data, self.plain)
-            self.plain = None
-        if self.out:
-            self.flush()
-        if self.begun:
+                self._app.publishes.learn(data, reader.publish)
+            reader.publish = None
+        if self._writer.out:
+            self._writer.flush()
+        if reader.incomplete:
             self._await_rest(len(data))
         elif self.due:
-            self._is_whole()
-        if self.server.closing and not (self.begun or self.blocked or self.ended):
-            self.end()
-
-    def receives(self) -> bool:
-        """Whether a part of a request is here, or the client has come so lately that its first is on its way."""
-        if self.closing or self.eof:
-            return False
-        return (self.begun and not self.skip) or (self.fresh and self.server.now() - self.since < ARRIVING_S)
+            self._is_complete()
+        if self._state.closing and not (reader.incomplete or pipeline.blocked or pipeline.ended):
+            pipeline.end()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
-        self.eof = True
-        if self.blocked:
-            self.drop_pending()
+        self._writer.eof = True
+        if self._pipeline.blocked:
+            self._pipeline.drop()
             return True
-        self.input_ended()
+        self._input_ended()
         return False
 
-    def input_ended(self) -> None:
-        """The client has sent all, perhaps in the middle of a request."""
-        if self.begun and not self.skip and not self.closing:
-            if self.in_body:
-                self._fail_body()
-            else:
-                self._refuse(400)
-        super().input_ended()
+    def pause_writing(self) -> None:
+        """The client does not read its answers: nothing more is read from it."""
+        self._pipeline.pause()
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
 
-    # ------------------------------------------------------------------ the parser's calls
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._pipeline.resume()
 
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        self.begun = True
-
-    def on_url(self, url: bytes) -> None:
-        """The request target, or a part of it."""
-        self.url += url
-        self.progress = True
-        self.head_bytes += len(url)
-        if self.head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer behind a chunked body."""
-        self.progress = True
-        self.head_bytes += len(name) + len(value)
-        if self.head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
-        field = _FIELDS.get(name) or _FIELDS.get(name.lower())
-        if field is None or self.in_body:
-            return
-        if field == _LENGTH:
-            self.length = int(value)
-        elif field == _HOST:
-            self.hosts += 1
-        else:
-            self.special = True
-            self._special_header(field, value)
-
-    def on_headers_complete(self) -> None:
-        """The head is whole."""
-        self.in_body = True
-        if (self.length and not self.special and self.hosts == 1 and self.length <= self.app.max_msg_size
-                and self.parser.get_method() == b"POST" and self.parser.should_keep_alive() and not self.closing
-                and not self.server.tls_required and not self.server.closing):
-            self.target = self.targets.get(self.url) or self.app.find_target(self.url)
-            if self.target is not None:
-                return
-        self._open_request()
-
-    def on_body(self, chunk: bytes) -> None:
-        """A part of the body."""
-        self.progress = True
-        self.body_bytes += len(chunk)
-        if self.target is None and self._is_unwanted():
-            return
-        if not self.body:
-            self.body = chunk
-        else:
-            if type(self.body) is bytes:
-                self.body = bytearray(self.body)
-            self.body += chunk
-        if self.request is not None:
-            self._check_limit(self.request)
-
-    def on_message_complete(self) -> None:
-        """The request is whole."""
-        if self.target is None:
-            if not self.skip and not self.closing and self.request is not None:
-                self._complete(self.request)
-        elif self.blocked:
-            self._open_request()
-            self._complete(self.request)
-        else:
-            self.plain = (self.target, self.length)
-            self._publish(self.target, self.body if type(self.body) is bytes else bytes(self.body))
-        self._reset()
-
-    # ------------------------------------------------------------------ plain publishes
+    # ------------------------------------------------------------------ publishing
 
     def _known_publishes(self, data: bytes) -> bytes:
-        """Takes the whole publishes with known heads that data begins with, and answers them; returns the rest."""
-        known = self.heads.get
+        """Answers the complete publishes with known heads that data begins with; returns the rest."""
+        known = self._heads.get
+        pipeline = self._pipeline
         start = 0
         while True:
             body = data.find(b"\r\n\r\n", start) + 4
-            plain = known(data[start:body])
-            if plain is None:
+            publish = known(data[start:body])
+            if publish is None:
                 break
-            end = body + plain[1]
+            end = body + publish[1]
             if end > len(data):
                 break
-            self._publish(plain[0], data[body:end])
+            pipeline.publish(publish[0], data[body:end])
             start = end
             if end == len(data):
                 break
-            if self.blocked:
-                self.flush()
-                self.hold(data[start:])
+            if pipeline.blocked:
+                self._writer.flush()
+                self._hold(data[start:])
                 return b""
         if start:
-            self.flush()
+            self._writer.flush()
             return data[start:]
         return data
 
-    def _publish(self, target: bytes, body: bytes) -> None:
-        try:
-            topic = self.broker.topic(target) or self.broker.get_topic(target)
-            failure = topic.publish(body)
-        except Exception as error:
-            self.send(self.failed(v1_error, error))
+    # ------------------------------------------------------------------ flow
+
+    def _hold(self, data: bytes) -> None:
+        """Keeps input until the connection is no longer blocked."""
+        self._held += data
+        self.transport.pause_reading()
+
+    def unblocked(self) -> None:
+        """The pipeline has answered everything: takes the input that was held, then reads on or ends."""
+        pipeline = self._pipeline
+        if self._held and not pipeline.blocked:
+            held, self._held = self._held, b""
+            self.data_received(held)
+        if pipeline.blocked or pipeline.ended or self.transport.is_closing():
             return
-        if failure < 0:
-            self.await_write(topic)
+        if pipeline.closing or (self._state.closing and not self._receives()):
+            pipeline.end()
+        elif self._writer.eof:
+            self._input_ended()
         else:
-            self.answer_publish(failure)
+            self.transport.resume_reading()
 
-    def answer_publish(self, failure: int) -> None:
-        """Answers a plain publish: it was accepted, or refused for an errno."""
-        if failure:
-            self.send(v1_error(503, refusal(failure)))
-            return
-        dates = self.dates
-        if monotonic() >= dates.until:
-            dates.refresh()
-        self.out.append(dates.published)
+    def _input_ended(self) -> None:
+        """Answers what the client has left incomplete, then ends."""
+        self._reader.end()
+        if not self._pipeline.ended:
+            self._pipeline.end()
 
-    def _learn(self, data: bytes, plain: tuple[bytes, int]) -> None:
-        """Remembers the head of a plain publish, where data, which begins with a request, is that and nothing else."""
-        size = len(data) - plain[1]
-        # For any but the first in data, the end of the first head lies elsewhere.
-        if size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST "):
-            self.app.remember(data[:size], plain)
+    # ------------------------------------------------------------------ for the server's close
 
-    # ------------------------------------------------------------------ requests
+    def end_soon(self) -> None:
+        """Ends an idle connection at once, any other behind the answer that is being received or made."""
+        self._pipeline.drop()
+        if not self._pipeline.is_busy() and not self._receives():
+            self._pipeline.closing = True
+            self._writer.flush()
+            self._writer.close()
 
-    def _reset(self) -> None:
-        self.begun = self.in_body = False
-        self.url = self.body = b""
-        self.head_bytes = self.length = self.hosts = self.body_bytes = 0
-        if self.target is not None:
-            # Nothing else was touched.
-            self.target = None
-            return
-        self.request = None
-        self.method = b""
-        self.skip = self.special = self.chunked = self.expect = False
+    def has_work(self) -> bool:
+        """Whether an answer is due, or the client has not taken all of one."""
+        return self._pipeline.is_busy() or self._receives() or self._writer.unsent() > 0
 
-    def _special_header(self, field: int, value: bytes) -> None:
-        if field == _CODING:
-            self.chunked = True
-            if value.lower() != b"chunked":
-                self._refuse(501, "Unsupported transfer encoding")
-        elif field == _CONNECTION:
-            # The parser minds it.
-            return
-        elif value.lower() == b"100-continue":
-            self.expect = True
-        else:
-            self._refuse(417)
+    def _receives(self) -> bool:
+        """Whether a part of a request is here, or the client is so new that its first is on its way."""
+        if self._pipeline.closing or self._writer.eof:
+            return False
+        return self._reader.receives() or (self._fresh and self.server.now() - self._since < ARRIVING_S)
 
-    def _open_request(self) -> None:
-        """Makes the Request, and sees whether it can be answered already."""
-        if self.closing:
-            return
-        version = self.parser.get_http_version()
-        if version not in ("1.1", "1.0"):
-            if version == "0.9":
-                self._refuse(400)
-            else:
-                self._refuse(505, "unsupported protocol version")
-            return
-        if self.hosts != 1 and (self.hosts or version == "1.1"):
-            self._refuse(400, "too many Host headers" if self.hosts else "missing required Host header")
-            return
-        try:
-            request = Request(self.method or self.parser.get_method(), self.url, self.remote,
-                              -1 if self.chunked else self.length, version == "1.0", self.parser.should_keep_alive())
-        except ValueError:
-            self._refuse(400)
-            return
-        if self.server.tls_required:
-            request.route = fixed(tls_required(self.app.info["https_port"]))
-        else:
-            request.route = resolve(request)
-        self.request = request
-        if request.length:
-            self._open_body(request)
-
-    def _open_body(self, request: Request) -> None:
-        route = request.route
-        limit = None if route.body_limit is None else route.body_limit(self.app.settings.now)
-        if self.expect and not route.reads_body:
-            # Nobody wants this body, and its client waits with it.
-            self._answer_early(request, close=True)
-        elif limit is not None and request.length > limit:
-            self._answer_early(request, close=self.expect or request.length > _MAX_DROPPED_BYTES)
-        elif self.expect and not request.http10:
-            self.interim(_CONTINUE)
-
-    def _is_unwanted(self) -> bool:
-        """Whether nobody wants this part of a body."""
-        return self.skip or self.closing or self.request is None or self.request.route.body_limit is None
-
-    def _check_limit(self, request: Request) -> None:
-        limit = request.route.body_limit(self.app.settings.now)
-        if len(self.body) > limit:
-            request.body = bytes(self.body[:limit + 1])
-            self._answer_early(request, close=True)
-
-    def _complete(self, request: Request) -> None:
-        request.body = self.body if type(self.body) is bytes else bytes(self.body)
-        self.handle(request)
-
-    def _answer_early(self, request: Request, close: bool) -> None:
-        """Answers before the body has come; what comes of it is dropped."""
-        self.skip = True
-        self.body = b""
-        if close:
-            request.keep_alive = False
-            self.closing = self.unread = True
-        self.handle(request)
-
-    def _fail_body(self) -> None:
-        """The body cannot be read to its end."""
-        request = self.request
-        if request is None:
-            # A plain publish, so far.
-            self.target = None
-            self._open_request()
-            request = self.request
-        request.broken = True
-        request.body = bytes(self.body)
-        self._answer_early(request, close=True)
-
-    # ------------------------------------------------------------------ input that is no plain request
-
-    def _parse_rest(self, data: bytes, error: Exception | None) -> None:
-        """Goes on behind what the parser stops at, though Go's server does not."""
-        rest = memoryview(data)
-        while error is not None and not self.closing:
-            if isinstance(error, HttpParserUpgrade):
-                # No upgrade is offered: what follows is the next request, as ever.
-                rest = rest[error.args[0]:]
-            elif isinstance(error, HttpParserInvalidMethodError) and not self.due:
-                # The parser has a list of methods. Any other is parsed under the name of GET.
-                self.method = unknown_method(rest)
-                if not self.method:
-                    self._refuse(400)
-                    return
-                rest = memoryview(b"GET" + rest[len(self.method):])
-            else:
-                self._malformed(error)
-                return
-            self.parser = httptools.HttpRequestParser(self)
-            error = self._feed(rest)
-
-    def _feed(self, data: memoryview) -> Exception | None:
-        try:
-            self.parser.feed_data(data)
-        except _STOPS as error:
-            return error
-        return None
-
-    def _malformed(self, error: Exception) -> None:
-        cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
-        if isinstance(cause, _HeadTooLarge):
-            self._refuse(431)
-        elif cause is not None:
-            self.app.log.error("panic in HTTP handler - %r", cause)
-            self._refuse(500)
-        elif self.in_body and not self.skip:
-            self._fail_body()
-        else:
-            self._refuse(400)
-
-    def _refuse(self, status: int, reason: str = "") -> None:
-        """Answers below all routes, and ends the connection."""
-        if self.closing:
-            return
-        self.closing = self.unread = self.skip = True
-        request = Request(b"GET", b"/", keep_alive=False)
-        request.route = fixed(bad_request(status, reason))
-        self.handle(request)
+    # ------------------------------------------------------------------ time limits
 
     def _await_rest(self, size: int) -> None:
-        """A request is not whole yet: bounds what the parser holds of it, and sets its deadline."""
-        if self.closing:
-            return
-        self.partial = 0 if self.progress else self.partial + size
-        self.progress = False
-        if self.head_bytes + self.partial > MAX_HEAD_BYTES:
-            self._refuse(431)
+        """A request is incomplete: bounds its head, and sets its deadline."""
+        reader = self._reader
+        if self._pipeline.closing or not reader.check_head(size):
             return
         if not self.due:
             self.server.watch(self)
-            self.since = self.server.now()
-        elif self.in_body and not self.timing_body:
-            self.since = self.server.now()
-        self.timing_body = self.in_body
-        self.due = self.since + self._allowed()
+            self._since = self.server.now()
+        elif reader.in_body and not self._timing_body:
+            self._since = self.server.now()
+        self._timing_body = reader.in_body
+        self.due = self._since + self._allowed()
 
     def _allowed(self) -> float:
-        """Seconds for the head, or for as much of the body as has come, and the next part of it."""
-        return self.server.header_timeout + self.body_bytes / _BODY_BYTES_A_SECOND
+        """Seconds for the head, or for as much of the body as has arrived, and the next part of it."""
+        return self.server.header_timeout + self._reader.body_bytes / _BODY_BYTES_A_SECOND
 
-    def _is_whole(self) -> None:
-        """Nothing is waited for."""
+    def _is_complete(self) -> None:
         self.due = 0.0
-        self.timing_body = False
+        self._timing_body = False
         self.server.unfinished.discard(self)
 
-    def excuse(self, now: float) -> None:
-        """Time that passes while nothing is read does not count."""
-        self.due = now + self.server.header_timeout
-        self.since = self.due - self._allowed()
-
-    def expired(self) -> None:
-        """A request, or the rest of one, has not come in time."""
-        self.closing = True
-        self.close()
+    def check_deadline(self, now: float) -> bool:
+        """Closes the connection if a request, or the rest of one, is overdue; whether it did."""
+        if self._pipeline.blocked:
+            # Time in which nothing is read does not count.
+            self.due = now + self.server.header_timeout
+            self._since = self.due - self._allowed()
+            return False
+        if self.due >= now:
+            return False
+        self._pipeline.closing = True
+        self._writer.close()
+        return True

@@ -1,13 +1,13 @@
-"""/debug: where time and memory go. The paths are those of Go's net/http/pprof where this runtime has an equivalent;
-the answers are text to read (`profile` also feeds flame graph tools), not Go's binary format.
+"""/debug: where time and memory are spent. Paths are those of Go's net/http/pprof if this runtime has an equivalent;
+answers are text to read (`profile` also feeds flame graph tools), not Go's binary format.
 
   /debug/pprof/               this list
-  /debug/pprof/cmdline        the command line, its parts divided by NUL
-  /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack a line
-  /debug/pprof/heap           memory figures, what the broker holds, live Python objects: the most frequent and nsqc's
+  /debug/pprof/cmdline        the command line, its parts separated by NUL
+  /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
+  /debug/pprof/heap           memory use, what the broker holds, live Python objects: the most frequent and nsqc's
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
-  /debug/freememory (POST)    collects garbage and gives free memory back to the system
+  /debug/freememory (POST)    collects garbage and returns free memory to the system
 """
 
 import asyncio
@@ -19,9 +19,9 @@ import time
 import traceback
 from collections import Counter
 from types import FrameType
-from typing import Any
 
 from nsqc.broker import counters
+from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import Request, read_arguments
 
@@ -31,29 +31,30 @@ _SAMPLES_PER_SECOND = 100
 _TYPES_SHOWN = 40
 
 
-def index(app: Any, request: Request) -> Reply:
-    """What there is."""
+def index(app: App, request: Request) -> Reply:
+    """The list of these pages."""
+    assert __doc__ is not None
     return plain(__doc__.partition("\n\n")[2])
 
 
-def cmdline(app: Any, request: Request) -> Reply:
-    """How the daemon was called."""
+def cmdline(app: App, request: Request) -> Reply:
+    """The daemon's command line."""
     with open("/proc/self/cmdline", "rb") as file:
         return plain(file.read().rstrip(b"\0").decode("utf-8", "replace"))
 
 
-async def profile(app: Any, request: Request) -> Reply:
-    """Samples of the loop's thread, taken by another thread, so that the loop goes on as ever."""
+async def profile(app: App, request: Request) -> Reply:
+    """Samples of the loop's thread, taken by another thread: the loop runs as usual."""
     seconds = _seconds(app, request)
     if app.profiling:
         raise ApiError(500, "Could not enable CPU profiling: cpu profiling already in use")
     loop = asyncio.get_running_loop()
-    done = loop.create_future()
+    done: asyncio.Future[Counter[str]] = loop.create_future()
     stop = threading.Event()
     request.dropped = stop.set
     app.profiling = True
     try:
-        # A thread of its own, and a daemon: nothing may wait for it at the end of the process.
+        # A daemon thread: the end of the process must not wait for it.
         sampler = threading.Thread(target=_sample, name="profile", daemon=True,
                                    args=(threading.get_ident(), seconds, stop, loop, done))
         sampler.start()
@@ -64,12 +65,12 @@ async def profile(app: Any, request: Request) -> Reply:
     return plain("".join(f"{stack} {count}\n" for stack, count in sampled.most_common()))
 
 
-def _seconds(app: Any, request: Request) -> float:
+def _seconds(app: App, request: Request) -> float:
     try:
-        seconds = float(read_arguments(app, request).get(b"seconds", b"0"))
+        seconds = float(read_arguments(app.log, request).get(b"seconds", b"0"))
     except ValueError:
         seconds = 0.0
-    # Negated, so that not-a-number also falls back.
+    # Negated: not-a-number falls back as well.
     if not seconds > 0.0:
         seconds = _DEFAULT_SECONDS
     return min(seconds, _MAX_SECONDS)
@@ -77,16 +78,21 @@ def _seconds(app: Any, request: Request) -> float:
 
 def _sample(thread: int, seconds: float, stop: threading.Event, loop: asyncio.AbstractEventLoop,
             done: asyncio.Future[Counter[str]]) -> None:
-    """Counts how often the thread is found with which stack, and resolves done with that."""
-    found: Counter[str] = Counter()
+    """Counts how often the thread has which stack, and resolves done with the counts."""
+    counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
     while time.monotonic() < end and not stop.wait(1 / _SAMPLES_PER_SECOND):
         frame = sys._current_frames().get(thread)
         if frame is not None:
-            found[_folded(frame)] += 1
-    # A loop that is closed by now wants no result.
+            counts[_folded(frame)] += 1
+
+    def finish() -> None:
+        if not done.done():
+            done.set_result(counts)
+
+    # A loop that has been closed meanwhile wants no result.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(lambda: done.done() or done.set_result(found))
+        loop.call_soon_threadsafe(finish)
 
 
 def _folded(frame: FrameType | None) -> str:
@@ -98,7 +104,7 @@ def _folded(frame: FrameType | None) -> str:
     return ";".join(reversed(names))
 
 
-def heap(app: Any, request: Request) -> Reply:
+def heap(app: App, request: Request) -> Reply:
     """Memory and live objects."""
     lines = [f"{name} {value}" for name, value in _process_memory()]
     memory = app.memory.read()
@@ -111,28 +117,28 @@ def heap(app: Any, request: Request) -> Reply:
         f"http_connections {sum(len(server.connections) for server in app.servers)}",
     ]
     lines += [f"alive {name} {value}" for name, value in counters.counts().items()]
-    kinds = Counter(type(thing) for thing in gc.get_objects())
+    kinds = Counter(map(type, gc.get_objects()))
     names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
-    for place, (kind, count) in enumerate(kinds.most_common()):
-        if place < _TYPES_SHOWN or names[kind].startswith("nsqc."):
+    for rank, (kind, count) in enumerate(kinds.most_common()):
+        if rank < _TYPES_SHOWN or names[kind].startswith("nsqc."):
             lines.append(f"objects {names[kind]} {count}")
     return plain("\n".join(lines) + "\n")
 
 
 def _process_memory() -> list[tuple[str, int]]:
-    """The kernel's figures of this process, in bytes."""
-    found = []
+    """What the kernel reports of this process, in bytes."""
+    sizes = []
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         lines = file.readlines()
     for line in lines:
         name, _, value = line.partition(":")
         if name in ("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"):
-            found.append((name, int(value.split()[0]) * 1024))
-    return found
+            sizes.append((name, int(value.split()[0]) * 1024))
+    return sizes
 
 
-def stacks(app: Any, request: Request) -> Reply:
-    """Where every thread and every task stands."""
+def stacks(app: App, request: Request) -> Reply:
+    """The stacks of all threads and tasks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     out = []
     for ident, frame in sys._current_frames().items():
@@ -143,13 +149,13 @@ def stacks(app: Any, request: Request) -> Reply:
     return plain("".join(out))
 
 
-def threads(app: Any, request: Request) -> Reply:
+def threads(app: App, request: Request) -> Reply:
     """The threads by name."""
     return plain("".join(f"{thread.name} ({thread.ident})\n" for thread in threading.enumerate()))
 
 
-def free_memory(app: Any, request: Request) -> None:
-    """Gives back what can be given. The original then fails on its empty answer, and this answers alike."""
+def free_memory(app: App, request: Request) -> None:
+    """Returns free memory to the system. nsqd then fails on its empty answer, and so does this."""
     import ctypes
 
     gc.collect()
@@ -158,8 +164,8 @@ def free_memory(app: Any, request: Request) -> None:
         trim(0)
 
 
-def set_block_rate(app: Any, request: Request) -> None:
-    """There is no profile of blocked threads here; the argument is checked, the rest is the original's answer."""
+def set_block_rate(app: App, request: Request) -> None:
+    """Blocked threads are not profiled here; the argument is checked, the rest is nsqd's answer."""
     try:
         text = request.arguments().get(b"rate", b"")
     except ValueError:

@@ -1,8 +1,7 @@
-"""Answers: what a handler may return, and their bytes on the wire, with the headers that the original sends."""
+"""Answers: what a handler may return, and its bytes on the wire, with the headers that nsqd sends."""
 
 import time
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 
@@ -34,14 +33,14 @@ class Reply:
                  extra: str = "", parts: list[bytes] | None = None) -> None:
         self.status = status
         self.body = body
-        self.parts = parts or []            # what follows body: a large one is never joined
-        self.content_type = content_type    # empty: the header is left out
+        self.parts = parts or []            # more body: a large one is never joined
+        self.content_type = content_type    # empty: no such header
         self.nsq = nsq                      # with X-NSQ-Content-Type
         self.extra = extra                  # further header lines, each with its line end
 
     def render(self, date: str, *, http10: bool = False, close: bool = False, keep: bool = False,
                head: bool = False) -> bytes:
-        """The bytes to send, but for parts. close and keep ask for the Connection header; head leaves the body out."""
+        """The bytes to send, without parts. close, keep: add the Connection header; head: omit the body."""
         lines = (
             f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
             f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
@@ -54,8 +53,8 @@ class Reply:
         return (lines + "\r\n").encode("latin-1") + (b"" if head else self.body)
 
 
-def v1(data: Any) -> Reply:
-    """The reply of a V1 call: text and bytes as they are, None as an empty body, the rest as JSON."""
+def v1(data: object) -> Reply:
+    """The reply of a V1 call: text and bytes as they are, None as an empty body, anything else as JSON."""
     if data is None:
         return Reply(200, nsq=True)
     if isinstance(data, str):
@@ -71,12 +70,12 @@ def v1_error(status: int, text: str, extra: str = "") -> Reply:
 
 
 def tls_required(https_port: int) -> Reply:
-    """The reply to any request that must come over TLS and has not."""
+    """The reply to every request that should have come over TLS."""
     return Reply(403, _encode({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)
 
 
 def plain(text: str, status: int = 200) -> Reply:
-    """The reply of a call that answers in plain text, without the NSQ header."""
+    """Plain text, without the NSQ header."""
     return Reply(status, text.encode(), TEXT)
 
 
@@ -85,37 +84,37 @@ def redirect(status: int, location: str, with_body: bool) -> Reply:
     extra = f"Location: {location}\r\n"
     if not with_body:
         return Reply(status, extra=extra)
-    from html import escape  # here, for hardly anybody is redirected and its tables are large
+    from html import escape  # here: redirections are rare, and its tables are large
 
     body = f'<a href="{escape(location)}">{HTTPStatus(status).phrase}</a>.\n\n'
     return Reply(status, body.encode(), HTML, extra=extra)
 
 
 def bad_request(status: int = 400, reason: str = "") -> Reply:
-    """What Go's server answers by itself, before any handler: text, and no length."""
+    """What Go's server itself answers, before any handler."""
     text = f"{status} {HTTPStatus(status).phrase}" + (f": {reason}" if reason else "")
     return Reply(status, text.encode(), TEXT)
 
 
 def http_date(unix: float) -> str:
-    """Unix seconds as HTTP has them. strftime would ask the locale, and the email package is a third of the imports."""
+    """Unix seconds as an HTTP date. strftime depends on the locale, and the email package is a third of the imports."""
     t = time.gmtime(unix)
     return (f"{_DAYS[t.tm_wday]}, {t.tm_mday:02d} {_MONTHS[t.tm_mon - 1]} {t.tm_year:04d} "
             f"{t.tm_hour:02d}:{t.tm_min:02d}:{t.tm_sec:02d} GMT")
 
 
 class Dates:
-    """The Date header, made once a second, and with it the reply to a publish, the most frequent of all."""
+    """What changes with the Date header once a second: the header, and the reply to a publish, the most frequent."""
 
     __slots__ = ("line", "published", "until")
 
     def __init__(self) -> None:
-        self.until = 0.0        # monotonic seconds: from then on the line is old
+        self.until = 0.0        # monotonic seconds at which both are out of date
         self.line = ""
-        self.published = b""    # OK, for HTTP/1.1 on a connection that stays
+        self.published = b""    # OK, for HTTP/1.1 on a connection that stays open
 
     def refresh(self) -> None:
-        """Makes both anew."""
+        """Renders both for the current second."""
         unix = time.time()
         self.until = time.monotonic() + 1.0 - unix % 1.0
         self.line = f"Date: {http_date(unix)}\r\n"

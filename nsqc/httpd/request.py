@@ -1,12 +1,21 @@
-"""One HTTP request as a handler sees it, and the rules by which the original reads paths and queries."""
+"""One HTTP request as a handler sees it, and nsqd's rules for paths and queries."""
+
+from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nsqc.httpd.reply import ApiError
+from nsqc.log import Log
 
+if TYPE_CHECKING:
+    from nsqc.httpd.route import Route
+
+# nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
+# (nsqc.options.values.parse_bool).
+BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
 _PARSERS_METHODS = frozenset(
@@ -16,42 +25,43 @@ _PARSERS_METHODS = frozenset(
 
 
 class Request:
-    """A request from its head on; the body is filled in when it has come."""
+    """A request whose head is complete; the body follows."""
 
     __slots__ = ("body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path", "query",
                  "remote", "route", "started", "url")
 
+    route: Route                        # set right after construction: the router needs a request to resolve
+
     def __init__(self, method: bytes, url: bytes, remote: str = "", length: int = 0, http10: bool = False,
                  keep_alive: bool = True) -> None:
         self.method = method
-        self.url = url                  # as it came
+        self.url = url                  # as received
         self.path, self.query = split_url(url)
         self.remote = remote            # HOST:PORT of the client
-        self.length = length            # of the body as announced, bytes; -1: chunked
+        self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
         self.keep_alive = keep_alive
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
-        self.dropped: Callable[[], Any] | None = None   # called when the client goes or the server closes meanwhile
-        self.route: Any = None
-        self.param = ""                 # what stands for the wildcard of the route
+        self.dropped: Callable[[], object] | None = None    # called if the client leaves or the server closes first
+        self.param = ""                 # the last part of the path, for a route that ends in a wildcard
         self.started = time.perf_counter_ns()
 
     def arguments(self) -> dict[bytes, bytes]:
-        """The first value of every key in the query; ValueError says why where it is malformed."""
-        found: dict[bytes, bytes] = {}
+        """The first value of each key in the query; ValueError: it is malformed."""
+        arguments: dict[bytes, bytes] = {}
         for part in self.query.split(b"&"):
             if not part:
                 continue
             if b";" in part:
                 raise ValueError("invalid semicolon separator in query")
             key, _, value = part.partition(b"=")
-            found.setdefault(unescape(key), unescape(value))
-        return found
+            arguments.setdefault(unescape(key), unescape(value))
+        return arguments
 
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Path (unescaped) and query (raw) of a request target, also of an absolute one; ValueError: a bad escape."""
+    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: a bad escape."""
     if not url.startswith(b"/") and b"://" in url:
         rest = url.partition(b"://")[2]
         start = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
@@ -74,7 +84,7 @@ def unescape(text: bytes) -> bytes:
 
 
 def _unquote(text: bytes) -> bytes:
-    from urllib.parse import unquote_to_bytes  # here, for names and most arguments have no escapes
+    from urllib.parse import unquote_to_bytes  # here: names and most arguments have no escapes
 
     return unquote_to_bytes(text)
 
@@ -88,23 +98,23 @@ def _refuse_bad_escape(text: bytes) -> None:
 
 def unknown_method(data: bytes | memoryview) -> bytes:
     """The method of the request that data begins with, if the parser does not know it; else empty."""
-    found = _METHOD_AND_SPACE.match(data)
-    return b"" if found is None or found[0] in _PARSERS_METHODS else bytes(found[0])
+    match = _METHOD_AND_SPACE.match(data)
+    return b"" if match is None or match[0] in _PARSERS_METHODS else bytes(match[0])
 
 
-def read_arguments(app: Any, request: Request) -> dict[bytes, bytes]:
+def read_arguments(log: Log, request: Request) -> dict[bytes, bytes]:
     """The query's arguments, or ApiError INVALID_REQUEST and a line in the log."""
     try:
         return request.arguments()
     except ValueError as bad:
-        app.log.error("failed to parse request params - %s", bad)
+        log.error("failed to parse request params - %s", bad)
         raise ApiError(400, "INVALID_REQUEST") from None
 
 
-def read_whole(app: Any, request: Request) -> dict[bytes, bytes]:
-    """As read_arguments, for the calls that want the body to have come as well, though they ignore it."""
-    arguments = read_arguments(app, request)
+def read_whole(log: Log, request: Request) -> dict[bytes, bytes]:
+    """Like read_arguments, for calls that also require the whole body, though they ignore it."""
+    arguments = read_arguments(log, request)
     if request.broken:
-        app.log.error("failed to parse request params - %s", "unexpected EOF")
+        log.error("failed to parse request params - %s", "unexpected EOF")
         raise ApiError(400, "INVALID_REQUEST")
     return arguments

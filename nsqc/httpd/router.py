@@ -1,48 +1,39 @@
-"""From method and path to a handler, by the rules of the original's router.
+"""From method and path to a route, by the rules of nsqd's router.
 
-A path matches exactly, `/config/:opt` with any last part. What does not match may be redirected (a slash too many or
-too few, other case, `//` or dots), else it is a 405 that lists the methods of the path, else a 404.
+A path matches exactly; `/config/:opt` matches any last part. Other paths may be redirected (a slash too many or too
+few, other case, `//` or dots); else the answer is a 405 that lists the methods of the path, or a 404.
 """
 
+from __future__ import annotations
+
 import posixpath
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NoReturn
 
-from nsqc.httpd import admin, debug, publish, views
-from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1, v1_error
+from nsqc.httpd import admin, debug, publish, statistics, views
+from nsqc.httpd.app import App
+from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Request
-
-Handler = Callable[[Any, Request], Any]
-
-
-class Route(NamedTuple):
-    """What a path does. A handler gets the App and the Request, and returns data, a Reply, or an awaitable of them."""
-
-    handler: Handler
-    reply: Callable[[Any], Reply] = v1                              # makes data a Reply
-    error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
-    logged: bool = True                                             # the request gets a line in the log
-    body_limit: Callable[[Any], int] | None = None                  # bytes to keep, from the options; None: 0
-    reads_body: bool = False                                        # a client that asks may go on with its body
+from nsqc.httpd.route import Handler, Route, fixed
+from nsqc.options.declared import Options
 
 
-def _plain_reply(data: Any) -> Reply:
-    # The original's handlers that answer nothing in plain text fail there, and so does this one, with its words.
+def _plain_reply(data: object) -> Reply:
+    # Handlers of nsqd that return nothing fail where plain text is expected; so do these, with the same words.
     if data is None:
         raise ApiError(500, "INTERNAL_ERROR")
-    return plain(data)
+    return plain(str(data))
 
 
 def _plain_error(status: int, text: str) -> Reply:
-    # A failure within the handler's own machinery is JSON even here.
+    # A failure in the handler's own machinery is JSON even here.
     return v1_error(status, text) if text == "INTERNAL_ERROR" else plain(text, status)
 
 
-def _max_msg_size(options: Any) -> int:
+def _max_msg_size(options: Options) -> int:
     return options.message_limit
 
 
-def _max_body_size(options: Any) -> int:
+def _max_body_size(options: Options) -> int:
     return options.max_body_size
 
 
@@ -65,7 +56,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
     b"GET": {
         b"/ping": _plain(views.ping),
         b"/info": Route(views.info),
-        b"/stats": _call(views.stats),
+        b"/stats": _call(statistics.stats),
         b"/debug/pprof/": _debug(debug.index),
         b"/debug/pprof/cmdline": _debug(debug.cmdline),
         b"/debug/pprof/profile": _debug(debug.profile),
@@ -92,7 +83,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/debug/setblockrate": _plain(debug.set_block_rate),
     },
 }
-# Routes whose path ends in one free part: folder to route.
+# Routes that end in a wildcard, by the path before it.
 FREE_ROUTES: dict[bytes, dict[bytes, Route]] = {
     b"GET": {b"/config/": Route(views.get_config)},
     b"PUT": {b"/config/": Route(views.put_config, body_limit=_max_msg_size, reads_body=True)},
@@ -100,7 +91,7 @@ FREE_ROUTES: dict[bytes, dict[bytes, Route]] = {
 
 
 def resolve(request: Request) -> Route:
-    """The route for a request; where none matches, one that answers the redirection or the error."""
+    """The route of a request; if none matches, one that answers the redirection or the error."""
     method, path = request.method, request.path
     if method == b"OPTIONS" and request.url == b"*":
         return fixed(Reply(200))
@@ -108,7 +99,7 @@ def resolve(request: Request) -> Route:
     if route is not None:
         return route
     if method in ROUTES and path != b"/":
-        target = _elsewhere(method, path)
+        target = _similar(method, path)
         if target is not None:
             return fixed(_redirect(request, target))
     allowed = _allow(path, method)
@@ -133,17 +124,17 @@ def _match(method: bytes, path: bytes, request: Request | None = None) -> Route 
     return route
 
 
-def _elsewhere(method: bytes, path: bytes) -> bytes | None:
-    """The path that was probably meant: with the other slash at the end, or tidied and in the route's own case."""
+def _similar(method: bytes, path: bytes) -> bytes | None:
+    """The path that was probably meant: with or without a slash at the end, or cleaned and in the route's own case."""
     other = path[:-1] if path.endswith(b"/") else path + b"/"
     if _match(method, other) is not None:
         return other
-    tidy = posixpath.normpath(b"/" + path.lstrip(b"/"))
-    for candidate in (tidy, tidy + b"/"):
+    clean = posixpath.normpath(b"/" + path.lstrip(b"/"))
+    for candidate in (clean, clean + b"/"):
         for known in ROUTES[method]:
             if known.lower() == candidate.lower():
                 return known
-    folder, slash, last = tidy.rpartition(b"/")
+    folder, slash, last = clean.rpartition(b"/")
     for known in FREE_ROUTES.get(method, {}):
         if known == (folder + slash).lower() and last:
             return known + last
@@ -151,7 +142,7 @@ def _elsewhere(method: bytes, path: bytes) -> bytes | None:
 
 
 def _redirect(request: Request, path: bytes) -> Reply:
-    from urllib.parse import quote  # here, for hardly anybody is redirected
+    from urllib.parse import quote  # here: redirections are rare
 
     get = request.method == b"GET"
     query = b"?" + request.query if b"?" in request.url else b""
@@ -160,19 +151,14 @@ def _redirect(request: Request, path: bytes) -> Reply:
 
 
 def _allow(path: bytes, method: bytes) -> str:
-    """The Allow header for a path that has routes under other methods; empty where it has none."""
+    """The Allow header for a path that has routes under other methods; empty if it has none."""
     methods = {known.decode() for known in ROUTES if known != method and _match(known, path) is not None}
     return f"Allow: {', '.join(sorted(methods | {'OPTIONS'}))}\r\n" if methods else ""
 
 
-def fixed(reply: Reply) -> Route:
-    """A route that gives this answer."""
-    return Route(lambda app, request: reply, logged=False)
-
-
-def _method_not_allowed(app: Any, request: Request) -> None:
+def _method_not_allowed(app: App, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 
 
-def _not_found(app: Any, request: Request) -> None:
+def _not_found(app: App, request: Request) -> NoReturn:
     raise ApiError(404, "NOT_FOUND")

@@ -5,9 +5,8 @@ import errno
 import os
 import socket
 import stat
-from typing import Any
 
-KEEPALIVE_S = 15  # after that much silence, and from one probe to the next
+KEEPALIVE_S = 15  # of silence before a probe, and between probes
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -17,10 +16,10 @@ def is_unix(address: str) -> bool:
 
 
 def bind(address: str) -> socket.socket:
-    """A socket bound to the address, not yet listening; OSError or ValueError says why not.
+    """A socket bound to the address, not yet listening. Raises OSError or ValueError.
 
-    The wildcard host takes both address families where the system has them. A unix socket that a dead process left
-    behind is replaced, a live one is not.
+    The wildcard host means both address families if the system has them. The unix socket of a dead process is
+    replaced, a live one is not.
     """
     parts = _split(address)
     if parts is None:
@@ -29,16 +28,16 @@ def bind(address: str) -> socket.socket:
     if host in _WILDCARDS and socket.has_dualstack_ipv6():
         return _bind_inet(socket.AF_INET6, ("::", port), dual=True)
     name = host or "0.0.0.0"
-    # As bytes, plain names pass by the codec for international ones, whose tables would be read for nothing.
-    family, _, _, _, where = socket.getaddrinfo(
+    # As bytes, ASCII names avoid the codec for international ones, whose tables would be loaded for nothing.
+    family, _, _, _, address_info = socket.getaddrinfo(
         name.encode() if name.isascii() else name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    return _bind_inet(family, where)
+    return _bind_inet(family, address_info)
 
 
 def prepare(sock: socket.socket) -> None:
-    """Has the clients of a listening socket probed while they are silent, at Go's pace: they inherit it on Linux.
+    """Turns on keep-alive probes at Go's intervals for a listening socket; on Linux its connections inherit them.
 
-    Otherwise one whose machine or network has gone would stay for ever.
+    Otherwise a client whose machine or network has gone would stay connected for ever.
     """
     if sock.family == socket.AF_UNIX:
         return
@@ -47,12 +46,12 @@ def prepare(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, option, KEEPALIVE_S)
 
 
-def address_text(sock: Any) -> str:
+def address_text(sock: socket.socket) -> str:
     """Where a bound socket listens: HOST:PORT, [HOST]:PORT or the path."""
     return peer_text(sock.getsockname())
 
 
-def peer_text(name: Any) -> str:
+def peer_text(name: object) -> str:
     """The text of an address as the socket calls return it; an unnamed unix client is @."""
     if isinstance(name, tuple):
         host, port = name[:2]
@@ -61,27 +60,27 @@ def peer_text(name: Any) -> str:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     if isinstance(name, bytes):
         name = name.decode("utf-8", "backslashreplace")
-    return name or "@"
+    return str(name) if name else "@"
 
 
-def port_of(sock: Any) -> int:
+def port_of(sock: socket.socket) -> int:
     """The port a socket is bound to; -1 for a unix socket."""
     name = sock.getsockname()
-    return name[1] if isinstance(name, tuple) else -1
+    return int(name[1]) if isinstance(name, tuple) else -1
 
 
-def remove(sock: Any, path: str) -> None:
-    """Takes a unix socket's file away when its listener is about to close."""
+def remove(sock: socket.socket, path: str) -> None:
+    """Removes a unix socket's file before its listener closes."""
     with contextlib.suppress(OSError):
         if sock.getsockname() == path:
             os.unlink(path)
 
 
 def _split(address: str) -> tuple[str, int] | None:
-    """Host and port; None: a path. ValueError: a port that is none, or no port."""
+    """Host and port; None: a path. ValueError: the port is invalid or missing."""
     host, colon, port = address.rpartition(":")
     if _is_host(address):
-        # Nobody means a file of that name; ./localhost is one.
+        # Nobody means a file of that name; ./localhost would be one.
         raise ValueError(f"address {address}: missing port in address")
     if not colon or "/" in address:
         return None
@@ -95,7 +94,7 @@ def _split(address: str) -> tuple[str, int] | None:
 
 
 def _is_host(address: str) -> bool:
-    """Whether this names a host, or a port, and nothing else."""
+    """Whether this is only a host, or only a port."""
     bare = address.removeprefix("[").removesuffix("]")
     if bare == "localhost" or bare.isdecimal():
         return True
@@ -106,13 +105,14 @@ def _is_host(address: str) -> bool:
     return False
 
 
-def _bind_inet(family: int, where: Any, dual: bool = False) -> socket.socket:
+def _bind_inet(family: int, address: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+               dual: bool = False) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
-        sock.bind(where)
+        sock.bind(address)
     except BaseException:
         sock.close()
         raise
@@ -138,10 +138,10 @@ def _bind_unix(path: str) -> socket.socket:
 
 
 def _is_left_over(path: str) -> bool:
-    """Whether a socket file has nobody who listens."""
+    """Whether nobody listens on a socket file."""
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # Non-blocking: a live server with a full backlog must not hold us.
+        # Non-blocking: a live server with a full backlog must not block the daemon.
         probe.setblocking(False)
         return probe.connect_ex(path) == errno.ECONNREFUSED

@@ -1,50 +1,65 @@
-"""How many clients are let in: in total, from one address, and in the middle of a TLS handshake.
+"""How many clients may connect: in total, from one address, and in the middle of a TLS handshake.
 
-Beyond these limits, which an operator has set, a client is closed; where descriptors run short, it waits
-(accepting.py).
+Clients beyond these limits, which the operator sets, are closed; if descriptors run short, they wait (listener.py).
 """
 
 from __future__ import annotations
 
 import sys
 from time import monotonic
-from typing import Any
+from typing import Protocol
+
+from nsqc.log import Log
+from nsqc.net.listener import Listeners
 
 LOG_EVERY_S = 1.0
+
+
+class LimitOptions(Protocol):
+    """The limits among the daemon's options; 0: none."""
+
+    @property
+    def max_connections(self) -> int: ...
+
+    @property
+    def max_connections_per_address(self) -> int: ...
+
+    @property
+    def max_pending_handshakes(self) -> int: ...
 
 
 class ConnectionLimits:
     """Counts the connections of all listeners. Unix sockets count in total only."""
 
-    def __init__(self, options: Any, log: Any):
+    def __init__(self, options: LimitOptions, log: Log):
         self.set_limits(options)
         self.connections = 0
         self.handshakes = 0
-        self.hosts: dict[str, int] = {}  # connections by address; only those that have any
+        self.hosts: dict[str, int] = {}  # connections by address; only those with any
         self._log = log
         self.capacity = sys.maxsize  # connections for which there are descriptors
-        self._doors: Any = None
-        self._refused: dict[str, int] = {}  # since the last line about that limit
+        self._listeners: Listeners | None = None
+        self._refused: dict[str, int] = {}  # since that limit was last logged
         self._next_line: dict[str, float] = {}
 
-    def set_limits(self, options: Any) -> None:
-        """For clients that come from now on; who is in stays."""
+    def set_limits(self, options: LimitOptions) -> None:
+        """For new clients; those already connected stay."""
         self.max_connections = options.max_connections
         self.max_per_address = options.max_connections_per_address
         self.max_handshakes = options.max_pending_handshakes
 
-    def keep_within(self, capacity: int, doors: Any) -> None:
-        """From now on doors (nsqc.net.accepting.Doors) are shut while there are that many clients or more."""
+    def keep_within(self, capacity: int, listeners: Listeners) -> None:
+        """From now on the listeners pause while there are that many clients or more."""
         self.capacity = capacity
-        self._doors = doors
+        self._listeners = listeners
         if self.connections < capacity:
-            if doors.shut:
-                doors.open()
-        elif not doors.shut:
-            doors.close(self.connections)
+            if listeners.paused:
+                listeners.resume()
+        elif not listeners.paused:
+            listeners.pause(self.connections)
 
     def enter(self, host: str) -> bool:
-        """A client connects. False: it must go, and has not been counted."""
+        """Counts a new client. False: it must go, and is not counted."""
         if 0 < self.max_connections <= self.connections:
             return self._refuse("--max-connections", self.max_connections, host)
         if host:
@@ -53,15 +68,15 @@ class ConnectionLimits:
                 return self._refuse("--max-connections-per-address", self.max_per_address, host)
             self.hosts[host] = count + 1
         self.connections += 1
-        if self.connections >= self.capacity and not self._doors.shut:
-            self._doors.close(self.connections)
+        if self.connections >= self.capacity and self._listeners is not None and not self._listeners.paused:
+            self._listeners.pause(self.connections)
         return True
 
     def leave(self, host: str) -> None:
-        """A client that had entered is gone."""
+        """A client that was counted has left."""
         self.connections -= 1
-        if self.connections < self.capacity and self._doors is not None and self._doors.shut:
-            self._doors.open()
+        if self.connections < self.capacity and self._listeners is not None and self._listeners.paused:
+            self._listeners.resume()
         if host:
             left = self.hosts[host] - 1
             if left:
@@ -70,18 +85,18 @@ class ConnectionLimits:
                 del self.hosts[host]
 
     def begin_handshake(self, host: str) -> bool:
-        """A client begins with TLS. False: it must go, and has not been counted."""
+        """Counts a TLS handshake. False: the client must go, and the handshake is not counted."""
         if 0 < self.max_handshakes <= self.handshakes:
             return self._refuse("--max-pending-handshakes", self.max_handshakes, host)
         self.handshakes += 1
         return True
 
     def end_handshake(self) -> None:
-        """A handshake that had begun has come to an end, good or bad."""
+        """A handshake that was counted has succeeded or failed."""
         self.handshakes -= 1
 
     def _refuse(self, limit: str, value: int, host: str) -> bool:
-        """Says so, but not more often than once a second for a limit."""
+        """Logs it, at most once a second for each limit."""
         count = self._refused.get(limit, 0) + 1
         now = monotonic()
         if now < self._next_line.get(limit, 0.0):
@@ -94,17 +109,18 @@ class ConnectionLimits:
         return False
 
 
-def host_of(peer: Any) -> str:
+def host_of(peer: object) -> str:
     """The address to count under; empty for a unix socket."""
     if not isinstance(peer, tuple):
         return ""
-    return peer[0].removeprefix("::ffff:")
+    host: str = peer[0]
+    return host.removeprefix("::ffff:")
 
 
 def handshake_error(error: BaseException) -> str:
-    """Why a TLS handshake has failed, for the log."""
+    """Why a TLS handshake failed, for the log."""
     reason = getattr(error, "reason", None) or ""
-    _, alert, what = reason.partition("_ALERT_")
+    _, alert, cause = reason.partition("_ALERT_")
     if alert:
-        return f"the client ended it: {what.lower().replace('_', ' ')}"
+        return f"the client ended it: {cause.lower().replace('_', ' ')}"
     return reason.lower().replace("_", " ") or str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""TLS contexts from the options, and certificates that change while the daemon runs."""
+"""TLS contexts, and certificates that change while the daemon runs."""
 
 from __future__ import annotations
 
@@ -8,62 +8,55 @@ import ssl
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
+from typing import Protocol
 
-from nsqc.options.declared import TLS_NOT_REQUIRED, TLS_REQUIRED, TLS_VERSIONS, Options
+from nsqc.log import Log
 
-CHECK_S = 2.0  # how often the files are looked at
-POLICIES = ("", "require", "require-verify")
-# Below TLS 1.2 nothing is left of OpenSSL's own choice. Strong suites stand first, and the server's order counts.
+CHECK_S = 2.0  # how often the files are checked for changes
+# Below TLS 1.2 OpenSSL's own defaults are of no use. Strong suites come first, and the server's order counts.
 OLD_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:AESGCM:AES:!aNULL:!eNULL:!PSK:!SRP:!DSS:@SECLEVEL=0"
-MINIMUM = {
-    TLS_VERSIONS["tls1.0"]: ssl.TLSVersion.TLSv1,
-    TLS_VERSIONS["tls1.1"]: ssl.TLSVersion.TLSv1_1,
-    TLS_VERSIONS["tls1.2"]: ssl.TLSVersion.TLSv1_2,
-    TLS_VERSIONS["tls1.3"]: ssl.TLSVersion.TLSv1_3,
-}
+
+
+class TlsOptions(Protocol):
+    """What of the daemon's options concerns a TLS context: paths of files, a version as in the protocol, a policy."""
+
+    @property
+    def tls_cert(self) -> str: ...
+
+    @property
+    def tls_key(self) -> str: ...
+
+    @property
+    def tls_root_ca_file(self) -> str: ...
+
+    @property
+    def tls_client_auth_policy(self) -> str: ...
+
+    @property
+    def tls_min_version(self) -> int: ...
 
 
 class TlsError(Exception):
-    """The options or their files make no TLS context; the text is one line for the operator."""
+    """No TLS context can be made of the options or their files; the text is one line for the operator."""
 
 
-def is_offered(options: Options) -> bool:
-    """Whether a certificate or key is named, as the original asks."""
-    return bool(options.tls_cert or options.tls_key)
-
-
-def settle(options: Options) -> Options:
-    """The options with what follows from each other. Raises TlsError."""
-    if options.tls_client_auth_policy not in POLICIES:
-        raise TlsError(f"--tls-client-auth-policy is require or require-verify, not {options.tls_client_auth_policy}")
-    if bool(options.tls_cert) != bool(options.tls_key):
-        given, missing = ("--tls-cert", "--tls-key") if options.tls_cert else ("--tls-key", "--tls-cert")
-        raise TlsError(f"failed to build TLS config - {given} is given without {missing}")
-    if options.tls_client_auth_policy and options.tls_required == TLS_NOT_REQUIRED:
-        options = options.replace(tls_required=TLS_REQUIRED)
-    if options.tls_required != TLS_NOT_REQUIRED and not is_offered(options):
-        raise TlsError("cannot require TLS client connections without TLS key and cert")
-    return options
-
-
-def build_context(options: Options) -> ssl.SSLContext:
-    """The context of all server-side handshakes; reads the files. Raises TlsError."""
+def build_context(options: TlsOptions) -> ssl.SSLContext:
+    """The context for server-side handshakes; reads the files. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with warnings.catch_warnings():
-        # Old versions are offered where the option says so.
+        # Old versions are deprecated, but the option may ask for them.
         warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = MINIMUM[options.tls_min_version]
-    if options.tls_min_version < TLS_VERSIONS["tls1.2"]:
+        context.minimum_version = ssl.TLSVersion(options.tls_min_version)
+    if options.tls_min_version < ssl.TLSVersion.TLSv1_2:
         context.set_ciphers(OLD_CIPHERS)
     for path in (options.tls_cert, options.tls_key):
         _check_readable(path)
     try:
-        # Without a password of our own OpenSSL would ask at the terminal.
+        # Without a password from us OpenSSL would ask at the terminal.
         context.load_cert_chain(options.tls_cert, options.tls_key, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
         raise TlsError(f"failed to build TLS config - {_blame(options, error)}") from None
-    from nsqc.net import openssl  # with ctypes, for those who offer TLS only
+    from nsqc.net import openssl  # here: it needs ctypes, which only TLS justifies
 
     openssl.prefer_light_suites(context)
     _load_authorities(context, options)
@@ -73,7 +66,7 @@ def build_context(options: Options) -> ssl.SSLContext:
         try:
             openssl.accept_any_certificate(context)
         except openssl.UnreachableError:
-            raise TlsError("--tls-client-auth-policy=require cannot be had with this Python's ssl module") from None
+            raise TlsError("--tls-client-auth-policy=require is not possible with this Python's ssl module") from None
     return context
 
 
@@ -85,7 +78,7 @@ def _check_readable(path: str) -> None:
         raise TlsError(f"failed to build TLS config - open {path}: {error.strerror}") from None
 
 
-def _load_authorities(context: ssl.SSLContext, options: Options) -> None:
+def _load_authorities(context: ssl.SSLContext, options: TlsOptions) -> None:
     path = options.tls_root_ca_file
     if not path:
         if options.tls_client_auth_policy == "require-verify":
@@ -98,8 +91,8 @@ def _load_authorities(context: ssl.SSLContext, options: Options) -> None:
         raise TlsError(f"failed to build TLS config - {path}: {_reason(error)}") from None
 
 
-def _blame(options: Options, error: Exception) -> str:
-    """Which of the two files is at fault, and how. Of a file that is no PEM, OpenSSL says no more than that."""
+def _blame(options: TlsOptions, error: Exception) -> str:
+    """Which of the two files is at fault, and why. OpenSSL itself only says that a file is not PEM."""
     if _reason(error) == "key values mismatch":
         return f"{options.tls_key} is not the key of {options.tls_cert}: key values mismatch"
     try:
@@ -119,34 +112,40 @@ def _reason(error: Exception) -> str:
 # ---------------------------------------------------------------------- certificates that change
 
 
-class Certificates:
-    """The context for the next handshake. Files are read on worker threads; a set that does not fit is not taken."""
+# Errno, or modification time, size and inode, of each file.
+_Seen = tuple[int | tuple[int, int, int], ...]
 
-    def __init__(self, options: Options):
+
+class Certificates:
+    """The context for the next handshake. Worker threads read the files; files that do not fit together are ignored."""
+
+    context: ssl.SSLContext
+
+    def __init__(self, options: TlsOptions):
         """Raises TlsError."""
         self._options = options
         self._files = tuple(path for path in (options.tls_cert, options.tls_key, options.tls_root_ca_file) if path)
         self._seen = self._look()
         self.context = build_context(options)
 
-    def watch(self, loop: asyncio.AbstractEventLoop, workers: Executor, log: Any) -> Callable[[], None]:
-        """Looks at the files from now on; returns what stops it."""
+    def watch(self, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log) -> Callable[[], None]:
+        """Checks the files for changes from now on; returns what stops that."""
         self._loop, self._workers, self._log = loop, workers, log
         self._job: asyncio.Future[None] | None = None
         self._timer = loop.call_later(CHECK_S, self._check)
         return self.close
 
     def reload(self) -> None:
-        """Reads the files anew, whether they seem changed or not."""
+        """Reads the files again, changed or not."""
         self._start(True)
 
     async def settled(self) -> None:
-        """Returns when no file is being read."""
+        """Waits until no file is being read."""
         while self._job is not None and not self._job.done():
             await asyncio.wait([self._job])
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops checking."""
         self._timer.cancel()
 
     def _check(self) -> None:
@@ -157,7 +156,7 @@ class Certificates:
         if self._job is not None and not self._job.done():
             if not always:
                 return
-            # What runs may have read the old files.
+            # The job under way may have read the old files.
             self._job.add_done_callback(lambda _: self._start(True))
             return
         self._job = self._loop.run_in_executor(self._workers, self._read, always)
@@ -175,13 +174,13 @@ class Certificates:
         else:
             self._log.info("TLS: certificates reloaded")
 
-    def _look(self) -> tuple[Any, ...]:
-        found = []
+    def _look(self) -> _Seen:
+        seen: list[int | tuple[int, int, int]] = []
         for path in self._files:
             try:
                 status = os.stat(path)
             except OSError as error:
-                found.append(error.errno)
+                seen.append(error.errno or 0)
             else:
-                found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-        return tuple(found)
+                seen.append((status.st_mtime_ns, status.st_size, status.st_ino))
+        return tuple(seen)

@@ -12,6 +12,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from nsqc.log import INFO, LEVELS
 from nsqc.options.durations import format_duration
 
 try:
@@ -46,7 +47,7 @@ class Kind(Enum):
     DURATION = "duration"
     TEXTS = "string, may be repeated"
     FLOATS = "float, may be repeated"
-    LEVEL = "debug|info|warn|error|fatal"
+    LEVEL = "|".join(LEVELS)
     TLS_REQUIRED = "true|false|tcp-https"
     TLS_VERSION = "tls1.0|tls1.1|tls1.2|tls1.3"
     FLUSH = "turn|timeout"
@@ -66,7 +67,6 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
     live: bool = False  # can change at run time, by SIGHUP (nsqc.options.reload); others need a restart
 
 
-LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
 DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
@@ -95,7 +95,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
-    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged", live=True)] = 2
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged", live=True)] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
     node_id: Annotated[int, flag(

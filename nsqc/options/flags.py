@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from nsqc.options.declared import FLAGS, LEVELS, TLS_VERSIONS, Flag, Kind, Options, Value, flag_name
+from nsqc.log import LEVELS
+from nsqc.options.declared import FLAGS, TLS_VERSIONS, Flag, Kind, Options, Value, flag_name
 from nsqc.options.durations import format_duration
 from nsqc.options.values import from_text
 

@@ -6,10 +6,10 @@ import contextlib
 import re
 from collections.abc import Callable
 
+from nsqc.log import LEVELS
 from nsqc.options.declared import (
     DEFAULT_TLS_VERSION,
     FLUSH_RULES,
-    LEVELS,
     TLS_NOT_REQUIRED,
     TLS_REQUIRED,
     TLS_REQUIRED_EXCEPT_HTTP,

@@ -1,7 +1,7 @@
-"""Libraries that are imported when a client first asks for what they do: not before, for they cost memory and time.
+"""Libraries that are imported when a client first needs them, since they cost memory and time.
 
-Such an import runs on the loop. It takes a millisecond or two where the library's file is in memory, but as long as the
-disk takes where it is not; so the system is asked to read the files ahead, once the daemon listens.
+Such an import runs on the loop. It takes a millisecond or two if the library is in the page cache, but as long as the
+disk needs if it is not. Therefore the system is asked to read the files ahead once the daemon listens.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ NAMES = ("cramjam", "isal")  # packages with large libraries: snappy, deflate
 
 
 def read_ahead() -> None:
-    """Has the system begin to read the files; nothing is waited for."""
+    """Asks the system to read the files, and does not wait."""
     for name in NAMES:
         spec = find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
-            # A file that cannot be read now is read by the import, and a fault in it told there.
+            # If a file cannot be read, the import will try again and report it.
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(".so"):

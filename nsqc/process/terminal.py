@@ -1,4 +1,4 @@
-"""The terminal that a daemon was started in, which may be closed under it."""
+"""The terminal in which the daemon was started, and its end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import os
 import select
 
 NAME = "/dev/tty"  # whichever terminal this process belongs to
-JUST_S = 5.0  # a SIGHUP so soon after the end of the terminal means that end
+JUST_S = 5.0  # a SIGHUP this soon after the end of the terminal means that end
 
 
 class Terminal:
-    """Knows whether it has just been closed; there may be none from the beginning.
+    """Knows whether the terminal has just been closed; there may have been none from the start.
 
-    SIGHUP says that the terminal is gone, or that files are to be read again, and not which. A daemon that was left in
-    the background of a terminal long gone is still told the second by it.
+    SIGHUP means that the terminal has been closed, or that files have to be read again, without saying which. To a
+    daemon left in the background of a terminal closed long ago it still means the second.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
@@ -26,18 +26,18 @@ class Terminal:
         with contextlib.suppress(OSError):
             self._terminal = os.open(NAME, os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
             self._epoll = select.epoll()
-            # Its end is always told; that somebody types is nothing to us.
+            # Its end is always reported; input is of no interest.
             self._epoll.register(self._terminal, 0)
             loop.add_reader(self._epoll.fileno(), self._ended)
 
     def has_just_closed(self) -> bool:
-        """Whether there was a terminal until now."""
+        """Whether the terminal was closed in the last few seconds."""
         if self._epoll is not None and self._epoll.poll(0):
             self._ended()
         return self._closed_at is not None and self._loop.time() - self._closed_at < JUST_S
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops watching."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()

@@ -1,8 +1,8 @@
 """What Python, Cython, asyncio and uvloop would print on stderr goes to the log, which never blocks.
 
-An unread pipe holds 64 KiB. A write to it beyond that stops the thread that writes, be it the loop's; the log has a
-thread of its own and drops lines instead. Errors that nobody has caught come in floods where a client can cause them,
-so of one kind there is a line a second, with the count of the rest.
+An unread pipe holds 64 KiB. Writing more blocks the writing thread, which may be the loop's; the log writes on its own
+thread and drops lines instead. A client may be able to cause floods of uncaught errors, so each kind is logged once a
+second, with the number of the others.
 """
 
 from __future__ import annotations
@@ -14,26 +14,30 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Hashable
 from time import monotonic
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
-EVERY_S = 1.0  # between two lines of a kind
+from nsqc.log import Log
+
+EVERY_S = 1.0  # between two lines of one kind
 MOST_KINDS = 256
 FRAMES = 6  # of a traceback, the innermost
 
 
 class Uncaught:
-    """Takes over all hooks of the process with install(). There is one for a process, and it stays."""
+    """Takes over all hooks of the process with install(), for good."""
 
-    def __init__(self, log: Any):
+    def __init__(self, log: Log):
         self._log = log
-        self._kinds: dict[Any, tuple[float, int]] = {}  # when one may be written again; how many were not
+        # For each kind, when the next line may be written, and how many were not.
+        self._kinds: dict[Hashable, tuple[float, int]] = {}
         self._unreported = 0  # errors for whose lines there was no memory
-        self._printed = 0  # id of the exception that excepthook had last
+        self._printed = 0  # id of excepthook's last exception
 
     def install(self) -> None:
-        """From now on nothing is printed."""
+        """Nothing is printed from now on."""
         sys.excepthook = self._exception
         sys.unraisablehook = self._unraisable
         threading.excepthook = self._in_thread
@@ -41,19 +45,19 @@ class Uncaught:
         logging.getLogger().handlers[:] = [_Handler(self)]
         sys.stderr = _Stderr(self)
 
-    def in_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def in_loop(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:  # Any: asyncio's signature
         """For loop.set_exception_handler()."""
         self.report(str(context.get("message", "unhandled exception in the loop")), context.get("exception"))
 
-    def report(self, what: str, error: BaseException | None, kind: Any = None) -> None:
-        """A line about an error that nobody has caught, unless there has just been one of its kind."""
+    def report(self, what: str, error: BaseException | None, kind: Hashable = None) -> None:
+        """Logs an error that nobody has caught, unless one of its kind has just been logged."""
         try:
             self._report(what, error, kind)
         except MemoryError:
             # Raised out of the loop's exception handler, it would end the loop.
             self._unreported += 1
 
-    def _report(self, what: str, error: BaseException | None, kind: Any) -> None:
+    def _report(self, what: str, error: BaseException | None, kind: Hashable) -> None:
         if error is not None:
             kind = (what, type(error), *_places(error.__traceback__)[-1:]) if kind is None else kind
             what = f"{what} - {_text(error)}"
@@ -62,8 +66,8 @@ class Uncaught:
             count, self._unreported = self._unreported, 0
             self._log.error("%d errors were not reported - out of memory", count)
 
-    def line(self, write: Any, text: str, kind: Any) -> None:
-        """Writes the text, unless there has just been one of its kind."""
+    def line(self, write: Callable[[str, str, str], None], text: str, kind: Hashable) -> None:
+        """Writes the text, unless one of its kind has just been written."""
         due, count = self._kinds.get(kind, (0.0, 0))
         now = monotonic()
         if now < due:
@@ -72,7 +76,7 @@ class Uncaught:
         if len(self._kinds) >= MOST_KINDS:
             self._kinds.clear()
         self._kinds[kind] = (now + EVERY_S, 0)
-        # Not as a format: the text may be a client's.
+        # Not as the format: the text may come from a client.
         write("%s%s", text, f" ({count} more since the last such line)" if count else "")
 
     # ------------------------------------------------------------------ hooks
@@ -81,26 +85,27 @@ class Uncaught:
         self._printed = id(error)
         self.report("uncaught exception", error)
 
-    def _unraisable(self, found: Any) -> None:
-        # Cython tells of one error twice: its traceback as an uncaught exception, then where it was lost.
+    def _unraisable(self, event: sys.UnraisableHookArgs) -> None:
+        # Cython reports one error twice: its traceback as an uncaught exception, then where it was lost.
         printed, self._printed = self._printed, 0
-        if found.exc_value is not None and id(found.exc_value) == printed:
+        if event.exc_value is not None and id(event.exc_value) == printed:
             return
-        where = found.object if isinstance(found.object, str) else getattr(found.object, "__qualname__", "")
-        self.report(found.err_msg or f"exception ignored in {where or type(found.object).__qualname__}",
-                    found.exc_value if found.exc_value is not None else found.exc_type())
+        source = event.object if isinstance(event.object, str) else getattr(event.object, "__qualname__", "")
+        self.report(event.err_msg or f"exception ignored in {source or type(event.object).__qualname__}",
+                    event.exc_value if event.exc_value is not None else event.exc_type())
 
-    def _in_thread(self, found: Any) -> None:
-        name = "" if found.thread is None else found.thread.name
-        self.report(f"uncaught exception in thread {name}", found.exc_value)
+    def _in_thread(self, event: threading.ExceptHookArgs) -> None:
+        name = "" if event.thread is None else event.thread.name
+        self.report(f"uncaught exception in thread {name}", event.exc_value)
 
-    def _warning(self, message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    def _warning(self, message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                 file: TextIO | None = None, line: str | None = None) -> None:
         text = f"{category.__name__}: {message} ({os.path.basename(filename)}:{lineno})"
         self.line(self._log.warn, text, (category, filename, lineno))
 
 
 class _Handler(logging.Handler):
-    """For the logging module, which asyncio uses; without a handler it prints warnings and errors itself."""
+    """For the logging module, which asyncio uses. Without a handler it prints warnings and errors itself."""
 
     def __init__(self, uncaught: Uncaught):
         super().__init__(logging.WARNING)
@@ -113,9 +118,9 @@ class _Handler(logging.Handler):
 
 
 class _Stderr(io.TextIOBase):
-    """sys.stderr for whoever prints there after all: whole lines become lines of the log."""
+    """sys.stderr for code that prints there all the same: whole lines go to the log."""
 
-    encoding, errors = "utf-8", "backslashreplace"  # type: ignore[assignment]
+    encoding, errors = "utf-8", "backslashreplace"
 
     def __init__(self, uncaught: Uncaught):
         self._uncaught = uncaught
@@ -125,7 +130,7 @@ class _Stderr(io.TextIOBase):
         return True
 
     def fileno(self) -> int:
-        """The real one: faulthandler writes there when the process is lost anyhow."""
+        """The real one: faulthandler writes there when the process is lost anyway."""
         return 2
 
     def write(self, text: str) -> int:
@@ -147,9 +152,9 @@ def _text(error: BaseException) -> str:
 
 def _places(trace: TracebackType | None) -> list[str]:
     """FILE:LINE in FUNCTION of each frame, the innermost last."""
-    found = []
+    places = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        found.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
+        places.append(f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}")
         trace = trace.tb_next
-    return found
+    return places

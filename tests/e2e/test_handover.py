@@ -1,4 +1,4 @@
-"""Restarts under publishers that connect for each message, while a manager keeps the sockets: nobody is turned away."""
+"""Restarts under publishers that connect for each message while a manager keeps the sockets: nobody is refused."""
 
 import http.client
 import random
@@ -16,7 +16,7 @@ BODY = b"hello"
 
 
 def publish_http(port: int, pause_s: float) -> None:
-    """As most programs do: the head and the body go one after the other."""
+    """As most programs do: head and body in separate writes."""
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     client.connect()
     time.sleep(pause_s)
@@ -63,7 +63,7 @@ def test_restarts_refuse_and_reset_nobody(daemon, tmp_path):
         count = 0
         while not stop.is_set():
             try:
-                # Some come and take their time: a stop may begin at any moment of it.
+                # Some take their time: a stop may begin at any moment.
                 kinds[name](port, chance.choice((0, 0, 0, 0.02, 0.05)))
                 count += 1
             except (OSError, AssertionError, http.client.HTTPException) as error:

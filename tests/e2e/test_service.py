@@ -1,4 +1,4 @@
-"""Under a service manager: what is told, the watchdog, and sockets that outlive the daemon."""
+"""Under a service manager: notifications, the watchdog, and sockets that outlive the daemon."""
 
 import contextlib
 import fcntl
@@ -27,10 +27,10 @@ def manager(request, tmp_path):
 
 @pytest.fixture
 def sockets():
-    """Two that listen, as a manager has them; they stay open from start to end."""
-    found = [listening(), listening()]
-    yield found
-    for sock in found:
+    """Two listening ones, as a manager has them; they stay open throughout."""
+    pair = [listening(), listening()]
+    yield pair
+    for sock in pair:
         sock.close()
 
 
@@ -48,7 +48,7 @@ def ping(sock_port: int) -> bytes:
         return b"".join(iter(lambda: client.recv(1000), b""))
 
 
-# ---------------------------------------------------------------------- what is told
+# ---------------------------------------------------------------------- notifications
 
 
 def test_ready_reloading_ready_stopping(daemon, manager):
@@ -72,7 +72,7 @@ def test_ready_reloading_ready_stopping(daemon, manager):
 
 
 def test_ready_comes_only_when_clients_are_served(daemon, manager):
-    # The daemon is caught at its first word: both listeners take clients by then.
+    # At the daemon's first notification both listeners accept clients.
     node = daemon(**env(manager))
     manager.hear_until("READY")
     log = node.log
@@ -89,7 +89,7 @@ def test_a_failed_start_is_never_ready(daemon, manager, tmp_path):
 
 def test_a_manager_that_is_gone_does_not_matter(daemon, manager, tmp_path):
     node = daemon(env={**os.environ, "NOTIFY_SOCKET": f"{tmp_path}/nobody"})
-    wait_until(lambda: "SYSTEMD: READY=1 could not be told - " in node.log)
+    wait_until(lambda: "SYSTEMD: cannot send READY=1 - " in node.log)
     assert node.stop() == 0
 
 
@@ -102,7 +102,7 @@ def test_the_watchdog_is_fed_by_the_loop(daemon, manager):
         manager.hear_until("WATCHDOG")
     node.process.send_signal(signal.SIGSTOP)
     with contextlib.suppress(TimeoutError):
-        # What was said before it stood still.
+        # Sent before it was stopped.
         while True:
             manager.hear(0.1)
     with pytest.raises(TimeoutError):
@@ -126,13 +126,13 @@ def test_a_watchdog_for_another_process(daemon, manager):
 
 def test_inherited_sockets_stand_for_the_addresses(daemon, sockets):
     tcp, http = sockets
-    # Not in the order of their names in the code, for it is the name that counts.
+    # Not in the code's order: the names count.
     node = daemon(**handed([http, tcp], "http:tcp"))
     assert (node.tcp_port, node.http_port) == (port(tcp), port(http))
     node.connect().pub("t", b"x")
     assert node.stats("t")["depth"] == 1
     assert node.stop() == 0
-    # The manager's sockets listen on: a client waits for the next process.
+    # The manager's sockets keep listening: a client waits for the next process.
     waiting = node.connect()
     node.start()
     assert waiting.sub("t", "c", 1).message().body == b"x"
@@ -216,16 +216,16 @@ def a_file(tmp_path):
     ([listening], "", {}, "inherited socket 3 is named '', not one of tcp, http, https"),
     ([listening, listening], "tcp:tcp", {}, "two inherited sockets are named tcp"),
     ([listening], "https", {}, "an https socket is inherited, but there is no --tls-cert and --tls-key"),
-    ([datagram], "tcp", {}, "inherited tcp socket 3 is no listening stream socket"),
-    ([not_listening], "http", {}, "inherited http socket 3 is no listening stream socket"),
+    ([datagram], "tcp", {}, "inherited tcp socket 3 is not a listening stream socket"),
+    ([not_listening], "http", {}, "inherited http socket 3 is not a listening stream socket"),
     ([a_file], "tcp", {}, "inherited tcp socket 3 - Socket operation on non-socket"),
-    ([listening], "tcp", {"LISTEN_FDS": "x"}, "LISTEN_FDS=x is no number"),
-    ([], "", {"WATCHDOG_USEC": "-1"}, "WATCHDOG_USEC=-1 is no number"),
+    ([listening], "tcp", {"LISTEN_FDS": "x"}, "LISTEN_FDS=x is not a number"),
+    ([], "", {"WATCHDOG_USEC": "-1"}, "WATCHDOG_USEC=-1 is not a number"),
 ])
-def test_what_cannot_be_taken_over_stops_the_start(tmp_path, make, names, variables, reason):
+def test_what_cannot_be_inherited_stops_the_start(tmp_path, make, names, variables, reason):
     with contextlib.ExitStack() as stack:
-        made = [stack.enter_context(contextlib.closing(one(*[tmp_path][:one is not listening]))) for one in make]
-        more = handed(made, names, **variables)
+        sockets = [stack.enter_context(contextlib.closing(opened(*[tmp_path][:opened is not listening]))) for opened in make]
+        more = handed(sockets, names, **variables)
         done = subprocess.run([*more.pop("command"), "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
                                f"--data-path={tmp_path}"], capture_output=True, text=True, timeout=30, **more)
     assert done.returncode == 1
@@ -237,7 +237,7 @@ def test_what_cannot_be_taken_over_stops_the_start(tmp_path, make, names, variab
 
 
 def hangup_as(action):
-    """For preexec: the daemon's SIGHUP is not what that of the tests happens to be."""
+    """For preexec: the daemon must not inherit the disposition of SIGHUP that the tests happen to have."""
     return lambda: signal.signal(signal.SIGHUP, action)
 
 
@@ -250,7 +250,7 @@ def test_without_anything_to_read_again_a_hangup_stops_it(daemon):
 
 
 def in_terminal(words: list[str], hangup=signal.SIG_DFL) -> tuple[subprocess.Popen, int]:
-    """A process that has a terminal of its own, and the other end of that."""
+    """A process with a controlling terminal of its own, and the other end of that terminal."""
     master, slave = os.openpty()
 
     def take_terminal():
@@ -264,7 +264,7 @@ def in_terminal(words: list[str], hangup=signal.SIG_DFL) -> tuple[subprocess.Pop
 
 
 def answers(path, request: bytes) -> bytes:
-    """What is answered on a unix socket, once anybody listens."""
+    """The answer on a unix socket, once somebody listens there."""
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as sock:
         wait_until(lambda: path.exists() and sock.connect_ex(str(path)) == 0)
         sock.sendall(request)
@@ -273,7 +273,7 @@ def answers(path, request: bytes) -> bytes:
 
 @pytest.mark.parametrize("started", ["by itself", "with a config file", "by a shell"])
 def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
-    """Its log is the terminal, which is gone by then."""
+    """Its log is that terminal, too."""
     web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
     config.write_text("max_rdy_count = 5\n")
     words = [*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}"]
@@ -290,14 +290,14 @@ def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
     finally:
         process.kill()
         process.wait()
-    # The shell is gone at once, the daemon may take a moment more.
+    # The shell ends at once, the daemon may take a moment longer.
     wait_until(lambda: not web.exists())
     node = wait_until(lambda: restarted(daemon, tmp_path))
     assert node.stats("t")["depth"] == 1
 
 
 def restarted(daemon, data_path):
-    """A daemon on a data path, once the one before has given it back."""
+    """A daemon on a data path, once the previous one has unlocked it."""
     with contextlib.suppress(AssertionError):
         return daemon(data_path=data_path)
 
@@ -321,7 +321,7 @@ def test_in_a_terminal_a_hangup_still_reloads(tmp_path):
         os.close(master)
 
 
-def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
+def test_under_nohup_a_closed_terminal_is_ignored(tmp_path):
     web, config = tmp_path / "http.sock", tmp_path / "nsqc.cfg"
     config.touch()
     process, master = in_terminal([*SERVE, f"--http-address={web}", "--tcp-address=127.0.0.1:0",
@@ -339,13 +339,13 @@ def test_under_nohup_a_closed_terminal_is_nothing(tmp_path):
 
 
 def test_a_hangup_during_the_start_stops_it_too(tmp_path):
-    """At any moment of it: the exit code is always that of a wanted stop."""
+    """At any moment: the exit code is always that of a clean stop."""
     for part in range(12):
         process = subprocess.Popen([*SERVE, "--http-address=127.0.0.1:0", "--tcp-address=127.0.0.1:0",
                                     f"--data-path={tmp_path}"], stderr=subprocess.DEVNULL,
                                    preexec_fn=hangup_as(signal.SIG_DFL))
         try:
-            # Before Python has begun with nsqc, nobody can do anything about it.
+            # Nothing can be done about a signal before Python runs nsqc.
             wait_until(lambda process=process: blocks_hangup(process.pid) or process.poll() is not None)
             time.sleep(part * 0.03)
             process.send_signal(signal.SIGHUP)
@@ -356,13 +356,13 @@ def test_a_hangup_during_the_start_stops_it_too(tmp_path):
 
 
 def blocks_hangup(pid: int) -> bool:
-    """Whether a process has begun to look after its SIGHUP: it is blocked, or caught already."""
+    """Whether a process already handles SIGHUP: it is blocked or caught."""
     with open(f"/proc/{pid}/status") as status:
         masks = dict(line.rstrip().split(":\t") for line in status if line.startswith("Sig"))
     return any(int(masks[name], 16) & 1 << signal.SIGHUP - 1 for name in ("SigBlk", "SigCgt"))
 
 
-def test_under_nohup_it_goes_on(daemon):
+def test_under_nohup_it_keeps_running(daemon):
     node = daemon(preexec=hangup_as(signal.SIG_IGN))
     node.process.send_signal(signal.SIGHUP)
     node.connect().pub("t", b"x")

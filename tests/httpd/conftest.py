@@ -13,15 +13,15 @@ DEADLINE_S = 20
 
 
 class HttpDaemon(Daemon):
-    """A daemon whose HTTP port is spoken to byte by byte."""
+    """A daemon with raw access to its HTTP port."""
 
     @property
     def address(self) -> str:
-        """Where it listens for HTTP."""
+        """Of the HTTP listener."""
         return re.findall(r"HTTP: listening on (\S+)", self.log)[-1]
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first match in the log, waited for."""
+        """Waits for a match in the log, and returns it."""
         return wait_until(lambda: re.search(pattern, self.log, re.MULTILINE), repr(pattern))
 
     def wire(self, receive_buffer: int = 0) -> Wire:
@@ -39,7 +39,7 @@ class HttpDaemon(Daemon):
         return Wire(sock)
 
     def call(self, method: str, path: str, body: bytes = b"", headers: str = "") -> Reply:
-        """One request on a connection of its own."""
+        """One request on a new connection."""
         with self.wire() as wire:
             wire.request(method, path, body, headers)
             return wire.reply(head=method == "HEAD")
@@ -47,7 +47,7 @@ class HttpDaemon(Daemon):
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts daemons: start(*flags); they end with the test."""
+    """start(*flags) starts daemons; they end with the test."""
     running = []
     numbers = itertools.count()
 
@@ -56,13 +56,13 @@ def start(tmp_path):
         return running[-1]
 
     yield run
-    for one in running:
-        one.close()
+    for node in running:
+        node.close()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """One daemon for the tests of a file that leave nothing that another would stumble over."""
-    one = HttpDaemon(tmp_path_factory.mktemp("server") / "data")
-    yield one
-    assert one.stop() == 0
+    """One daemon for all tests of a file that do not affect each other."""
+    node = HttpDaemon(tmp_path_factory.mktemp("server") / "data")
+    yield node
+    assert node.stop() == 0

@@ -1,4 +1,4 @@
-"""HTTP connections that end while their client reads nothing."""
+"""Connections that end while their client reads nothing."""
 
 import json
 
@@ -11,7 +11,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def talkative(start):
-    """A server whose statistics are more than the buffers of the kernel hold."""
+    """A server whose statistics exceed the kernel's socket buffers."""
     server = start()
     clients = [server.connect() for _ in range(4)]
     for client in clients:

@@ -1,4 +1,4 @@
-"""What /debug tells."""
+"""The /debug pages."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the system refuses, and what nobody has foreseen, seen over HTTP: always an answer that says so."""
+"""Refusals of the system and unexpected input: always an answer that says so."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ FULL = (503, {"message": f"FAILED - {os.strerror(errno.EFBIG)}"})
 
 @pytest.fixture
 def full(start):
-    """A server that keeps nothing in memory, and a switch that lets its files grow no more."""
+    """A server that keeps nothing in memory, and a switch that stops its files from growing."""
     server = start("--mem-queue-size=0")
 
     def switch(on):
@@ -26,7 +26,7 @@ def full(start):
 def test_publishing_is_refused_and_heals(full):
     server, switch = full
     with server.wire() as wire:
-        # The third of these is of a kind that the connection knows by then.
+        # By the third the connection knows their head.
         for _ in range(3):
             wire.request("POST", "/pub?topic=t", b"x")
             assert wire.reply().body == b"OK"
@@ -57,7 +57,7 @@ CREATING = [("/pub?topic=u%d", b"x"), ("/pub?topic=v%d&defer=0", b"x"), ("/mpub?
 
 
 def test_a_data_path_that_is_gone(start, tmp_path):
-    """Each call is answered on a connection that stays, and what exists in memory goes on."""
+    """Each call is answered, the connection stays open, and topics in memory still work."""
     server = start()
     server.call("POST", "/pub?topic=t", b"x")
     server.data_path.rename(tmp_path / "elsewhere")
@@ -73,7 +73,7 @@ def test_a_data_path_that_is_gone(start, tmp_path):
 
 
 def test_no_descriptor_for_a_new_topic(start):
-    """Whatever the system lacks is said; the next call finds it there again."""
+    """The shortage is reported, and the next call after its end succeeds."""
     server = start("--mem-queue-size=0")
     server.call("POST", "/pub?topic=t", b"x")
     with server.wire() as wire:

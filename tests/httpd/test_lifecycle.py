@@ -1,4 +1,4 @@
-"""Listeners: where they listen, what they log, how they end."""
+"""HTTP listeners: addresses, log lines, the end."""
 
 import re
 import socket

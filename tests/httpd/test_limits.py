@@ -1,4 +1,4 @@
-"""Sizes and times: nothing that a client sends or leaves out may cost the server more than its bounds."""
+"""Bounds on sizes and times: no client costs the server more, whatever it sends or omits."""
 
 import socket
 
@@ -39,7 +39,7 @@ def test_endless_chunks_are_refused_while_they_come(start, path, word):
     server = start("--max-msg-size=1000", "--max-body-size=5000")
     with server.wire() as wire:
         wire.send(chunked(path)[:-5])
-        # The server takes a little more, so that its answer is not lost, and then no more.
+        # The server reads a little more, for its answer must not be lost, and then stops.
         with pytest.raises(OSError):
             send_for_ever(wire, b"64\r\n" + b"x" * 100 + b"\r\n")
     with server.wire() as wire:
@@ -53,7 +53,7 @@ def send_for_ever(wire, data):
         wire.send(data)
 
 
-def test_text_lines_count_in_the_order_of_the_original(start):
+def test_text_lines_are_checked_in_nsqds_order(start):
     server = start("--max-msg-size=6", "--max-body-size=20")
     long_line_first = b"1234567\n" + b"1234\n" * 5
     assert server.call("POST", "/mpub?topic=t", b"1234567\n1234").json == {"message": "MSG_TOO_BIG"}
@@ -188,7 +188,7 @@ def test_client_that_does_not_read_is_not_read_from(start):
     for number in range(50):
         server.call("POST", f"/topic/create?topic=t{number}")
     before = server.rss()
-    # Long ones, so that what lies in the kernel's buffers is not too many of them.
+    # Long ones: the kernel's buffers must not hold too many of them.
     asked = request("GET", "/stats?format=json", headers="X: " + "y" * 8000 + "\r\n") * 100
     with server.wire(receive_buffer=4096) as wire:
         wire.sock.settimeout(0.5)
@@ -235,9 +235,9 @@ def test_no_continue_for_a_body_that_is_not_wanted(start, path, size, status):
 
 
 def test_continue_comes_in_its_turn(server):
-    data = request("POST", "/pub?topic=turn", b"x", "Expect: 100-continue\r\n")
+    data = request("POST", "/pub?topic=in-order", b"x", "Expect: 100-continue\r\n")
     with server.wire() as wire:
-        wire.send(request("POST", "/topic/create?topic=turn") + request("POST", "/topic/pause?topic=turn") + data)
+        wire.send(request("POST", "/topic/create?topic=in-order") + request("POST", "/topic/pause?topic=in-order") + data)
         assert [wire.reply().status for _ in range(4)] == [200, 200, 100, 200]
 
 

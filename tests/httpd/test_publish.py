@@ -1,4 +1,4 @@
-"""Publishing: arguments, their order and their limits, and what the statistics say then."""
+"""Publishing: arguments, the order of checks, limits, and the resulting statistics."""
 
 import struct
 
@@ -36,7 +36,7 @@ def test_order_of_checks(start):
     assert server.call("GET", "/stats?format=json").json["topics"] == []
     assert server.call("POST", "/pub?defer=x&topic=made", b"1").json == {"message": "INVALID_DEFER"}
     assert server.call("POST", "/mpub?topic=made2", b"123456").json == {"message": "MSG_TOO_BIG"}
-    names = [one["topic_name"] for one in server.call("GET", "/stats?format=json").json["topics"]]
+    names = [entry["topic_name"] for entry in server.call("GET", "/stats?format=json").json["topics"]]
     assert names == ["made", "made2"]
 
 
@@ -54,7 +54,7 @@ def test_binary(server):
     body = sized(b"one", b"\n\0", b"x" * 1000)
     for value in ("true", "1", "yes", ""):
         assert server.call("POST", f"/mpub?topic=binary&binary={value}", body).body == b"OK"
-    # What follows the announced messages is ignored, as in the original.
+    # Bytes behind the announced messages are ignored, as in nsqd.
     assert server.call("POST", "/mpub?topic=binary&binary=true", body + b"more").body == b"OK"
     seen = topic(server, "binary")
     assert (seen["message_count"], seen["message_bytes"]) == (15, 5 * 1005)
@@ -68,7 +68,7 @@ def test_large_bodies(server):
     assert (seen["message_count"], seen["message_bytes"]) == (53, len(big) + 52 * 99_999)
 
 
-def test_topic_that_was_deleted_comes_anew(server):
+def test_deleted_topic_is_created_again(server):
     with server.wire() as wire:
         for _ in range(3):
             wire.request("POST", "/pub?topic=again", b"x")
@@ -80,7 +80,7 @@ def test_topic_that_was_deleted_comes_anew(server):
 
 
 def test_more_targets_than_are_remembered(server):
-    # The cache of known targets starts anew after 4096 of them.
+    # The memory of known targets starts over after 4096 of them.
     with server.wire() as wire:
         for number in range(4200):
             wire.request("POST", f"/pub?topic=many-{number % 4200}%23ephemeral".replace("%23", "%2Dx"), b"x")
@@ -88,11 +88,11 @@ def test_more_targets_than_are_remembered(server):
 
 
 def test_header_value_that_looks_like_a_publish(server):
-    """A head is remembered only where a request begins: no client may send another's messages elsewhere."""
+    """Heads are learned only where a request begins: otherwise a client could redirect the messages of others."""
     disguised = b"POST /pub?topic=honest HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\nx"
     with server.wire() as wire:
         wire.send(b"POST /pub?topic=thief HTTP/1.1\r\nX: ")
-        # The rest has to be a read of its own.
+        # The rest has to arrive in a separate read.
         server.call("GET", "/ping")
         wire.send(disguised)
         assert wire.reply().body == b"OK"
@@ -107,11 +107,11 @@ def test_repeated_heads(server):
         for size in (5, 5, 6, 5):
             wire.request("POST", "/pub?topic=repeated", b"x" * size)
             assert wire.reply().body == b"OK"
-        one = request("POST", "/pub?topic=repeated", b"12345")
+        known = request("POST", "/pub?topic=repeated", b"12345")
         # Known ones, a new one between them, and one in two pieces.
-        wire.send(one * 3 + request("POST", "/pub?topic=repeated", b"1234567") + one + one[:-2])
+        wire.send(known * 3 + request("POST", "/pub?topic=repeated", b"1234567") + known + known[:-2])
         assert [wire.reply().body for _ in range(5)] == [b"OK"] * 5
-        wire.send(one[-2:] + request("GET", "/ping"))
+        wire.send(known[-2:] + request("GET", "/ping"))
         assert [wire.reply().body for _ in range(2)] == [b"OK"] * 2
     seen = topic(server, "repeated")
     assert (seen["message_count"], seen["message_bytes"]) == (10, 21 + 5 * 5 + 7)

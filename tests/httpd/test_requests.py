@@ -1,4 +1,4 @@
-"""Requests as they may come: whole, in pieces, many at once, in every form that the original takes."""
+"""Requests as they may arrive: complete, in pieces, many at once, in every form that nsqd accepts."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Paths to routes, by the rules of the original's router."""
+"""Paths to routes, by the rules of nsqd's router."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def answer(method, url):
     return data if isinstance(data, Reply) else route.reply(data)
 
 
-def test_every_route_is_found_under_its_own_path():
+def test_every_route_matches_its_own_path():
     for method, routes in ROUTES.items():
         for path, route in routes.items():
             assert resolve(Request(method, path + b"?topic=x")) is route

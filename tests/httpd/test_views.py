@@ -33,7 +33,7 @@ def client(server):
 def test_keys_of_json_statistics(server, client):
     stats = server.call("GET", "/stats?format=json").json
     assert list(stats) == ["version", "health", "start_time", "topics", "memory", "producers"]
-    topic = next(one for one in stats["topics"] if one["topic_name"] == "seen")
+    topic = next(entry for entry in stats["topics"] if entry["topic_name"] == "seen")
     assert list(topic) == TOPIC_KEYS
     assert list(topic["channels"][0]) == CHANNEL_KEYS
     assert list(stats["producers"][0]) == CLIENT_KEYS
@@ -45,7 +45,7 @@ def test_keys_of_json_statistics(server, client):
 
 def test_producers_are_shown_for_the_topic_asked_for(server, client):
     def published(query):
-        return [one["pub_counts"] for one in server.call("GET", f"/stats?format=json{query}").json["producers"]]
+        return [entry["pub_counts"] for entry in server.call("GET", f"/stats?format=json{query}").json["producers"]]
 
     assert published("&topic=seen") == [[{"topic": "seen", "count": 1}]]
     assert published("&topic=other") == [[{"topic": "other", "count": 1}]]
@@ -68,7 +68,7 @@ def test_text_statistics(server, client):
     text = server.call("GET", "/stats").body.decode()
     assert re.match(r"nsqd v1\.3\.0 \(built w/\S+\)\nstart_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)\n"
                     r"uptime [0-9.hm]+s\n\nHealth: OK\n\nMemory:\n", text)
-    # 200 characters a line at most are no rule, but a missing line end would break it.
+    # 200 characters per line are not a rule, but a missing line end would exceed them.
     assert max(map(len, text.split("\n"))) < 200
 
 

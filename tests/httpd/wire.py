@@ -1,4 +1,4 @@
-"""A client that hides nothing: bytes out, replies in."""
+"""A raw client: bytes out, replies in."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ class Reply(NamedTuple):
 
 
 class Closed(Exception):
-    """The server closed the connection where a reply was wanted."""
+    """The server closed the connection instead of replying."""
 
 
 class Wire:
@@ -45,7 +45,7 @@ class Wire:
         self.send(request(method, path, body, headers))
 
     def reply(self, head: bool = False) -> Reply:
-        """The next reply; head: it has no body, whatever it says."""
+        """The next reply; head: it has no body, despite its Content-Length."""
         while b"\r\n\r\n" not in self.buffer:
             self._more()
         top, self.buffer = self.buffer.split(b"\r\n\r\n", 1)
@@ -59,7 +59,7 @@ class Wire:
         return Reply(int(status), headers, body, version)
 
     def is_closed(self) -> bool:
-        """Whether nothing comes but the end; waits for it."""
+        """Waits for the next event; whether it is the end."""
         if self.buffer:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Errors that nobody has caught: one line of the log each, in bounds, and never a write that blocks."""
+"""Uncaught errors: one log line each, bounded, and never a write that blocks."""
 
 import contextlib
 import fcntl
@@ -59,7 +59,7 @@ log.close()
 
 @pytest.fixture
 def unread():
-    """The read end of a full pipe whose writer is asked for by the test, as (read, write)."""
+    """Read and write end of a full pipe."""
     read, write = os.pipe()
     fcntl.fcntl(write, F_SETPIPE_SZ, 4096)
     os.set_blocking(write, False)
@@ -76,7 +76,7 @@ def run_flood(stderr):
     return subprocess.Popen([sys.executable, "-c", FLOOD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr)
 
 
-def test_nothing_blocks_where_nobody_reads(unread):
+def test_nothing_blocks_if_nobody_reads(unread):
     process = run_flood(unread[1])
     watch = threading.Timer(30, process.kill)
     watch.start()
@@ -95,12 +95,12 @@ def test_each_kind_has_a_line_and_floods_are_counted():
                  "some: said u", "stderr: printed 0 v", "uncaught exception in thread worker - KeyError",
                  "OSError: never seen"):
         # A line a second; the machine may take some for the whole.
-        found = [line for line in lines if text in line]
-        assert 1 <= len(found) < 100, (text, len(found))
+        matching = [line for line in lines if text in line]
+        assert 1 <= len(matching) < 100, (text, len(matching))
 
 
 def test_a_failed_daemon_leaves_one_line(tmp_path):
-    """What nobody has foreseen at the start is a line of the log, too, and the exit code is 1."""
+    """An unexpected error at the start is a log line, too, and the exit code is 1."""
     code = ("import nsqc.daemon as d\n"
             "def fail(*_): raise ZeroDivisionError('made up')\n"
             "d.Daemon.__init__ = fail\n"
@@ -113,7 +113,7 @@ def test_a_failed_daemon_leaves_one_line(tmp_path):
 
 
 def test_a_daemon_with_an_unread_stderr_answers(tmp_path, unread):
-    """Bad commands by the hundred, among them those that have been errors of Python: the loop goes on."""
+    """Hundreds of bad commands, some of which used to raise in Python: the loop keeps running."""
     sock, web = tmp_path / "tcp.sock", tmp_path / "http.sock"
     process = subprocess.Popen(
         [sys.executable, "-m", "nsqc", "serve", f"--tcp-address={sock}", f"--http-address={web}",
@@ -134,14 +134,14 @@ def test_a_daemon_with_an_unread_stderr_answers(tmp_path, unread):
 
 
 def send(path, data: bytes) -> bytes:
-    """Over a connection of its own to a unix socket; what comes back until it closes."""
+    """Sends over a new connection to a unix socket; everything received until it closes."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(20)
         wait_until(lambda: sock.connect_ex(str(path)) == 0, "the connection")
         sock.sendall(data)
         if b"IDENTIFY" in data:
             sock.shutdown(socket.SHUT_WR)
-        found = b""
+        received = b""
         while more := sock.recv(65536):
-            found += more
-        return found
+            received += more
+        return received

@@ -11,7 +11,7 @@ from tests.support.daemon import Client, wait_until
 from tests.support.secure import client_context
 
 LIMIT = 64
-STOPS, GOES_ON = "accepting stops at", "accepting goes on"
+STOPS, GOES_ON = "accepting stops at", "accepting resumes"
 
 
 def limit_open_files():

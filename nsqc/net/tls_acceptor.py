@@ -1,26 +1,27 @@
-"""Accepts HTTPS clients: each is counted, and shakes hands under the certificates of the moment."""
+"""Accepts HTTPS clients: counts each, and does the handshake with the current certificates."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Any
 
-from nsqc.net.accepting import BACKLOG
+from nsqc.log import Log
+from nsqc.net.acceptor import BACKLOG, ProtocolFactory
 from nsqc.net.limits import ConnectionLimits, handshake_error, host_of
+from nsqc.net.tls import Certificates
 
 HANDSHAKE_S = 5.0
 SHUTDOWN_S = 5.0
-ACCEPT_AT_ONCE = 64  # in one turn of the loop
-RETRY_S = 1.0  # where the system has no descriptors left
+ACCEPT_AT_ONCE = 64  # in one loop iteration
+RETRY_S = 1.0  # while the system has no descriptors left
 
 
-class TlsListener:
-    """A listening socket whose clients get their protocol once TLS is in place. Stands in for asyncio's Server."""
+class TlsAcceptor:
+    """Gives clients their protocol once TLS is established. The loop's own server cannot count pending handshakes."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, make_protocol: Callable[[], Any],
-                 certificates: Any, limits: ConnectionLimits, log: Any) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket,
+                 make_protocol: ProtocolFactory, certificates: Certificates,
+                 limits: ConnectionLimits, log: Log) -> None:
         self._loop = loop
         self._sock = sock
         self._make_protocol = make_protocol
@@ -31,8 +32,8 @@ class TlsListener:
         self._retry: asyncio.TimerHandle | None = None
         self._paused = False
 
-    def start(self) -> None:
-        """Accepts from now on."""
+    async def start(self) -> None:
+        """Starts accepting. Raises OSError."""
         self._sock.listen(BACKLOG)
         self.resume()
 
@@ -50,16 +51,16 @@ class TlsListener:
         self._loop.add_reader(self._sock, self._accept)
 
     def close(self) -> None:
-        """Accepts no more."""
+        """Stops accepting."""
         self.pause()
         self._sock.close()
 
     async def settle(self, seconds: float) -> None:
-        """Waits for handshakes under way, and gives up those that take longer than that."""
+        """Waits for pending handshakes, and cancels those that take longer."""
         if self._handshakes:
             await asyncio.wait(list(self._handshakes), timeout=seconds)
-        for task in self._handshakes:
-            task.cancel()
+        for handshake in self._handshakes:
+            handshake.cancel()
 
     def _accept(self) -> None:
         for _ in range(ACCEPT_AT_ONCE):
@@ -86,12 +87,12 @@ class TlsListener:
             sock.setblocking(False)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = self._loop.create_task(self._shake_hands(sock, host))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            handshake = self._loop.create_task(self._handshake(sock, host))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
 
-    async def _shake_hands(self, sock: socket.socket, host: str) -> None:
-        """The protocol's connection_made is called where this succeeds; there it is counted by itself."""
+    async def _handshake(self, sock: socket.socket, host: str) -> None:
+        """Counts the client until the handshake ends; if it succeeds, connection_made() has counted it for good."""
         try:
             await self._loop.connect_accepted_socket(
                 self._make_protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=HANDSHAKE_S,

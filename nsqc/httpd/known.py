@@ -1,0 +1,50 @@
+"""Recognises plain publishes, the hot path: `POST /pub?topic=NAME` with a body of known length, and nothing special.
+
+Two memories, shared by all connections: request targets, which the parser's callbacks look up, and whole heads byte by
+byte. A client that repeats a head needs no parser.
+"""
+
+from __future__ import annotations
+
+from nsqc.wire.names import is_valid_name
+
+_MOST = 4096                # entries of each memory; a full one starts over
+_MOST_HEAD_BYTES = 1024
+
+
+class KnownPublishes:
+    """Targets and heads of plain publishes that were seen before."""
+
+    __slots__ = ("heads", "targets")
+
+    def __init__(self) -> None:
+        self.targets: dict[bytes, bytes] = {}               # topics
+        self.heads: dict[bytes, tuple[bytes, int]] = {}     # topics, and the lengths of the bodies
+
+    def find_topic(self, target: bytes) -> bytes | None:
+        """The topic, if a new request target is that of a plain publish; remembers it."""
+        topic = plain_topic(target)
+        if topic is not None:
+            if len(self.targets) >= _MOST:
+                self.targets.clear()
+            self.targets[target] = topic
+        return topic
+
+    def learn(self, data: bytes, publish: tuple[bytes, int]) -> None:
+        """Remembers the head of a plain publish, if data, which begins with a request, is exactly that publish."""
+        size = len(data) - publish[1]
+        # If data holds several requests, the first head ends elsewhere.
+        if size <= _MOST_HEAD_BYTES and size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST "):
+            if len(self.heads) >= _MOST:
+                self.heads.clear()
+            self.heads[data[:size]] = publish
+
+    def forget_heads(self) -> None:
+        """For when an option has changed that a publish depends on."""
+        self.heads.clear()
+
+
+def plain_topic(target: bytes) -> bytes | None:
+    """The topic of `/pub?topic=NAME` with a valid name that needs no escape; None: the target is anything else."""
+    path, _, name = target.partition(b"?topic=")
+    return name if path == b"/pub" and is_valid_name(name) else None

@@ -1,0 +1,220 @@
+"""/stats, as JSON and as text."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Generator, Iterable
+from datetime import datetime
+
+import msgspec
+from msgspec import Raw, Struct
+
+from nsqc import NSQD_VERSION, version_line
+from nsqc.broker.stats import ChannelStats, ClientStats, Latency, Slice, TopicStats, producers_of, topics_of
+from nsqc.httpd.app import App
+from nsqc.httpd.reply import JSON, TEXT, Reply
+from nsqc.httpd.request import BOOLEANS, Request, read_whole
+from nsqc.options.durations import format_duration
+
+_SECOND_NS = 1_000_000_000
+_JOINED_BYTES = 256 * 1024      # a larger answer is sent in its parts
+_encode = msgspec.json.Encoder().encode
+
+
+def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
+    """Statistics of topics, channels and clients: at once, or in slices if they would take the loop too long."""
+    arguments = read_whole(app.log, request)
+    query = _Query(
+        topic=arguments.get(b"topic", b"").decode("utf-8", "replace"),
+        channel=arguments.get(b"channel", b"").decode("utf-8", "replace"),
+        clients=BOOLEANS.get(arguments.get(b"include_clients", b""), True),
+        memory=BOOLEANS.get(arguments.get(b"include_mem", b""), True),
+    )
+    part = Slice()
+    work = (_json if arguments.get(b"format") == b"json" else _text)(app, query, part)
+    if query.topic or not app.surveys.locked():
+        reply = _next_slice(work)
+        if reply is not None:
+            return reply
+    return _in_slices(app, work, part)
+
+
+async def _in_slices(app: App, work: Generator[None, None, Reply], part: Slice) -> Reply:
+    """One survey at a time: each takes a slice of every loop iteration."""
+    async with app.surveys:
+        while True:
+            await asyncio.sleep(0)
+            part.renew()
+            reply = _next_slice(work)
+            if reply is not None:
+                return reply
+
+
+def _next_slice(work: Generator[None, None, Reply]) -> Reply | None:
+    """The reply, if this slice completes it."""
+    try:
+        next(work)
+    except StopIteration as complete:
+        reply: Reply = complete.value
+        return reply
+    return None
+
+
+class _Query(Struct, frozen=True, gc=False):
+    """What a client asked for."""
+
+    topic: str
+    channel: str
+    clients: bool
+    memory: bool
+
+
+def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
+    head = b'{"version":%b,"health":%b,"start_time":%d,"topics":' % (
+        _encode(NSQD_VERSION), _encode(app.broker.health()), int(app.start_time))
+    parts = [head]
+    known = _is_known(app, query)
+    if not known:
+        parts.append(b"null")
+    else:
+        topics = topics_of(app.broker, part, query.topic, query.channel, query.clients, _packed)
+        yield from _listed(topics, parts)
+    if query.memory:
+        parts.append(b',"memory":' + _encode(app.memory.read()))
+    parts.append(b',"producers":')
+    start = len(parts)
+    if query.clients and known:
+        yield from _listed(producers_of(app.sessions(), query.topic, part), parts)
+    if parts[start:] in ([], [b"[", b"]"]):
+        # An empty list is null here, as in nsqd.
+        parts[start:] = [b"null"]
+    parts.append(b"}")
+    return _reply(parts, JSON)
+
+
+def _is_known(app: App, query: _Query) -> bool:
+    """Nothing is reported of a topic that does not exist."""
+    return not query.topic or app.broker.topic(query.topic.encode()) is not None
+
+
+def _packed(client: ClientStats) -> Raw:
+    return Raw(_encode(client))
+
+
+def _listed(items: Iterable[Struct | None], parts: list[bytes]) -> Generator[None, None, None]:
+    """Adds a JSON list of the items: one part for each slice of time."""
+    parts.append(b"[")
+    pieces: list[bytes] = []
+    joint = b""
+    for item in items:
+        if item is not None:
+            pieces.append(_encode(item))
+            continue
+        if pieces:
+            parts.append(joint + b",".join(pieces))
+            joint = b","
+            pieces.clear()
+        yield None
+    if pieces:
+        parts.append(joint + b",".join(pieces))
+    parts.append(b"]")
+
+
+def _text(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
+    parts: list[bytes] = []
+    out = [_text_head(app, query)]
+    known = _is_known(app, query)
+    empty = True
+    for topic in topics_of(app.broker, part, query.topic, query.channel, query.clients):
+        if topic is not None:
+            if empty:
+                out.append("\nTopics:")
+                empty = False
+            out.append(_topic_lines(topic))
+            continue
+        parts.append("".join(out).encode())
+        out.clear()
+        yield None
+    if empty:
+        out.append("\nTopics: None\n")
+    empty = True
+    for client in producers_of(app.sessions(), query.topic, part) if query.clients and known else ():
+        if client is not None:
+            if empty:
+                out.append("\nProducers:\n")
+                empty = False
+            out.append(f"   {_client_line(client)}\n")
+            continue
+        parts.append("".join(out).encode())
+        out.clear()
+        yield None
+    if empty:
+        out.append("\nProducers: None\n")
+    parts.append("".join(out).encode())
+    return _reply(parts, TEXT)
+
+
+def _reply(parts: list[bytes], content_type: str) -> Reply:
+    if sum(map(len, parts)) < _JOINED_BYTES:
+        return Reply(200, b"".join(parts), content_type, nsq=True)
+    return Reply(200, content_type=content_type, nsq=True, parts=parts)
+
+
+def _text_head(app: App, query: _Query) -> str:
+    started = datetime.fromtimestamp(int(app.start_time)).astimezone().isoformat()
+    uptime = format_duration(max(0, int((time.time() - app.start_time) * _SECOND_NS)))
+    text = (f"{version_line('nsqd')}\nstart_time {started.replace('+00:00', 'Z')}\nuptime {uptime}\n"
+            f"\nHealth: {app.broker.health()}\n")
+    if query.memory:
+        memory = app.memory.read()
+        text += "\nMemory:\n"
+        text += "".join(f"   {name:<25}\t{getattr(memory, name)}\n" for name in memory.__struct_fields__)
+    return text
+
+
+def _topic_lines(topic: TopicStats) -> str:
+    """Also its channels and their clients."""
+    out = [_topic_line(topic)]
+    for channel in topic.channels:
+        out.append(_channel_line(channel))
+        out += [f"        {_client_line(client)}\n" for client in channel.clients or ()]
+    return "".join(out)
+
+
+def _topic_line(topic: TopicStats) -> str:
+    return (f"\n{'*P ' if topic.paused else '   '}[{topic.topic_name:<15}] depth: {topic.depth:<5} "
+            f"be-depth: {topic.backend_depth:<5} msgs: {topic.message_count:<8} "
+            f"e2e%: {_latency_text(topic.e2e_processing_latency)}\n")
+
+
+def _channel_line(channel: ChannelStats) -> str:
+    return (f"{'   *P ' if channel.paused else '      '}[{channel.channel_name:<25}] depth: {channel.depth:<5} "
+            f"be-depth: {channel.backend_depth:<5} inflt: {channel.in_flight_count:<4} "
+            f"def: {channel.deferred_count:<4} re-q: {channel.requeue_count:<5} timeout: {channel.timeout_count:<5} "
+            f"msgs: {channel.message_count:<8} e2e%: {_latency_text(channel.e2e_processing_latency)}\n")
+
+
+def _latency_text(latency: Latency) -> str:
+    """The percentiles in the unit that suits each, nanoseconds to seconds."""
+    return ", ".join(_human_ns(percentile["value"]) for percentile in latency.percentiles or ())
+
+
+def _human_ns(value: float) -> str:
+    for unit_ns, name in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if value > unit_ns:
+            return f"{value / unit_ns:.1f}{name}"
+    return f"{value:.1f}ns"
+
+
+def _client_line(client: ClientStats) -> str:
+    port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
+    name = f"{client.hostname}:{port} {client.user_agent}"
+    connected = format_duration(max(0, int(time.time()) - client.connect_ts) * _SECOND_NS)
+    if client.pub_counts:
+        total = sum(pub.count for pub in client.pub_counts)
+        topics = ",".join(f"{pub.topic}={pub.count}" for pub in client.pub_counts)
+        return f"[{client.version} {name:<21}] msgs: {total:<8} topics: {topics} connected: {connected}"
+    return (f"[{client.version} {name:<21}] state: {client.state} inflt: {client.in_flight_count:<4} "
+            f"rdy: {client.ready_count:<4} fin: {client.finish_count:<8} re-q: {client.requeue_count:<8} "
+            f"msgs: {client.message_count:<8} connected: {connected}")

@@ -1,0 +1,124 @@
+"""Listening sockets: bound or inherited, accepting together, removed with their files.
+
+At the limit of open files libuv accepts newcomers and closes them at once. To avoid that, accepting stops before the
+last descriptors are gone: clients wait in the accept queues, as with nsqd, and those already connected are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+from nsqc.log import Log
+from nsqc.net.address import address_text, bind, port_of, prepare, remove
+
+SETTLED_S = 1.0  # accepting for this long counts as resumed; at the limit each client that leaves lets another in
+
+
+class Accepting(Protocol):
+    """Accepts clients of a listening socket."""
+
+    async def start(self) -> None:
+        """Starts accepting. Raises OSError."""
+
+    def pause(self) -> None:
+        """Accepts nobody until resume()."""
+
+    def resume(self) -> None:
+        """Accepts again."""
+
+    def close(self) -> None:
+        """Stops accepting and closes the socket."""
+
+
+class Listener:
+    """One listening socket, bound when it is made: an address in use is noticed before anything else happens."""
+
+    def __init__(self, name: str, address: str, log: Log, inherited: socket.socket | None = None):
+        """Uses the inherited socket if there is one, else binds the address. Raises OSError or ValueError."""
+        self.name = name  # TCP, HTTP or HTTPS
+        self._log = log
+        self.sock = inherited or bind(address)
+        prepare(self.sock)
+        # The file of an inherited socket stays: it belongs to the process that made it.
+        self._path = "" if inherited else address
+        self._acceptor: Accepting | None = None
+        self._listeners: Listeners | None = None
+        self.address = address_text(self.sock)
+        self.port = port_of(self.sock)  # -1: a unix socket
+
+    async def start(self, acceptor: Accepting, listeners: Listeners) -> None:
+        """Accepts clients from now on. Raises OSError."""
+        try:
+            await acceptor.start()
+        except BaseException:
+            self.sock.close()
+            raise
+        self._acceptor = acceptor
+        self._listeners = listeners
+        listeners.add(acceptor)
+        self._log.info("%s: listening on %s", self.name, self.address)
+
+    def close(self) -> None:
+        """Stops accepting, and removes the file of a unix socket."""
+        self._log.info("%s: closing %s", self.name, self.address)
+        if self.port < 0:
+            remove(self.sock, self._path)
+        if self._acceptor is None or self._listeners is None:
+            self.sock.close()
+        else:
+            self._listeners.remove(self._acceptor)
+            self._acceptor.close()
+
+
+class Listeners:
+    """All listeners of a daemon, which pause together. ConnectionLimits counts the clients and decides when."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Log):
+        self.paused = False
+        self._loop = loop
+        self._log = log
+        self._acceptors: list[Accepting] = []
+        self._report: asyncio.TimerHandle | None = None  # due after resume(): says that accepting has resumed
+        self._reported = False  # that it has stopped
+
+    def add(self, acceptor: Accepting) -> None:
+        """A listener that pauses with the others."""
+        self._acceptors.append(acceptor)
+        if self.paused:
+            acceptor.pause()
+
+    def remove(self, acceptor: Accepting) -> None:
+        """A listener is closed."""
+        self._acceptors.remove(acceptor)
+
+    def pause(self, connections: int) -> None:
+        """Nobody is accepted until resume(); connections: how many there are, for the log."""
+        self.paused = True
+        for acceptor in self._acceptors:
+            acceptor.pause()
+        if self._report is not None:
+            self._report.cancel()
+            self._report = None
+        if not self._reported:
+            self._reported = True
+            self._log.warn("accepting stops at %d connections: the limit of open files leaves no room for more; "
+                           "clients wait until others leave", connections)
+
+    def resume(self) -> None:
+        """Clients are accepted again."""
+        self.paused = False
+        for acceptor in self._acceptors:
+            acceptor.resume()
+        self._report = self._loop.call_later(SETTLED_S, self._report_resumed)
+
+    def stop(self) -> None:
+        """Nothing is logged any more."""
+        if self._report is not None:
+            self._report.cancel()
+
+    def _report_resumed(self) -> None:
+        self._report = None
+        self._reported = False
+        self._log.info("accepting resumes: file descriptors are available again")
