@@ -1,1 +1,1 @@
-"""The process itself: descriptors, terminal, errors that nobody has caught."""
+"""The process itself: descriptors, signals, terminal, service manager, uncaught errors."""

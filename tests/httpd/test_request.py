@@ -2,7 +2,6 @@
 
 import pytest
 
-from nsqc.httpd.known import plain_topic
 from nsqc.httpd.request import Request, split_url, unescape, unknown_method
 
 
@@ -45,13 +44,6 @@ def test_malformed_arguments(query):
 
 def test_unescape():
     assert unescape(b"%41%c3%A4+") == b"A\xc3\xa4 "
-
-
-def test_plain_topic():
-    assert plain_topic(b"/pub?topic=a.b-c_1#ephemeral") == b"a.b-c_1#ephemeral"
-    for url in (b"/pub", b"/pub?topic=", b"/pub?topic=a&defer=1", b"/pub?topic=a%20", b"/pub?topic=a+b",
-                b"/PUB?topic=a", b"/mpub?topic=a", b"/pub/?topic=a", b"/pub?topic=" + b"a" * 65, b"/pub?x=1&topic=a"):
-        assert plain_topic(url) is None
 
 
 def test_unknown_method():

@@ -1,0 +1,53 @@
+"""Plain publishes: which targets and heads are recognised, and remembered."""
+
+import pytest
+
+from nsqc.httpd.known import KnownPublishes, plain_topic
+from tests.httpd.wire import request
+
+PUBLISH = request("POST", "/pub?topic=t", b"12345")
+HEAD = PUBLISH[:-5]
+
+
+def test_a_plain_target():
+    assert plain_topic(b"/pub?topic=a.b-c_1#ephemeral") == b"a.b-c_1#ephemeral"
+
+
+@pytest.mark.parametrize("target", [
+    b"/pub", b"/pub?topic=", b"/pub?topic=a&defer=1", b"/pub?topic=a%20", b"/pub?topic=a+b", b"/PUB?topic=a",
+    b"/mpub?topic=a", b"/pub/?topic=a", b"/pub?topic=" + b"a" * 65, b"/pub?x=1&topic=a",
+])
+def test_other_targets(target):
+    known = KnownPublishes()
+    assert plain_topic(target) is None
+    assert known.find_topic(target) is None
+    assert known.targets == {}
+
+
+def test_a_head_is_learned_from_a_read_that_is_one_publish():
+    known = KnownPublishes()
+    known.learn(PUBLISH, (b"t", 5))
+    assert known.heads == {HEAD: (b"t", 5)}
+    known.forget_heads()
+    assert known.heads == {}
+
+
+@pytest.mark.parametrize("data", [
+    PUBLISH * 2,                                    # the last publish's length, but the first one's head
+    request("GET", "/ping") + PUBLISH,
+    b"\r\n" + PUBLISH,                              # the parser skips empty lines before a request
+    request("POST", "/pub?topic=t", b"12345", "X: " + "y" * 1024 + "\r\n"),
+], ids=["two", "another before", "empty line", "large"])
+def test_heads_that_are_not_learned(data):
+    known = KnownPublishes()
+    known.learn(data, (b"t", 5))
+    assert known.heads == {}
+
+
+def test_full_memories_start_over():
+    known = KnownPublishes()
+    for number in range(4097):
+        assert known.find_topic(b"/pub?topic=t%d" % number) == b"t%d" % number
+        known.learn(request("POST", f"/pub?topic=t{number}", b"12345"), (b"t%d" % number, 5))
+    assert list(known.targets) == [b"/pub?topic=t4096"]
+    assert len(known.heads) == 1
