@@ -12,7 +12,6 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.stats import MemoryWatch
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.reply import Dates
-from nsqc.httpd.request import Request
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
 from nsqc.options.durations import format_duration
@@ -39,6 +38,15 @@ class Endpoint(Protocol):
     @property
     def connections(self) -> Sized:
         """Its clients."""
+
+
+class Received(Protocol):
+    """A request, as the log needs it."""
+
+    method: bytes
+    url: bytes
+    remote: str
+    started: int
 
 
 class App:
@@ -73,7 +81,7 @@ class App:
             dates.refresh()
         return dates.line
 
-    def log_request(self, request: Request, status: int) -> None:
+    def log_request(self, request: Received, status: int) -> None:
         """nsqd's line for an answered request."""
         elapsed = format_duration(time.perf_counter_ns() - request.started)
         self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),

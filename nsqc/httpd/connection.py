@@ -10,21 +10,39 @@ that kind is recognised by its target. Therefore plain Python suffices: see perf
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import Protocol, cast
 
+from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import STOPS, RequestReader
 from nsqc.httpd.writer import Writer
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
-if TYPE_CHECKING:
-    from nsqc.httpd.server import Server
-
 # How long a new client may take, when the server closes, to start the request it has come for.
 ARRIVING_S = 0.5
 # A body has its deadline, and another second for each so many bytes received: the slowest mobile networks manage that.
 _BODY_BYTES_A_SECOND = 4096
+
+
+class Owner(Protocol):
+    """The server that a connection belongs to."""
+
+    app: App
+    state: ServerState
+    now: Callable[[], float]        # the loop's clock
+    header_timeout: float           # seconds
+    unfinished: set[Connection]     # with a deadline
+
+    def admit(self, connection: Connection, host: str) -> bool:
+        """Counts a new client; False: it must go."""
+
+    def forget(self, connection: Connection) -> None:
+        """The client is gone."""
+
+    def watch(self, connection: Connection) -> None:
+        """The connection has a deadline now."""
 
 
 class Connection(asyncio.Protocol):
@@ -37,7 +55,7 @@ class Connection(asyncio.Protocol):
     _reader: RequestReader
     _writer: Writer
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Owner) -> None:
         self.server = server
         self.host = ""                          # what the connection limits count it under
         self.due = 0.0                          # loop time by which more must have arrived; 0: nothing is incomplete

@@ -15,8 +15,7 @@ from httptools.parser.errors import (
 from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
-from nsqc.httpd.request import Request, unknown_method
-from nsqc.httpd.route import fixed
+from nsqc.httpd.request import Request, fixed, unknown_method
 from nsqc.httpd.router import resolve
 
 MAX_HEAD_BYTES: Final = 64 * 1024

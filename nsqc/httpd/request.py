@@ -1,17 +1,16 @@
-"""One HTTP request as a handler sees it, and nsqd's rules for paths and queries."""
+"""One HTTP request as a handler sees it, its route, and nsqd's rules for paths and queries."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from nsqc.httpd.reply import ApiError
+from nsqc.httpd.app import App
+from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
-
-if TYPE_CHECKING:
-    from nsqc.httpd.route import Route
+from nsqc.options.declared import Options
 
 # nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
 # (nsqc.options.values.parse_bool).
@@ -22,6 +21,26 @@ _PARSERS_METHODS = frozenset(
     b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
     b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
     b"UNLOCK UNSUBSCRIBE".split())
+
+
+# Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
+Handler = Callable[[App, "Request"], object]
+
+
+class Route(NamedTuple):
+    """One call of the API."""
+
+    handler: Handler
+    reply: Callable[[object], Reply] = v1                           # makes data a Reply
+    error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
+    logged: bool = True                                             # each request is logged
+    body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
+    reads_body: bool = False                                        # answers Expect: 100-continue
+
+
+def fixed(reply: Reply) -> Route:
+    """A route that always gives this answer."""
+    return Route(lambda app, request: reply, logged=False)
 
 
 class Request:

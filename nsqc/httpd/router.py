@@ -12,8 +12,7 @@ from typing import NoReturn
 from nsqc.httpd import admin, debug, publish, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
-from nsqc.httpd.request import Request
-from nsqc.httpd.route import Handler, Route, fixed
+from nsqc.httpd.request import Handler, Request, Route, fixed
 from nsqc.options.declared import Options
 
 
