@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.daemon import Daemon
 
-# Each has a Java of its own. In one group, so that there are never more than two beside the shared Spark session.
+# Each starts Java itself. As one group they are never more than one beside the shared Spark session.
 JAVA = ("tests/spark/test_connect.py", "tests/spark/test_crash.py",
         "tests/perf/test_smoke.py::test_spark_gives_every_metric")
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
@@ -24,11 +24,10 @@ def pytest_configure():
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Processes get the largest groups first, then single tests in the order made here."""
     for item in items:
-        if item.nodeid.startswith(JAVA) and not item.get_closest_marker("xdist_group"):
+        if item.nodeid.startswith(JAVA):
             item.add_marker(pytest.mark.xdist_group("java"))
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
