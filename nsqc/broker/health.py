@@ -9,11 +9,13 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any
 
+from nsqc.store.backlog import WriteWatch
+
 RETRY_S = 0.25
 PROBE_BYTES = 65536
 
 
-class WriteHealth:
+class WriteHealth(WriteWatch):
     """Collects failed writes, retries them, and tells when all is well again.
 
     A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
@@ -23,6 +25,7 @@ class WriteHealth:
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
                  failing_sync: Callable[[], str | None]):
         """failing_sync says what fails to sync, None where nothing does."""
+        super().__init__()
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
@@ -46,6 +49,7 @@ class WriteHealth:
         if reason != self._reason:
             self._log.error("DISKQUEUE(%s): write failed - %s", name, os.strerror(error))
         self._reason = reason
+        self.failing = True
         if channel is None:
             self._refusing = topic
         else:
@@ -70,11 +74,6 @@ class WriteHealth:
         self._refusing = None
         self._settle()
 
-    @property
-    def bad(self) -> bool:
-        """Whether /ping says NOK."""
-        return self._reason is not None
-
     def close(self) -> None:
         """Stops watching."""
         self._closed = True
@@ -85,6 +84,7 @@ class WriteHealth:
         if self._reason is not None and not self._stuck and self._refusing is None:
             self._log.info("DISKQUEUE: writes succeed again")
             self._reason = None
+            self.failing = False
 
     def _watch(self) -> None:
         if self._timer is None and not self._closed:

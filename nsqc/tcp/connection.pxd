@@ -7,7 +7,7 @@
 
 from libc.stdint cimport int64_t
 from nsqc.broker.broker cimport Broker
-from nsqc.broker.topic cimport Publisher
+from nsqc.broker.seams cimport Publisher
 from nsqc.store.backlog cimport Commit
 from nsqc.store.slices cimport Slicer
 from nsqc.tcp.largebody cimport LargeBody
