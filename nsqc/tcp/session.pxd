@@ -6,6 +6,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.topic cimport Batch, Topic
 from nsqc.tcp.guard cimport Guard
+from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
 
 cdef enum SessionState:     # numbers as in the original's statistics
@@ -29,7 +30,7 @@ cdef class Session(Consumer):
     cdef readonly Limits limits
     cdef readonly object options        # nsqc.options.declared.Options as of the connection's start
     cdef readonly object log
-    cdef readonly object connection     # the Connection, for closing
+    cdef Link link                      # the Connection; None once it is gone
     cdef Outbox outbox
     cdef readonly int state             # SessionState
     cdef Channel channel                # None until SUB
@@ -38,8 +39,8 @@ cdef class Session(Consumer):
     cdef public object client_id, hostname, user_agent      # str
     cdef readonly double connected      # seconds since 1970
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
-    cdef public object upgrade          # from IDENTIFY to the connection: nsqc.tcp.identify.Upgrade; None: nothing
-    cdef public object tls              # nsqc.tcp.upgrade.Secured; None: not encrypted
+    cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
+    cdef public object tls              # nsqc.tcp.secured.Secured; None: not encrypted
     cdef public object compression      # deflate, snappy; empty: none
     # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
     # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last counts
@@ -58,9 +59,9 @@ cdef class Session(Consumer):
     cdef Topic batch_topic              # to this topic
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None where no auth server is asked; else topic has passed it
-    # What went wrong, for the connection to say: set by commands together with FAILED or FATAL.
-    cdef bytes error
+    cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL
 
     cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
-    cdef int fail(self, bytes text) noexcept            # returns FATAL
+    cdef int fail(self, bytes error) noexcept           # returns FATAL
+    cdef int apply(self, agreement) except -1           # of IDENTIFY: nsqc.tcp.identify.Agreement
