@@ -8,6 +8,7 @@ from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
+from nsqc.store.slices cimport Slicer
 
 cdef struct NameSlot:
     uint32_t hash
@@ -16,14 +17,14 @@ cdef struct NameSlot:
 
 cdef class Broker(TopicOwner):
     cdef readonly dict topics           # name to Topic; owns them
-    cdef readonly Clock clock
-    cdef readonly CommitSchedule commits
-    cdef readonly object slicer         # of long work
-    cdef readonly GuidFactory guids
+    cdef Clock clock
+    cdef CommitSchedule commits
+    cdef readonly Slicer slicer         # of long work
+    cdef GuidFactory guids
     # What it calls upward, by the names in nsqc.broker.protocols; the last three are set by whoever has them.
-    cdef readonly object settings       # BrokerSettings
-    cdef readonly object log            # nsqc.log.Log
-    cdef readonly object timers         # ChannelTimers
+    cdef object settings                # BrokerSettings
+    cdef object log                     # nsqc.log.Log
+    cdef object timers                  # ChannelTimers
     cdef readonly list listeners        # of TopicListener
     cdef public object starter          # TopicStarter; None: topics start at once
     cdef public object saver            # MetadataSaver

@@ -203,7 +203,7 @@ cdef class Broker(TopicOwner):
         self.write_health.healed(topic, channel)
 
     cdef void resume_later(self, CommitOwner topic) noexcept:
-        self.timers.again(topic)
+        self.timers.resume_later(topic)
 
     cdef int _notify(self, event, topic, channel) except -1:
         if not self.closing:

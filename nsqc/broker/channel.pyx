@@ -316,7 +316,7 @@ cdef class Channel:
     cdef void _try_again(self) noexcept:
         if not self.retrying and not self.exiting:
             self.retrying = True
-            self.timers.again(self)
+            self.timers.resume_later(self)
 
     # ------------------------------------------------------------------ clients
 

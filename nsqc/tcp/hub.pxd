@@ -13,14 +13,14 @@ cdef enum:
 
 cdef class Hub:
     cdef readonly Broker broker
-    cdef readonly Iteration iteration
-    cdef readonly Limits limits
-    cdef readonly object settings       # nsqc.options.declared.Settings
+    cdef Iteration iteration
+    cdef Limits limits
+    cdef object settings       # nsqc.options.declared.Settings
     cdef readonly object log            # nsqc.log.Log
     cdef readonly object loop
     cdef public object authority        # nsqc.tcp.protocols.Authority; None where clients need not authenticate
-    cdef readonly object connection_limits  # nsqc.net.limits.ConnectionLimits
-    cdef readonly object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
+    cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
+    cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # Connection to None, in order of arrival; all that are open
     cdef Slicer slicer
     cdef char *area                     # owned

@@ -1,8 +1,8 @@
-"""IDENTIFY bodies: what a client may negotiate, and the answer."""
+"""IDENTIFY: what a client may negotiate, and the answer. Nothing here changes a connection."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,7 +26,7 @@ KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "
 
 
 class Wanted(msgspec.Struct, gc=False):
-    """The body; None stands for what is left out."""
+    """The body; None: the client left that out."""
 
     client_id: str | None = None
     hostname: str | None = None
@@ -44,7 +44,7 @@ class Wanted(msgspec.Struct, gc=False):
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
-    """What a session goes by after IDENTIFY. Times in milliseconds, 0 for none."""
+    """A session's settings after IDENTIFY. Times in milliseconds, 0 for none."""
 
     client_id: str
     hostname: str
@@ -107,7 +107,8 @@ encoder = msgspec.json.Encoder()
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
     """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
     try:
-        wanted = Wanted(**decode_struct(body, KINDS))
+        fields: dict[str, Any] = decode_struct(body, KINDS)  # Any: each value has the kind that KINDS gives its key
+        wanted = Wanted(**fields)
     except GoJSONError as error:
         log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
@@ -135,7 +136,7 @@ def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
 
 
 def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
-    """Checks what is wanted against the options; what is left out stays as it is. Raises ClientError."""
+    """Checks the wanted settings against the options; what is left out stays the same. Raises ClientError."""
     heartbeat = pick("heartbeat interval", wanted.heartbeat_interval, current.heartbeat_ms,
                      MIN_MS, options.max_heartbeat_interval // NS_PER_MS)
     timeout = pick("output buffer timeout", wanted.output_buffer_timeout, current.output_buffer_timeout_ms,
@@ -154,7 +155,7 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
 
 
 def pick(name: str, wanted: int | None, current: int, least: int, most: int, may_disable: bool = True) -> int:
-    """A wanted number within its range; 0 for the current value, -1 for none."""
+    """A number within its range. Wanting nothing, or 0, keeps the current value; -1 disables."""
     if not wanted:
         return current
     if wanted == -1 and may_disable:
@@ -190,7 +191,7 @@ def auth_answer(grant: Grant) -> bytes:
 
 
 def quote(name: bytes) -> str:
-    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names so."""
+    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names that way."""
     out = []
     text = name.decode("utf-8", "surrogateescape")
     for char in text:

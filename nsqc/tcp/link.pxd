@@ -8,10 +8,11 @@ cdef class Link(Publisher):
     # Runs the commands in these bytes; how many bytes are done with.
     cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1
     cdef void after_input(self) noexcept                    # after commands were run
-    cdef int refuse_stream(self, bytes error) except -1     # the codec cannot decode the input: the client gets this error
+    cdef int refuse_stream(self, bytes error) except -1     # the codec cannot decode the input
     cdef void input_ended(self) noexcept                    # the client sends no more
     cdef void resume(self) noexcept                         # the answer is there that a command WAITS for
-    cdef int heartbeats_agreed(self, bint first) except -1  # IDENTIFY has set session.heartbeat_ms, and, if first, pace_ms
+    # IDENTIFY has set session.heartbeat_ms and, if first, pace_ms.
+    cdef int heartbeats_agreed(self, bint first) except -1
     cdef void say_ok(self) noexcept
     cdef void upgraded(self) noexcept                       # TLS and compression, as agreed, are in place
     cdef void end(self) noexcept                            # close behind what was collected

@@ -1,5 +1,5 @@
-# Replies that depend on the disk: marks in the output of one connection, behind which nothing leaves before a commit has
-# ended.
+# Replies that depend on the disk: marks in the output of one connection. Nothing behind a mark leaves before its commit
+# has ended.
 
 from libc.stdint cimport int64_t
 from nsqc.store.backlog cimport Commit, CommitWaiter

@@ -1,4 +1,5 @@
-# Errors that several commands share. Those that return an int set session.reply and return FATAL, if nothing else is said.
+# Errors that several commands share. Those that return an int set session.reply and return FATAL unless it says
+# otherwise.
 
 from nsqc.tcp.session cimport Session
 from nsqc.wire.parser cimport Command, Parser

@@ -40,8 +40,8 @@ cdef class Limits:
 cdef class Session(Consumer):
     """One client's state. The Connection owns it; a channel knows it as a Consumer."""
 
-    def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log, Outbox outbox not None,
-                 address):
+    def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
+                 Outbox outbox not None, address):
         global next_id
         next_id += 1
         self.id = next_id
@@ -117,15 +117,12 @@ cdef class Session(Consumer):
         if waited:
             self.link.resume()
 
-    def tls_identity(self) -> tuple:
-        """Whether the connection uses TLS, and the common name in the client's certificate, or ""."""
-        return self.tls is not None, "" if self.tls is None else self.tls.common_name
-
     def who(self):
         """What auth servers are told of the client."""
         host, _, port = self.address.rpartition(":")
         # The clients of a unix socket have no address, or a path.
-        return (self.address, host.strip("[]") if port.isdecimal() else "", *self.tls_identity())
+        return (self.address, host.strip("[]") if port.isdecimal() else "",
+                self.tls is not None, "" if self.tls is None else self.tls.common_name)
 
     cdef int apply(self, agreement) except -1:
         settings = agreement.settings
@@ -157,11 +154,6 @@ cdef class Session(Consumer):
                        self.touch_timeout_ns // 1_000_000, self.tls is not None, bool(self.compression))
 
     # ------------------------------------------------------------------ figures
-
-    @property
-    def is_producer(self) -> bool:
-        """Whether this client has published."""
-        return bool(self.topic_count or self.published)
 
     def _auth_stats(self) -> dict:
         """Fields of ClientStats; the original leaves empty ones out."""
