@@ -7,7 +7,8 @@ from libc.string cimport memchr
 
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.seams cimport TopicOwner
-from nsqc.store.backlog cimport BacklogOwner, CallWaiter, CommitSchedule, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, BacklogOwner, CallWaiter,
+                                 CommitSchedule)
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.message cimport message_new, message_ref, message_unref

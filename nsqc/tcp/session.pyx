@@ -12,10 +12,10 @@ from nsqc.tcp.outcome cimport FATAL
 
 import time
 
-from msgspec import UNSET
+import msgspec
 
 from nsqc.broker.stats import ClientStats, PubCount
-from nsqc.options.declared import TLS_NOT_REQUIRED
+from nsqc.options import declared
 from nsqc.tcp.identify import Current
 
 cdef int64_t next_id = 0
@@ -61,7 +61,7 @@ cdef class Session(Consumer):
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
         self.compression = ""
-        self.locked = options.tls_required != TLS_NOT_REQUIRED
+        self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
 
     # ------------------------------------------------------------------ as a consumer
 
@@ -160,8 +160,8 @@ cdef class Session(Consumer):
         grant = None if self.guard is None else self.guard.grant
         if grant is None:
             return {}
-        return {"authed": bool(grant.rules) or UNSET, "auth_identity": grant.identity or UNSET,
-                "auth_identity_url": grant.identity_url or UNSET}
+        return {"authed": bool(grant.rules) or msgspec.UNSET, "auth_identity": grant.identity or msgspec.UNSET,
+                "auth_identity_url": grant.identity_url or msgspec.UNSET}
 
     def _tls_stats(self) -> dict:
         """Fields of ClientStats."""
@@ -179,6 +179,6 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
+            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or msgspec.UNSET,
             **self._auth_stats(), **self._tls_stats(),
         )
