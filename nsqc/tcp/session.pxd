@@ -36,7 +36,7 @@ cdef class Session(Consumer):
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel has reason to look for more to deliver
     cdef readonly object address        # "host:port" of the peer
-    cdef object client_id, hostname, user_agent# str
+    cdef object client_id, hostname, user_agent  # str
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
