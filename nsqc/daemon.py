@@ -38,7 +38,8 @@ from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
-from nsqc.tcp.connection import Connection, Hub
+from nsqc.tcp.connection import Connection
+from nsqc.tcp.hub import Hub
 
 if TYPE_CHECKING:
     from nsqc.peers.auth import Authority

@@ -2,31 +2,34 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from cpython.object cimport PyObject
+from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport Backlog, Commit, CommitSchedule
+from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
+from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
+from nsqc.store.slices cimport Slicer
 
 cdef struct NameSlot:
     uint32_t hash
     PyObject *topic         # borrowed from Broker.topics; NULL: free
 
 
-cdef class Broker:
+cdef class Broker(TopicOwner):
     cdef readonly dict topics           # name to Topic; owns them
-    cdef readonly Clock clock
-    cdef readonly CommitSchedule commits
-    cdef readonly object slicer         # of long work
-    cdef readonly GuidFactory guids
-    cdef readonly object settings       # nsqc.options.declared.Settings
-    cdef readonly object log
-    cdef readonly object timers
-    cdef readonly list listeners        # callable(event, topic, channel or None); events are the names below
-    cdef public bint closing            # a stop has begun: nothing new is made
-    cdef public object starter          # callable(topic), where somebody must be asked for channels before it starts
-    cdef public object saver            # callable(topic) -> future: nsqd.dat has it
-    cdef object disks                   # nsqc.store: opens disk queues; None keeps all in memory
-    cdef object write_health                 # nsqc.broker.health.WriteHealth
+    cdef Clock clock
+    cdef CommitSchedule commits
+    cdef readonly Slicer slicer         # of long work
+    cdef GuidFactory guids
+    # What it calls upward, by the names in nsqc.broker.protocols; the last three are set by whoever has them.
+    cdef object settings                # BrokerSettings
+    cdef object log                     # nsqc.log.Log
+    cdef object timers                  # ChannelTimers
+    cdef readonly list listeners        # of TopicListener
+    cdef public object starter          # TopicStarter; None: topics start at once
+    cdef public object saver            # MetadataSaver
+    cdef object disks                   # nsqc.store.disk.manager.Disks; None: all topics are ephemeral
+    cdef object write_health            # nsqc.broker.health.WriteHealth
     cdef NameSlot *slots                # owned; topics by name without a Python object for the name
     cdef uint32_t mask
 
@@ -34,5 +37,5 @@ cdef class Broker:
     cdef int _index(self) except -1
     cdef void _enter(self, Topic topic) noexcept
     cdef void _leave(self, Topic topic) noexcept
-    cdef int _tell(self, event, topic, channel) except -1
-    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit)
+    cdef int _notify(self, event, topic, channel) except -1
+    cdef DiskQueue _open(self, name, bint ephemeral)

@@ -13,7 +13,8 @@ from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.latency cimport LatencyWindow
-from nsqc.store.backlog cimport Backlog, Commit, CommitSchedule
+from nsqc.store.backlog cimport BacklogOwner, CommitOwner, CommitSchedule
+from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.slices cimport Slicer
 from nsqc.wire.names cimport name_is_ephemeral
 
@@ -33,7 +34,7 @@ cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept n
 
 
 @cython.final
-cdef class Broker:
+cdef class Broker(TopicOwner):
     """The topics of a daemon.
 
     settings: nsqc.options.declared.Settings; log: nsqc.log.Log; timers: arm(channel, monotonic_ns), again(queue);
@@ -50,8 +51,7 @@ cdef class Broker:
         self.guids = guids
         self.clock = Clock()
         self.slicer = Slicer(loop)
-        self.commits = CommitSchedule(loop, self.slicer)
-        self.commits.watch = write_health
+        self.commits = CommitSchedule(loop, self.slicer, write_health)
         self.topics = {}
         self.listeners = []
         self._index()
@@ -129,15 +129,15 @@ cdef class Broker:
         if topic is not None:
             return topic
         ephemeral = name_is_ephemeral(name, len(name))
-        topic = Topic(name, ephemeral, self._backlog(name.decode(), ephemeral, False, Commit.new(self.commits)),
-                      self.clock, self.guids, self)
+        topic = Topic(name, ephemeral, self._open(name.decode(), ephemeral), self.settings.now.mem_queue_size,
+                      self.commits, self.clock, self.guids, self)
         self.topics[name] = topic
         if 2 * <uint32_t> len(self.topics) <= self.mask:
             self._enter(topic)
         else:
             self._index()
         self.log.info("TOPIC(%s): created", topic.name.decode())
-        self._tell(TOPIC_CREATED, topic, None)
+        self._notify(TOPIC_CREATED, topic, None)
         if not loading:
             if self.starter is None:
                 topic.start()
@@ -155,52 +155,57 @@ cdef class Broker:
         topic.delete()
         return True
 
-    def on_topic_gone(self, Topic topic not None):
-        """A deletion has come to its end. Where there is a new topic of that name by now, nobody need know."""
-        if topic.name not in self.topics:
-            self._tell(TOPIC_DELETED, topic, None)
+    cdef int on_topic_deleted(self, CommitOwner topic) except -1:
+        # With a new topic of that name, nothing has changed for listeners.
+        if (<Topic> topic).name not in self.topics:
+            self._notify(TOPIC_DELETED, topic, None)
+        return 0
+
+    cdef int on_last_channel_gone(self, CommitOwner topic) except -1:
+        self.delete_topic((<Topic> topic).name)
+        return 0
 
     # ------------------------------------------------------------------ for topics
 
-    def make_channel(self, Topic topic not None, bytes name not None):
+    cdef BacklogOwner make_channel(self, CommitOwner owner, bytes name):
         """A channel for a topic that is about to add it."""
+        cdef Topic topic = <Topic> owner
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
-        return Channel(name, ephemeral, self._backlog(topic.name.decode() + ":" + text, ephemeral, True, topic.commit),
-                       self.clock, topic, self.timers, latency, options.max_msg_timeout, options.max_channel_consumers)
+        return Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral), options.mem_queue_size,
+                       topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
+                       options.max_channel_consumers)
 
-    cdef Backlog _backlog(self, name, bint ephemeral, bint keeps, Commit commit):
-        disk = None if ephemeral else self.disks.open(name)
-        return Backlog.new(disk, self.settings.now.mem_queue_size, keeps, self.clock, commit)
+    cdef DiskQueue _open(self, name, bint ephemeral):
+        """Where a topic or channel keeps what memory does not hold; None where it is ephemeral."""
+        return None if ephemeral else self.disks.open(name)
 
-    def on_channel_created(self, Topic topic not None, Channel channel not None):
-        """A topic has a new channel."""
-        self._tell(CHANNEL_CREATED, topic, channel)
+    cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1:
+        return self._notify(CHANNEL_CREATED, topic, channel)
 
-    def on_channel_deleted(self, Topic topic not None, Channel channel not None):
-        """A topic has lost a channel, which is about to drop what it holds."""
+    cdef int on_channel_deleted(self, CommitOwner owner, BacklogOwner gone) except -1:
+        cdef Topic topic = <Topic> owner
+        cdef Channel channel = <Channel> gone
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.write_health.forget(channel)
         if not topic.exiting or topic.name not in self.topics:
-            self._tell(CHANNEL_DELETED, topic, channel)
+            self._notify(CHANNEL_DELETED, topic, channel)
+        return 0
 
-    def on_write_failed(self, Topic topic not None, channel, int error):
-        """A topic or channel could not write its queue."""
+    cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept:
         self.write_health.failed(topic, channel, error)
 
-    def on_write_healed(self, Topic topic not None, channel):
-        """It could, after failing."""
+    cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept:
         self.write_health.healed(topic, channel)
 
-    def again(self, queue):
-        """Has queue.resume() called in a moment: what it needs is out of reach right now."""
-        self.timers.again(queue)
+    cdef void resume_later(self, CommitOwner topic) noexcept:
+        self.timers.resume_later(topic)
 
-    cdef int _tell(self, event, topic, channel) except -1:
+    cdef int _notify(self, event, topic, channel) except -1:
         if not self.closing:
             for listener in self.listeners:
                 listener(event, topic, channel)

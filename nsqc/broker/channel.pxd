@@ -7,6 +7,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.seams cimport ChannelOwner
 from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
@@ -43,9 +44,9 @@ cdef class Channel(BacklogOwner):
     cdef readonly bint stuck            # the last attempt to write the backlog failed
     cdef bint retrying                  # something was out of reach; resume() is on its way
     cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none
-    cdef object timers                 # arm(channel, deadline_ns), again(channel)
+    cdef object timers                  # nsqc.broker.protocols.ChannelTimers
     cdef Slicer slicer                  # for what takes long
-    cdef object topic                   # told of: write failures and healing, the last client leaving
+    cdef ChannelOwner owner             # the topic; None once this is deleted
 
     # From the topic. They take the reference unless the result is PUT_NO_MEMORY; attempts are those made before, with a
     # queue that was handed over. put_copy: of a message that lies on the topic's disk.
@@ -74,5 +75,3 @@ cdef class Channel(BacklogOwner):
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept
     cdef void _release(self, Delivery *delivery) noexcept
     cdef void _arm(self) noexcept
-    cdef void _link(self, Consumer consumer) noexcept
-    cdef void _unlink(self, Consumer consumer) noexcept

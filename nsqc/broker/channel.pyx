@@ -7,11 +7,13 @@ deadline and has the timers call expire() then.
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from cpython.object cimport PyObject
 
 from nsqc.broker.consumer cimport wants_more
-from nsqc.store.backlog cimport PUT_NO_MEMORY
+from nsqc.broker.ring cimport ring_add, ring_remove
+from nsqc.broker.seams cimport ChannelOwner
+from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
+from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
 from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_free, inflight_remove, inflight_reserve
@@ -37,21 +39,21 @@ cdef inline uint32_t sample_roll() noexcept:
 cdef class Channel:
     """One channel of a topic. Made by Topic.get_channel()."""
 
-    def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
-                 topic, timers, LatencyWindow latency, int64_t max_msg_timeout_ns, int64_t max_consumers):
+    def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
+                 Clock clock not None, ChannelOwner owner not None, timers, LatencyWindow latency,
+                 int64_t max_msg_timeout_ns, int64_t max_consumers):
         self.name = name
         self.ephemeral = ephemeral
-        self.backlog = backlog
+        self.backlog = Backlog.new(disk, max_memory, True, clock, commit, self)
         self.clock = clock
-        self.topic = topic
+        self.owner = owner
         self.timers = timers
-        self.slicer = backlog.commit.schedule.slicer
+        self.slicer = commit.schedule.slicer
         self.latency = latency
         self.max_msg_timeout_ns = max_msg_timeout_ns
         self.max_consumers = max_consumers
         self.clients = {}
         self.alarm_ns = NEVER
-        backlog.owner = self
 
     def __dealloc__(self):
         cdef Trash trash = Trash.new(None)      # and gone at once
@@ -199,7 +201,7 @@ cdef class Channel:
         consumer.message_count += 1
         consumer.deliver(message, delivery.attempts)
         if not wants_more(consumer):
-            self._unlink(consumer)
+            ring_remove(&self.c_ready, consumer)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Behind what waits; it was accepted once, so it is never dropped."""
@@ -233,43 +235,14 @@ cdef class Channel:
         heap_push(&self.delayed, delivery)
         self._arm()
 
-    # ------------------------------------------------------------------ the ring of ready consumers
+    # ------------------------------------------------------------------ ready consumers
 
     cdef void update(self, Consumer consumer) noexcept:
         if wants_more(consumer):
             if not consumer.listed and not self.exiting:
-                self._link(consumer)
+                ring_add(&self.c_ready, consumer)
         elif consumer.listed:
-            self._unlink(consumer)
-
-    cdef void _link(self, Consumer consumer) noexcept:
-        """Behind all others."""
-        cdef Consumer head, tail
-        consumer.listed = True
-        if self.c_ready is NULL:
-            consumer.c_next = consumer.c_previous = <PyObject *> consumer
-            self.c_ready = <PyObject *> consumer
-            return
-        head = <Consumer> self.c_ready
-        tail = <Consumer> head.c_previous
-        consumer.c_next = self.c_ready
-        consumer.c_previous = head.c_previous
-        tail.c_next = head.c_previous = <PyObject *> consumer
-
-    cdef void _unlink(self, Consumer consumer) noexcept:
-        cdef Consumer before, behind
-        if not consumer.listed:
-            return
-        consumer.listed = False
-        if consumer.c_next == <PyObject *> consumer:
-            self.c_ready = NULL
-        else:
-            before, behind = <Consumer> consumer.c_previous, <Consumer> consumer.c_next
-            before.c_next = consumer.c_next
-            behind.c_previous = consumer.c_previous
-            if self.c_ready == <PyObject *> consumer:
-                self.c_ready = consumer.c_next
-        consumer.c_next = consumer.c_previous = NULL
+            ring_remove(&self.c_ready, consumer)
 
     # ------------------------------------------------------------------ time
 
@@ -343,7 +316,7 @@ cdef class Channel:
     cdef void _try_again(self) noexcept:
         if not self.retrying and not self.exiting:
             self.retrying = True
-            self.timers.again(self)
+            self.timers.resume_later(self)
 
     # ------------------------------------------------------------------ clients
 
@@ -356,9 +329,9 @@ cdef class Channel:
 
     def remove_client(self, Consumer consumer not None):
         """Lets a consumer go. What is in flight to it stays so until it times out."""
-        self._unlink(consumer)
+        ring_remove(&self.c_ready, consumer)
         if self.clients.pop(consumer.id, None) is not None and not self.clients and not self.exiting:
-            self.topic.on_clients_gone(self)
+            self.owner.on_clients_gone(self)
 
     @property
     def consumers(self) -> list:
@@ -403,7 +376,7 @@ cdef class Channel:
         self._drop_all()
         self.timers.disarm(self)
         self.backlog.delete()
-        self.topic = None
+        self.owner = None
 
     def close(self) -> tuple:
         """For a stop, when no file work is under way: closes the consumers and writes everything to disk.
@@ -443,7 +416,7 @@ cdef class Channel:
         cdef Consumer consumer
         self.exiting = True
         for consumer in list(self.clients.values()):
-            self._unlink(consumer)
+            ring_remove(&self.c_ready, consumer)
             consumer.dismiss()
         self.clients.clear()
         return 0
@@ -454,15 +427,15 @@ cdef class Channel:
         """The backlog could not be written: it keeps its messages, and the topic holds back."""
         cdef bint first = not self.stuck
         self.stuck = True
-        if self.topic is not None:
-            self.topic.on_channel_stuck(self, error, first)
+        if self.owner is not None:
+            self.owner.on_channel_stuck(self, error, first)
         self.slicer.add(self)       # what could not be written can be delivered all the same
 
     cdef void on_write_healed(self) noexcept:
         if self.stuck:
             self.stuck = False
-            if self.topic is not None:
-                self.topic.on_channel_healed(self)
+            if self.owner is not None:
+                self.owner.on_channel_healed(self)
 
     cdef void on_readable(self) noexcept:
         if self.c_ready is not NULL and not self.exiting:

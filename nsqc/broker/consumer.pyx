@@ -6,10 +6,14 @@ from nsqc.store.message cimport Message
 
 
 cdef class Consumer:
-    """Base of sessions, and of whatever else takes messages from a channel."""
+    """Abstract base of sessions."""
 
     cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
         pass
 
     cdef void dismiss(self) noexcept:
         pass
+
+    def stats(self, topic=None):
+        """ClientStats; of the publish counts the one of topic, or the first."""
+        raise NotImplementedError

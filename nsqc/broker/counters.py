@@ -1,4 +1,4 @@
-"""What is alive in the compiled rooms, for leak checks and /debug/pprof/heap."""
+"""Counters of live objects in the compiled rooms, for leak checks and /debug/pprof/heap."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from nsqc.wire import framer, inbuf
 
 
 def counts() -> dict[str, int]:
-    """Messages, deliveries, their places on disk, and buffers. Only a debug build counts messages and the buffers of
-    connections: else they are 0."""
+    """Live objects by kind.
+
+    Every build counts deliveries, their places on disk, write buffers and read blocks. Only a debug build counts
+    messages and the input and output buffers of connections, which are 0 otherwise.
+    """
     return {
         "messages": message.alive(),
         "deliveries": delivery.alive(),

@@ -1,4 +1,4 @@
-"""What /ping says: whether queues can be written, and the watch that notices when they can again."""
+"""The answer to /ping: whether queues can be written, and the watch that notices when they can again."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+
+from nsqc.broker.channel import Channel
+from nsqc.broker.topic import Topic
+from nsqc.log import Log
+from nsqc.store.backlog import WriteWatch
 
 RETRY_S = 0.25
 PROBE_BYTES = 65536
 
 
-class WriteHealth:
-    """Collects failed writes, retries them, and tells when all is well again.
+class WriteHealth(WriteWatch):
+    """Collects failed writes, retries them, and reports when all is well again.
 
     A channel that cannot write keeps its messages and is retried here until it can. A topic that could not write has
-    refused the messages; nothing of it is left to retry, so a probe file tells when there is room again.
+    refused the messages and has nothing left to retry, so a probe file shows when there is room again.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Any,
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Log,
                  failing_sync: Callable[[], str | None]):
-        """failing_sync says what fails to sync, None where nothing does."""
+        """failing_sync: why syncs fail; None while they succeed."""
+        super().__init__()
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
         self._log = log
         self._failing_sync = failing_sync
-        self._stuck: dict[Any, None] = {}
-        self._refusing: Any = None
+        self._stuck: dict[Channel, None] = {}
+        self._refusing: Topic | None = None
         self._reason: str | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -39,41 +44,38 @@ class WriteHealth:
         reason = self._reason or self._failing_sync()
         return "OK" if reason is None else f"NOK - {reason}"
 
-    def failed(self, topic: Any, channel: Any, error: int) -> None:
-        """A write failed with this errno."""
+    def failed(self, topic: Topic, channel: Channel | None, error: int) -> None:
+        """A topic, or one of its channels, could not write its queue; error is the errno."""
         name = topic.name.decode() if channel is None else f"{topic.name.decode()}:{channel.name.decode()}"
         reason = f"failed to write {name} - {os.strerror(error)}"
         if reason != self._reason:
             self._log.error("DISKQUEUE(%s): write failed - %s", name, os.strerror(error))
         self._reason = reason
+        self.failing = True
         if channel is None:
             self._refusing = topic
         else:
             self._stuck[channel] = None
         self._watch()
 
-    def healed(self, topic: Any, channel: Any) -> None:
-        """A queue that had failed was written."""
+    def healed(self, topic: Topic, channel: Channel | None) -> None:
+        """A queue that had failed has been written."""
         if channel is not None:
             self._stuck.pop(channel, None)
         elif self._refusing is topic:
             self._refusing = None
         self._settle()
 
-    def forget(self, channel: Any) -> None:
-        """A channel is deleted, and its failure with it."""
-        if self._stuck.pop(channel, 0) is None:
+    def forget(self, channel: Channel) -> None:
+        """The channel is deleted, and its failure with it."""
+        if channel in self._stuck:
+            del self._stuck[channel]
             self._settle()
 
     def written(self) -> None:
-        """Some queue was written: as with the original, that ends the complaint about a topic that was not."""
+        """Some queue has been written: as with nsqd, that ends the complaint about a topic that was not."""
         self._refusing = None
         self._settle()
-
-    @property
-    def bad(self) -> bool:
-        """Whether /ping says NOK."""
-        return self._reason is not None
 
     def close(self) -> None:
         """Stops watching."""
@@ -82,9 +84,10 @@ class WriteHealth:
             self._timer.cancel()
 
     def _settle(self) -> None:
-        if self._reason is not None and not self._stuck and self._refusing is None:
+        if self.failing and not self._stuck and self._refusing is None:
             self._log.info("DISKQUEUE: writes succeed again")
             self._reason = None
+            self.failing = False
 
     def _watch(self) -> None:
         if self._timer is None and not self._closed:
@@ -98,21 +101,21 @@ class WriteHealth:
             topic = self._refusing
             probe = self._loop.run_in_executor(self._workers, probe_error, self._data_path, topic.probe_path)
             probe.add_done_callback(lambda done: self._probed(topic, done))
-        if self._reason is not None:
+        if self.failing:
             self._watch()
 
-    def _probed(self, topic: Any, done: asyncio.Future[OSError | None]) -> None:
+    def _probed(self, topic: Topic, done: asyncio.Future[OSError | None]) -> None:
         if not done.cancelled() and done.exception() is None and done.result() is None and self._refusing is topic:
             self._refusing = None
             self._settle()
 
 
 def probe_error(data_path: str, queue_file: str) -> OSError | None:
-    """What a write of some size in data_path, or opening queue_file for writing, fails with; None: it works."""
+    """The error of writing a file of some size in data_path, or of opening queue_file for writing; None: both work."""
     import tempfile  # only here, and on a thread
 
     try:
-        with suppress(FileNotFoundError):  # never made here: the queue may be making it right now
+        with suppress(FileNotFoundError):  # not created here: the queue may be creating it right now
             os.close(os.open(queue_file, os.O_RDWR))
         descriptor, path = tempfile.mkstemp(prefix="nsqc-probe-", suffix=".tmp", dir=data_path)
         try:

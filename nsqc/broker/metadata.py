@@ -1,11 +1,11 @@
-"""nsqd.dat: which topics and channels there are, and which are paused. Read at the start, written on every change.
+"""nsqd.dat: which topics and channels exist, and which are paused. Read at the start, written on every change.
 
-Beside it lies a second copy of the last good state, nsqd.dat.last, which nsqd ignores: from that and from the names of
-queue files an empty or half-written nsqd.dat is rebuilt. What has messages on disk and is not in nsqd.dat was new when
-the daemon was killed, and is added.
+A copy of the last good state, nsqd.dat.last, is kept beside it; nsqd ignores that. An empty or half-written nsqd.dat is
+rebuilt from the copy and from the names of queue files. A queue with messages on disk that is missing in nsqd.dat was
+new when the daemon was killed; it is added.
 
-The text is kept in pieces, one for each topic, so that a change costs what it touches: on the loop the topic's piece is
-made again, and a worker joins them.
+The text is kept in pieces, one for each topic, so a change costs only what it touches: the loop makes the topic's piece
+again, and a worker joins them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
 from nsqc import NSQD_VERSION
+from nsqc.broker.broker import Broker
+from nsqc.broker.channel import Channel
+from nsqc.broker.topic import Topic
+from nsqc.log import Log
 from nsqc.store.disk.diskmeta import set_aside
 from nsqc.store.disk.index import Index
 from nsqc.store.files import read_file, replace_file
@@ -31,9 +34,9 @@ from nsqc.wire.names import is_valid_name
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat)\.\d+\.tmp$")
-SLICE_S = 0.002  # of making pieces, before the loop goes on with other things
+SLICE_S = 0.002  # of making pieces, before the loop turns to other work
 
-TRUTH = {False: b"false", True: b"true"}
+BOOLEANS = {False: b"false", True: b"true"}
 
 
 class MetadataError(Exception):
@@ -65,20 +68,20 @@ class Metadata(msgspec.Struct, gc=False):
 # ---------------------------------------------------------------------- reading
 
 
-def load(data_path: str, index: Index, log: Any) -> Metadata:
-    """What nsqd.dat says, and what else there are messages of; rebuilt where it is damaged. Raises MetadataError."""
+def load(data_path: str, index: Index, log: Log) -> Metadata:
+    """nsqd.dat, rebuilt if it is damaged, and the queues with messages that it lacks. Raises MetadataError."""
     for name in filter(LEFTOVER.match, index.temporaries):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(data_path, name))
-    found = read(data_path, index, log)
-    added = add_queues(found, index.names(with_messages=True))
+    metadata = read(data_path, index, log)
+    added = add_queues(metadata, index.names(with_messages=True))
     if added:
-        log.warn("NSQ: was killed before %s said that there are: %s", FILE_NAME, ", ".join(added))
-    return found
+        log.warn("NSQ: was killed before it could add these to %s: %s", FILE_NAME, ", ".join(added))
+    return metadata
 
 
-def read(data_path: str, index: Index, log: Any) -> Metadata:
-    """nsqd.dat, rebuilt where it is damaged. Raises MetadataError."""
+def read(data_path: str, index: Index, log: Log) -> Metadata:
+    """nsqd.dat, rebuilt if it is damaged. Raises MetadataError."""
     path = os.path.join(data_path, FILE_NAME)
     try:
         data = read_file(path)
@@ -90,77 +93,75 @@ def read(data_path: str, index: Index, log: Any) -> Metadata:
         return msgspec.json.decode(data, type=Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = error
-    found = salvage(data, log)
-    if found is not None:
-        kept = set_aside(path)
-        log.error("NSQ: %s is damaged (%s): kept as %s, what can be understood is restored", path, reason, kept)
-        return found
-    found = rebuild(data_path, index)
-    if found is None:
+    salvaged = salvage(data, log)
+    if salvaged is not None:
+        backup = set_aside(path)
+        log.error("NSQ: %s is damaged (%s): kept as %s, what can be understood is restored", path, reason, backup)
+        return salvaged
+    rebuilt = rebuild(data_path, index)
+    if rebuilt is None:
         raise MetadataError(f"failed to parse metadata in {path} - {reason}")
-    kept = set_aside(path)
+    backup = set_aside(path)
     log.error("NSQ: %s is damaged (%s): kept as %s, %d topics rebuilt from %s and the queue files",
-              path, reason, kept, len(found.topics or ()), COPY_NAME)
-    return found
+              path, reason, backup, len(rebuilt.topics or ()), COPY_NAME)
+    return rebuilt
 
 
-def salvage(data: bytes, log: Any) -> Metadata | None:
-    """What can be understood of JSON that has something wrong in it; the rest is reported. None: it is no such JSON.
+def salvage(data: bytes, log: Log) -> Metadata | None:
+    """The valid entries of JSON that has something wrong in it; the others are reported. None: not such JSON at all.
 
-    Bytes and escapes that are no text become characters that no name may have.
+    Bytes and escapes that are not text become characters that names cannot contain.
     """
-    import json  # msgspec, which reads a sound file, takes no such thing
+    import json  # msgspec, which reads a sound file, accepts nothing of the kind
 
     try:
-        whole = json.loads(data.decode("utf-8", "replace"), strict=False)
+        document = json.loads(data.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError):
         return None
-    topics = whole.get("topics") if isinstance(whole, dict) else None
-    if not isinstance(topics, list):
+    entries = document.get("topics") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
         return None
-    found = Metadata([])
-    for entry in topics:
-        name, paused = understood(entry, "topic", log)
+    topics = []
+    for entry in entries:
+        name, paused = name_and_pause(entry, "topic", log)
         if name:
-            topic = TopicMetadata(name, paused)
             channels = entry.get("channels")
-            pairs = [understood(one, f"channel of topic {name}", log)
-                     for one in (channels if isinstance(channels, list) else ())]
-            topic.channels = [ChannelMetadata(*pair) for pair in pairs if pair[0]] or None
-            found.topics.append(topic)
-    return found
+            pairs = [name_and_pause(channel, f"channel of topic {name}", log)
+                     for channel in (channels if isinstance(channels, list) else ())]
+            topics.append(TopicMetadata(name, paused, [ChannelMetadata(*pair) for pair in pairs if pair[0]] or None))
+    return Metadata(topics)
 
 
-def understood(entry: Any, what: str, log: Any) -> tuple[str, bool]:
-    """Name and pause of an entry; an empty name where it has none that is valid, which is reported."""
-    name = entry.get("name") if isinstance(entry, dict) else None
+def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
+    """Of a topic or channel; an empty name, which is reported, if the entry has no valid one."""
+    fields = entry if isinstance(entry, dict) else {}
+    name = fields.get("name")
     if not isinstance(name, str) or not is_name(name):
-        log.error("NSQ: %s: an entry is ignored, it names no %s: %.200r", FILE_NAME, what, entry)
+        log.error("NSQ: %s: an entry is ignored, it names no %s: %.200r", FILE_NAME, kind, entry)
         return "", False
-    return name, entry.get("paused") is True
+    return name, fields.get("paused") is True
 
 
 def is_name(text: str) -> bool:
-    """Whether that can be the name of a topic or channel."""
+    """Whether a topic or channel can have this name."""
     return text.isascii() and is_valid_name(text.encode())
 
 
 def rebuild(data_path: str, index: Index) -> Metadata | None:
-    """The last good copy, and whatever has queue files; None where there is neither."""
-    try:
-        found = msgspec.json.decode(read_file(os.path.join(data_path, COPY_NAME)), type=Metadata)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        found = None
+    """The last good copy, and all that has queue files; None if neither exists."""
     queues = index.names(with_messages=False)
-    if found is None and not queues:
-        return None
-    found = found or Metadata()
-    add_queues(found, queues)
-    return found
+    try:
+        metadata = msgspec.json.decode(read_file(os.path.join(data_path, COPY_NAME)), type=Metadata)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        if not queues:
+            return None
+        metadata = Metadata()
+    add_queues(metadata, queues)
+    return metadata
 
 
 def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
-    """Adds the topics and channels that have these queues; the names of those that were not there."""
+    """Adds the topics and channels of these queues; returns the names of those that were missing."""
     topics = {topic.name: topic for topic in metadata.topics or ()}
     known = {f"{name}:{channel.name}" for name, topic in topics.items() for channel in topic.channels or ()}
     added = []
@@ -172,15 +173,14 @@ def add_queues(metadata: Metadata, queues: Iterable[str]) -> list[str]:
             topics[name] = TopicMetadata(name)
             added.append(name)
         if mark and queue not in known:
-            topics[name].channels = topics[name].channels or []
-            topics[name].channels.append(ChannelMetadata(channel))
+            topics[name].channels = [*(topics[name].channels or ()), ChannelMetadata(channel)]
             added.append(queue)
     metadata.topics = list(topics.values()) or None
     return added
 
 
-def restore(broker: Any, metadata: Metadata, log: Any) -> None:
-    """Makes the topics and channels, none of them started."""
+def restore(broker: Broker, metadata: Metadata, log: Log) -> None:
+    """Creates the topics and channels; the topics are not started."""
     for saved in metadata.topics or ():
         name = saved.name.encode()
         if not is_valid_name(name):
@@ -189,24 +189,24 @@ def restore(broker: Any, metadata: Metadata, log: Any) -> None:
         topic = broker.get_topic(name, True)
         if saved.paused:
             topic.pause()
-        for kept in saved.channels or ():
-            if not is_valid_name(kept.name.encode()):
-                log.warn("skipping creation of invalid channel %s", kept.name)
+        for saved_channel in saved.channels or ():
+            if not is_valid_name(saved_channel.name.encode()):
+                log.warn("skipping creation of invalid channel %s", saved_channel.name)
                 continue
-            channel = topic.get_channel(kept.name.encode())
-            if kept.paused:
+            channel = topic.get_channel(saved_channel.name.encode())
+            if saved_channel.paused:
                 channel.pause()
 
 
 # ---------------------------------------------------------------------- writing
 
 
-def piece(topic: Any) -> bytes:
-    """A topic in nsqd.dat, without its ephemeral channels; names have no characters that JSON escapes."""
-    channels = [b'{"name":"%b","paused":%b}' % (channel.name, TRUTH[channel.paused])
+def piece(topic: Topic) -> bytes:
+    """A topic in nsqd.dat, without its ephemeral channels; names contain nothing that JSON escapes."""
+    channels = [b'{"name":"%b","paused":%b}' % (channel.name, BOOLEANS[channel.paused])
                 for channel in topic.channels.values() if not channel.ephemeral]
     listed = b"[%b]" % b",".join(channels) if channels else b"null"
-    return b'{"name":"%b","paused":%b,"channels":%b}' % (topic.name, TRUTH[topic.paused], listed)
+    return b'{"name":"%b","paused":%b,"channels":%b}' % (topic.name, BOOLEANS[topic.paused], listed)
 
 
 def text(pieces: list[bytes]) -> bytes:
@@ -222,8 +222,8 @@ def write(data_path: str, pieces: list[bytes]) -> None:
     replace_file(os.path.join(data_path, COPY_NAME), data)
 
 
-def lies_there(path: str, data: bytes) -> bool:
-    """Whether a file has this and nothing else."""
+def has_content(path: str, data: bytes) -> bool:
+    """Whether the file contains exactly these bytes."""
     try:
         return read_file(path) == data
     except OSError:
@@ -231,9 +231,9 @@ def lies_there(path: str, data: bytes) -> bool:
 
 
 class MetadataWriter:
-    """Writes nsqd.dat on a worker thread, one writing at a time; changes meanwhile share the next one."""
+    """Writes nsqd.dat on a worker thread, one write at a time; changes made meanwhile share the next one."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, broker: Any, log: Any):
+    def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, broker: Broker, log: Log):
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
@@ -244,13 +244,13 @@ class MetadataWriter:
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
 
-    def on_event(self, event: str, topic: Any, channel: Any) -> None:
-        """A listener of the broker: every lasting topic or channel that comes or goes is written."""
+    def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
+        """Listens to the broker: each topic or channel that comes or goes is written, unless it is ephemeral."""
         if not (channel or topic).ephemeral:
             self.save(topic)
 
-    def save(self, topic: Any) -> asyncio.Future[None]:
-        """Done once what this topic is now is on disk; carries the OSError where it cannot be written."""
+    def save(self, topic: Topic) -> asyncio.Future[None]:
+        """Done once the present state of the topic is on disk; fails with the OSError if it cannot be written."""
         self._changed[topic.name] = None
         if self._running is None:
             self._running = self._start(self._loop.create_future())
@@ -260,20 +260,20 @@ class MetadataWriter:
         return self._next
 
     def write_all(self) -> None:
-        """Writes here and now, for the stop. Raises OSError."""
+        """Writes at once, for a stop. Raises OSError."""
         self._renew_all()
         write(self._data_path, list(self._pieces.values()))
 
     def write_missing(self) -> None:
-        """Writes here and now what does not lie there already, for the start. Raises OSError.
+        """Writes at once whichever file is not up to date, for the start. Raises OSError.
 
-        Syncs take their time, above all on a busy disk. The copy of a file without topics stands for nothing to lose.
+        Syncs take time, above all on a busy disk. A copy without topics protects nothing, so it is not synced.
         """
         self._renew_all()
         data = text(list(self._pieces.values()))
         for name, durable in ((FILE_NAME, True), (COPY_NAME, bool(self._pieces))):
             path = os.path.join(self._data_path, name)
-            if not lies_there(path, data):
+            if not has_content(path, data):
                 replace_file(path, data, durable)
 
     def _renew_all(self) -> None:
@@ -281,12 +281,12 @@ class MetadataWriter:
         self._renew()
 
     async def finish(self) -> None:
-        """Waits for what is being written."""
+        """Waits until no write is under way."""
         while self._running is not None:
             await asyncio.wait([self._running])
 
     def _start(self, promise: asyncio.Future[None]) -> asyncio.Future[None]:
-        """Changes of the same loop iteration still come along."""
+        """Waits for the end of the loop iteration, to include its other changes."""
         self._loop.call_soon(self._collect, promise)
         return promise
 
@@ -299,7 +299,7 @@ class MetadataWriter:
         job.add_done_callback(lambda done: self._written(done, promise))
 
     def _renew(self, deadline: float | None = None) -> bool:
-        """Makes pieces again, until a time; whether there are more to make."""
+        """Makes the pieces of changed topics again, until the deadline; whether any are left."""
         topics, pieces = self._broker.topics, self._pieces
         while self._changed:
             name, _ = self._changed.popitem(last=False)

@@ -1,9 +1,9 @@
 """nsqc.dat and nsqc.ids.dat: what nsqd's files have no room for. nsqd ignores both.
 
-nsqc.ids.dat says how far message ids have come, so that they rise across restarts whatever the clock does, and whether
-the last run came to a stop. nsqc.dat has the delays of deferred messages that a stop has written to the disk queues. It
-is written at a stop only. After a kill, a delay counts only if its message is really still there and its time is still
-to come: the queue files are looked through for it. A message that is not found, or not looked for, is simply due.
+nsqc.ids.dat has the highest message id so far, so ids rise across restarts whatever the clock does, and whether the
+last run ended in a clean stop. nsqc.dat has the delays of deferred messages that a stop wrote to the disk queues; only
+a stop writes it. After a kill, a delay counts only if its message is still on disk, where the queue files are searched
+for it, and its time has not come yet. A message that is not found, or not searched for, is simply due.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
+from nsqc.broker.broker import Broker
+from nsqc.broker.protocols import Delays
+from nsqc.log import Log
 from nsqc.store.disk import diskmeta
 from nsqc.store.disk.index import Index
 from nsqc.store.files import read_file, replace_file
@@ -22,7 +25,7 @@ from nsqc.store.files import read_file, replace_file
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
-MAX_LOOKED_BYTES = 512 << 20  # of queue files, after a kill
+MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
 ID_AT, ID_END = 14, 30  # in a record
 
 
@@ -41,22 +44,25 @@ class NsqcDat(msgspec.Struct, gc=False):
     channels: dict[str, dict[str, int]] = {}
 
 
-def load(data_path: str, index: Index, log: Any) -> NsqcDat:
-    """What an earlier run has left; empty where it left nothing. Before the queues are opened."""
-    found = read(os.path.join(data_path, FILE_NAME), NsqcDat, log)
+File = TypeVar("File", Ids, NsqcDat)
+
+
+def load(data_path: str, index: Index, log: Log) -> NsqcDat:
+    """What an earlier run has left, if anything. To be called before the queues are opened."""
+    saved = read(os.path.join(data_path, FILE_NAME), NsqcDat, log)
     ids = read(os.path.join(data_path, IDS_NAME), Ids, log)
-    found.reached_unit = max(found.reached_unit, ids.reached_unit)
-    if not ids.stopped and (found.topics or found.channels):
-        drop_gone(found, index, log)
+    saved.reached_unit = max(saved.reached_unit, ids.reached_unit)
+    if not ids.stopped and (saved.topics or saved.channels):
+        drop_gone(saved, index, log)
         try:
-            save(data_path, found)
+            save(data_path, saved)
         except OSError as error:
             log.error("NSQ: failed to write %s - %s", FILE_NAME, error)
-    return found
+    return saved
 
 
-def read(path: str, form: Any, log: Any) -> Any:
-    """One of the two files; empty where it is not there or cannot be used."""
+def read(path: str, form: type[File], log: Log) -> File:
+    """One of the two files; empty if it does not exist or cannot be used."""
     try:
         return msgspec.json.decode(read_file(path), type=form)
     except FileNotFoundError:
@@ -66,9 +72,9 @@ def read(path: str, form: Any, log: Any) -> Any:
         return form()
 
 
-def save(data_path: str, nsqc_dat: NsqcDat) -> None:
+def save(data_path: str, saved: NsqcDat) -> None:
     """Writes nsqc.dat. Raises OSError."""
-    replace_file(os.path.join(data_path, FILE_NAME), msgspec.json.encode(nsqc_dat))
+    replace_file(os.path.join(data_path, FILE_NAME), msgspec.json.encode(saved))
 
 
 def save_ids(data_path: str, ids: Ids, durable: bool) -> None:
@@ -79,28 +85,33 @@ def save_ids(data_path: str, ids: Ids, durable: bool) -> None:
 # ---------------------------------------------------------------------- after a kill
 
 
-def drop_gone(nsqc_dat: NsqcDat, index: Index, log: Any) -> None:
-    """Leaves the delays of messages that are still on disk and not due yet."""
+def drop_gone(saved: NsqcDat, index: Index, log: Log) -> None:
+    """Keeps only the delays of messages that are still on disk and not due yet."""
     now_ns = time.time_ns()
-    budget = MAX_LOOKED_BYTES
-    before = sum(map(len, [*nsqc_dat.topics.values(), *nsqc_dat.channels.values()]))
-    for kept in (nsqc_dat.channels, nsqc_dat.topics):
-        for queue, delays in list(kept.items()):
-            left = {digits: value for digits, value in delays.items() if kept is nsqc_dat.topics or value > now_ns}
-            found: set[str] = set()
-            if left:
-                found, budget = still_there(index, queue, left, budget)
-            kept[queue] = {digits: value for digits, value in left.items() if digits in found}
-            if not kept[queue]:
-                del kept[queue]
-    left = sum(map(len, [*nsqc_dat.topics.values(), *nsqc_dat.channels.values()]))
-    log.info("NSQ: was killed: of %d delays in %s, %d belong to messages that wait on disk", before, FILE_NAME, left)
+    budget = MAX_SEARCHED_BYTES
+    before = count_delays(saved)
+    for queues in (saved.channels, saved.topics):
+        for queue, delays in list(queues.items()):
+            pending = {digits: value for digits, value in delays.items() if queues is saved.topics or value > now_ns}
+            on_disk: set[str] = set()
+            if pending:
+                on_disk, budget = find_on_disk(index, queue, pending, budget)
+            queues[queue] = {digits: value for digits, value in pending.items() if digits in on_disk}
+            if not queues[queue]:
+                del queues[queue]
+    log.info("NSQ: was killed: of %d delays in %s, %d belong to messages that wait on disk", before, FILE_NAME,
+             count_delays(saved))
     if budget <= 0:
-        log.warn("NSQ: too much is on disk to look for all deferred messages after a kill; those not found are due now")
+        log.warn("NSQ: too much is on disk to search for all deferred messages after a kill; those not found are due")
 
 
-def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
-    """Which of the wanted ids stand in the unread records of a queue, and what is left of the bytes to look at."""
+def count_delays(saved: NsqcDat) -> int:
+    """Of all queues."""
+    return sum(map(len, [*saved.topics.values(), *saved.channels.values()]))
+
+
+def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
+    """The wanted ids that the unread records of a queue have, and how many bytes may still be searched."""
     files = index.queues.get(queue, {})
     has_meta = files.get(diskmeta.META, diskmeta.ODD) != diskmeta.ODD
     meta = diskmeta.read(diskmeta.path_of(index.folder, queue, diskmeta.META)) if has_meta else None
@@ -116,12 +127,12 @@ def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -
         if budget < size:
             return found, 0
         budget -= size
-        look_through(diskmeta.path_of(index.folder, queue, number), files[number] - size, digits, found)
+        search_file(diskmeta.path_of(index.folder, queue, number), files[number] - size, digits, found)
     return found, budget
 
 
-def look_through(path: str, at: int, digits: dict[bytes, str], found: set[str]) -> None:
-    """Adds those that a data file has from an offset on, up to its end or the first damage."""
+def search_file(path: str, at: int, digits: dict[bytes, str], found: set[str]) -> None:
+    """Adds the ids that a data file has from an offset on, up to its end or the first damage."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             size = len(data)
@@ -140,32 +151,32 @@ def look_through(path: str, at: int, digits: dict[bytes, str], found: set[str]) 
 # ---------------------------------------------------------------------- the delays
 
 
-def restore(broker: Any, nsqc_dat: NsqcDat) -> None:
-    """Hands the delays to the topics and channels they belong to."""
-    for name, delays in nsqc_dat.topics.items():
+def restore(broker: Broker, saved: NsqcDat) -> None:
+    """Hands the delays to their topics and channels."""
+    for name, delays in saved.topics.items():
         topic = broker.topic(name.encode())
         if topic is not None:
             topic.restore_delays(as_bytes(delays))
-    for name, delays in nsqc_dat.channels.items():
+    for name, delays in saved.channels.items():
         topic_name, _, channel_name = name.partition(":")
         topic = broker.topic(topic_name.encode())
-        channel = topic and topic.channel(channel_name.encode())
+        channel = None if topic is None else topic.channel(channel_name.encode())
         if channel is not None:
             channel.restore_delays(as_bytes(delays))
 
 
-def collect(reached_unit: int, delays: dict[str, dict[str, dict[bytes, int]]]) -> NsqcDat:
-    """The file for what Broker.close() has returned."""
+def collect(reached_unit: int, delays: Delays) -> NsqcDat:
+    """nsqc.dat for what Broker.close() has returned."""
     return NsqcDat(reached_unit,
-                   {name: as_text(found) for name, found in delays["topics"].items()},
-                   {name: as_text(found) for name, found in delays["channels"].items()})
+                   {name: as_text(times) for name, times in delays["topics"].items()},
+                   {name: as_text(times) for name, times in delays["channels"].items()})
 
 
 def as_bytes(delays: dict[str, int]) -> dict[bytes, int]:
-    """Ids as the queues have them."""
+    """With ids as queues have them."""
     return {digits.encode("latin-1"): value for digits, value in delays.items()}
 
 
 def as_text(delays: dict[bytes, int]) -> dict[str, int]:
-    """Ids as JSON can have them."""
+    """With ids as JSON can have them."""
     return {digits.decode("latin-1"): value for digits, value in delays.items()}

@@ -1,8 +1,10 @@
 """Read-only snapshots of topics, channels and clients, in nsqd's shape: JSON keys, their order, and its nulls.
 
-Reads the broker and the sessions, changes neither; a little at a time, so that others have the loop in between. Who
-presents a snapshot (HTTP, statsd) is another file.
+Reads the broker and the sessions and changes neither; a little at a time, so others have the loop in between. HTTP and
+statsd present the snapshots.
 """
+
+from __future__ import annotations
 
 import gc
 import heapq
@@ -10,12 +12,18 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, cast
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.latency import LatencyWindow
 from nsqc.store.slab import held_bytes
+
+if TYPE_CHECKING:  # sessions import this module
+    from nsqc.broker.broker import Broker
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.consumer import Consumer
+    from nsqc.broker.topic import Topic
 
 SLICE_S = 0.002
 SORTED_AT_ONCE = 1024
@@ -113,9 +121,9 @@ class MemoryStats(Struct, frozen=True, gc=False):
 
 
 class Slice:
-    """The time that long work may take of one loop iteration.
+    """The share of one loop iteration that long work may take.
 
-    Generators here yield None where it is over; whoever drives them renews it then, in the next iteration.
+    Generators here yield None when it is over; their driver renews it, in the next iteration, before it continues.
     """
 
     __slots__ = ("until",)
@@ -124,38 +132,38 @@ class Slice:
         self.renew()
 
     def renew(self) -> None:
-        """Begins again."""
+        """Starts the next share."""
         self.until = time.monotonic() + SLICE_S
 
     def over(self) -> bool:
-        """Whether the rest must wait."""
+        """Whether the rest must wait for the next iteration."""
         return time.monotonic() > self.until
 
 
-def topics_of(broker: Any, part: Slice, topic: str = "", channel: str = "", include_clients: bool = True,
-              pack: Callable[[ClientStats], Any] | None = None) -> Iterator[TopicStats | None]:
+def topics_of(broker: Broker, part: Slice, topic: str = "", channel: str = "", include_clients: bool = True,
+              pack: Callable[[ClientStats], ClientStats | Raw] | None = None) -> Iterator[TopicStats | None]:
     """All topics or one, with all channels or those of one name; sorted by name. None: see Slice.
 
-    What is deleted meanwhile is left out. pack makes what is listed of a client.
+    What is deleted meanwhile is left out. Clients are listed as pack returns them.
     """
     for name in [topic.encode()] if topic else in_order(broker.topics, part):
-        found = broker.topics.get(name)
-        if found is not None:
-            channels = _channels_of(found, channel)
+        listed = None if name is None else broker.topics.get(name)
+        if name is not None and listed is not None:
+            channels = _channels_of(listed, channel)
             if channels is not None:
-                listed = []
-                for one in channels:
-                    if one.exiting:
+                channel_stats = []
+                for existing in channels:
+                    if existing.exiting:
                         continue
-                    listed.append((yield from _channel_stats(one, topic, include_clients, pack, part)))
-                if broker.topics.get(name) is found:
-                    yield _topic_stats(found, listed)
+                    channel_stats.append((yield from _channel_stats(existing, topic, include_clients, pack, part)))
+                if broker.topics.get(name) is listed:
+                    yield _topic_stats(listed, channel_stats)
         if part.over():
             yield None
 
 
 def in_order(names: Iterable[bytes], part: Slice) -> Iterator[bytes | None]:
-    """The names of now, sorted; None: see Slice."""
+    """The names there are now, sorted; None: see Slice."""
     left = list(names)
     runs = []
     for at in range(0, len(left), SORTED_AT_ONCE):
@@ -165,28 +173,30 @@ def in_order(names: Iterable[bytes], part: Slice) -> Iterator[bytes | None]:
     yield from runs[0] if len(runs) == 1 else heapq.merge(*runs)
 
 
-def _channels_of(topic: Any, channel: str) -> list[Any] | None:
+def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
     """The channels to list for a topic; None leaves the topic out."""
-    if not channel:
-        return [topic.channels[name] for name in sorted(topic.channels)]
-    found = topic.channel(channel.encode())
-    return None if found is None else [found]
+    if not name:
+        return [topic.channels[key] for key in sorted(topic.channels)]
+    channel = topic.channel(name.encode())
+    return None if channel is None else [channel]
 
 
-def _topic_stats(topic: Any, channels: list[ChannelStats]) -> TopicStats:
+def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
                       topic.message_bytes, topic.paused, _latency(list(topic.channels.values())))
 
 
-def _channel_stats(channel: Any, topic: str, include_clients: bool, pack: Callable[[ClientStats], Any] | None,
+def _channel_stats(channel: Channel, topic: str, include_clients: bool,
+                   pack: Callable[[ClientStats], ClientStats | Raw] | None,
                    part: Slice) -> Generator[None, None, ChannelStats]:
     consumers = channel.consumers
-    clients = None
+    clients: list[ClientStats] | None = None
     if include_clients:
         clients = []
         for consumer in consumers:
             client = consumer.stats(topic or None)
-            clients.append(client if pack is None else pack(client))
+            # Raw: the JSON of a client takes its place where nothing but JSON is made of it.
+            clients.append(client if pack is None else cast(ClientStats, pack(client)))
             if part.over():
                 yield None
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
@@ -194,8 +204,8 @@ def _channel_stats(channel: Any, topic: str, include_clients: bool, pack: Callab
                         len(consumers), clients, channel.paused, _latency([channel]))
 
 
-def _latency(channels: list[Any]) -> Latency:
-    """What the finished messages of some channels took, together."""
+def _latency(channels: list[Channel]) -> Latency:
+    """Latencies of the finished messages of all these channels."""
     windows = [channel.latency for channel in channels if channel.latency is not None]
     if not windows:
         return NO_LATENCY
@@ -204,22 +214,31 @@ def _latency(channels: list[Any]) -> Latency:
 
 
 def whole(number: float) -> float | int:
-    """Whole numbers without a point, as the original's JSON has them."""
+    """Whole numbers without a decimal point, as in nsqd's JSON."""
     return int(number) if number.is_integer() else number
 
 
-def producers_of(sessions: Iterable[Any], topic: str, part: Slice) -> Iterator[ClientStats | None]:
-    """Whoever has published anything, as seen for the topic. None: see Slice."""
+def producers_of(sessions: Iterable[Consumer], topic: str, part: Slice) -> Iterator[ClientStats | None]:
+    """The clients that have published anything, with their count for the topic. None: see Slice."""
     for session in list(sessions):
-        every = session.stats(None)
-        if every.pub_counts:
-            yield session.stats(topic) if topic else every
+        stats = session.stats(None)
+        if stats.pub_counts:
+            yield session.stats(topic) if topic else stats
         if part.over():
             yield None
 
 
-def _malloc_info() -> Callable[[], Any]:
-    """mallinfo2() of the C library: bytes by the names of its struct."""
+class _HeapInfo(Protocol):
+    """Of the C library's mallinfo2: bytes."""
+
+    fordblks: int
+    uordblks: int
+    hblkhd: int
+    keepcost: int
+
+
+def _malloc_info() -> Callable[[], _HeapInfo]:
+    """mallinfo2() of the C library, or what takes its place."""
     import ctypes  # at the first report: a daemon that sends none needs neither the time nor the memory
 
     class MallocInfo(ctypes.Structure):
@@ -229,33 +248,33 @@ def _malloc_info() -> Callable[[], Any]:
     try:
         ask = ctypes.CDLL(None).mallinfo2
     except (OSError, AttributeError):
-        # Not glibc, or an old one: its figures stay 0.
-        return MallocInfo
+        # Not glibc, or an old one: all fields stay 0.
+        return cast(Callable[[], _HeapInfo], MallocInfo)
     ask.restype = MallocInfo
-    return ask
+    return cast(Callable[[], _HeapInfo], ask)
 
 
 class MemoryWatch:
-    """Knows what the runtime tells of its memory, and how long its collector paused."""
+    """The runtime's memory, and how long its collector pauses."""
 
     def __init__(self) -> None:
         self._pauses: deque[int] = deque(maxlen=_KEPT_PAUSES)
         self._began_ns = 0
-        self._malloc_info: Callable[[], Any] | None = None
+        self._malloc_info: Callable[[], _HeapInfo] | None = None
 
     def start(self) -> None:
-        """Begin to time the collector's pauses."""
+        """Times the collector's pauses from now on."""
         gc.callbacks.append(self._collecting)
 
     def stop(self) -> None:
-        """Time no more."""
+        """Ends that."""
         gc.callbacks.remove(self._collecting)
 
     def read(self) -> MemoryStats:
-        """heap_objects are Python's blocks; heap bytes the C allocator's, those in use with the messages.
+        """heap_objects counts Python's blocks; bytes are the C allocator's, and those in use include messages.
 
-        Idle is what the allocator keeps free, released what of that lies at the end and can go back. No collection is
-        due at a number of bytes: next_gc_bytes is 0.
+        Idle bytes are those that the allocator keeps free; released ones are at its end and can be returned to the
+        system. No collection is due at a number of bytes, so next_gc_bytes is 0.
         """
         self._malloc_info = self._malloc_info or _malloc_info()
         heap = self._malloc_info()
@@ -280,7 +299,7 @@ class MemoryWatch:
 
 
 def _percentile(values: list[int], percent: int) -> int:
-    """The value that percent of the sorted ones do not exceed; 0 where there is none."""
+    """The value that percent of the sorted values do not exceed; 0 without values."""
     if not values:
         return 0
     return values[min(len(values) - 1, max(0, -(-len(values) * percent // 100) - 1))]

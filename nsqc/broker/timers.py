@@ -1,4 +1,4 @@
-"""Timers for channels, and for work that has to wait for something out of reach.
+"""Timers for channels, and for work that has to wait until memory or the disk can be used again.
 
 A channel arms its own next deadline and is called at that time; an idle channel costs nothing.
 """
@@ -7,21 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Protocol
 
-AGAIN_S = 0.25
+from nsqc.broker.channel import Channel
+from nsqc.broker.topic import Topic
 
-
-class Resumable(Protocol):
-    """A topic or channel with work left."""
-
-    def resume(self) -> None: ...
-
-
-class Expiring(Protocol):
-    """A channel with deadlines."""
-
-    def expire(self) -> None: ...
+RESUME_S = 0.25
 
 
 class Timers:
@@ -29,24 +19,24 @@ class Timers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         self._loop = loop
-        self._timers: dict[Expiring, asyncio.TimerHandle] = {}
+        self._timers: dict[Channel, asyncio.TimerHandle] = {}
 
-    def arm(self, channel: Expiring, deadline_ns: int) -> None:
-        """Has channel.expire() called at a monotonic time in nanoseconds; replaces an earlier arming."""
+    def arm(self, channel: Channel, deadline_ns: int) -> None:
+        """Has channel.expire() called at a monotonic time; replaces what was armed before."""
         self.disarm(channel)
         # The loop's timers count whole milliseconds: half of one more keeps it from rounding to before the deadline.
         delay = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9 + 0.0005)
         self._timers[channel] = self._loop.call_later(delay, self._fire, channel)
 
-    def disarm(self, channel: Expiring) -> None:
-        """Calls off what was armed: the channel is gone."""
-        armed = self._timers.pop(channel, None)
-        if armed is not None:
-            armed.cancel()
+    def disarm(self, channel: Channel) -> None:
+        """The channel is deleted."""
+        timer = self._timers.pop(channel, None)
+        if timer is not None:
+            timer.cancel()
 
-    def again(self, queue: Resumable) -> None:
-        """Has queue.resume() called after a moment, where trying at once would be in vain."""
-        self._loop.call_later(AGAIN_S, queue.resume)
+    def resume_later(self, queue: Topic | Channel) -> None:
+        """Has queue.resume() called in a moment; to try again at once would be in vain."""
+        self._loop.call_later(RESUME_S, queue.resume)
 
     def close(self) -> None:
         """Drops all timers."""
@@ -54,6 +44,6 @@ class Timers:
             timer.cancel()
         self._timers.clear()
 
-    def _fire(self, channel: Expiring) -> None:
+    def _fire(self, channel: Channel) -> None:
         del self._timers[channel]
         channel.expire()

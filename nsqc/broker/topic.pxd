@@ -9,9 +9,11 @@
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
-from nsqc.store.backlog cimport Backlog, BacklogOwner, Commit, CommitWaiter
+from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.seams cimport ChannelOwner, Publisher, TopicOwner
+from nsqc.store.backlog cimport Backlog, Commit
 from nsqc.store.clock cimport Clock
-from nsqc.store.fifo cimport Entry, Fifo
+from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
@@ -25,12 +27,7 @@ cdef struct Batch:
     int result              # PutResult of those before
 
 
-cdef class Publisher(CommitWaiter):
-    # Who can be asked to wait while a topic catches up.
-    cdef void publish_on(self) noexcept
-
-
-cdef class Topic(BacklogOwner):
+cdef class Topic(ChannelOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
@@ -44,7 +41,7 @@ cdef class Topic(BacklogOwner):
     cdef Commit commit
     cdef Slicer slicer
     cdef GuidFactory guids
-    cdef object broker                  # makes channels, hears of what comes and goes
+    cdef TopicOwner owner               # the broker
     cdef list fan                       # the channels, for the hot path
     cdef int fan_count
     cdef bint direct
@@ -53,11 +50,7 @@ cdef class Topic(BacklogOwner):
     cdef int stuck                      # channels that cannot write
     cdef int64_t copied_serial          # what was read from disk before this has its copies in the commit under way
     cdef object gone                    # once it is deleted: callables to call when that is done; None: it is
-
-    # A message that memory did not suffice to pass on to all channels.
-    cdef Entry left
-    cdef bint left_copy                 # it is read from disk
-    cdef list left_channels             # who lacks it; None: there is no such message
+    cdef Leftover leftover
 
     cdef int64_t allowance              # messages it may take in before those who publish are held
     cdef list held                      # Publishers
@@ -74,7 +67,6 @@ cdef class Topic(BacklogOwner):
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
-    cdef bint _pass_on(self, Entry *entry, bint copy, list channels) noexcept
     cdef bint _flows(self) noexcept
     cdef bint _holds(self) noexcept
     cdef bint _drain(self) noexcept
@@ -83,5 +75,5 @@ cdef class Topic(BacklogOwner):
     cdef void _drop_places(self) noexcept
     cdef void _check_copies(self) noexcept
     cdef bint _delete_slice(self) noexcept
-    cdef void _drop_left(self) noexcept
+    cdef void _try_again(self) noexcept
     cdef void refresh(self) noexcept    # after anything that direct depends on has changed

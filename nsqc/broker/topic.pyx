@@ -5,7 +5,11 @@ from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
 from libc.string cimport memchr
 
-from nsqc.store.backlog cimport CallWaiter, PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.seams cimport TopicOwner
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, BacklogOwner, CallWaiter,
+                                 CommitSchedule)
+from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
@@ -18,36 +22,26 @@ cdef enum:
 PENDING = -1    # the answer to a publish comes with a commit
 
 
-cdef class Publisher(CommitWaiter):
-    """Who publishes, and can wait."""
-
-    cdef void publish_on(self) noexcept:
-        pass
-
-
 @cython.final
-cdef class Topic(BacklogOwner):
+cdef class Topic(ChannelOwner):
     """One topic. Made by Broker.get_topic()."""
 
-    def __init__(self, bytes name not None, bint ephemeral, Backlog backlog not None, Clock clock not None,
-                 GuidFactory guids not None, broker):
+    def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory,
+                 CommitSchedule schedule not None, Clock clock not None, GuidFactory guids not None,
+                 TopicOwner owner not None):
         self.name = name
         self.ephemeral = ephemeral
-        self.backlog = backlog
         self.clock = clock
-        self.commit = backlog.commit
-        self.slicer = backlog.commit.schedule.slicer
+        self.commit = Commit.new(schedule, self)
+        self.backlog = Backlog.new(disk, max_memory, False, clock, self.commit, self)
+        self.slicer = schedule.slicer
         self.guids = guids
-        self.broker = broker
+        self.owner = owner
+        self.leftover = Leftover.__new__(Leftover)
         self.channels = {}
         self.fan = []
         self.held = []
         self.gone = []
-        backlog.owner = self
-        self.commit.owner = self
-
-    def __dealloc__(self):
-        self._drop_left()
 
     # ------------------------------------------------------------------ publishing
 
@@ -218,7 +212,7 @@ cdef class Topic(BacklogOwner):
         return self.started and not self.paused and not self.exiting and self.stuck == 0 and self.fan_count > 0
 
     cdef void refresh(self) noexcept:
-        cdef bint flows = self._flows(), behind = self.left_channels is not None or self.backlog.depth() > 0
+        cdef bint flows = self._flows(), behind = self.leftover.waits() or self.backlog.depth() > 0
         self.direct = flows and not behind
         if self.direct:
             self.waiting = False
@@ -245,7 +239,7 @@ cdef class Topic(BacklogOwner):
     cdef bint run_slice(self) noexcept:
         if self.exiting:
             return self._delete_slice()
-        if self.broker.closing:
+        if self.owner.closing:
             return False        # what waits is as safe here as in the channels
         if self._flows():
             self.clock.refresh()
@@ -258,14 +252,10 @@ cdef class Topic(BacklogOwner):
         cdef Entry entry
         cdef int64_t passed = 0
         cdef int cost = 1 + self.fan_count, left = STEPS
-        cdef bint more = True, copy
-        if self.left_channels is not None:
-            entry = self.left
-            copy = self.left_copy
-            channels = self.left_channels
-            self.left_channels = None
-            if not self._pass_on(&entry, copy, channels):
-                return False
+        cdef bint more = True
+        if not self.leftover.pass_again():
+            self._try_again()
+            return False
         while self.stuck == 0 and self.fan_count > 0:
             if not self.backlog.pop(&entry):
                 more = False
@@ -273,7 +263,8 @@ cdef class Topic(BacklogOwner):
                 break
             passed += 1
             left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
-            if not self._pass_on(&entry, self.backlog.place is not NULL, self.fan):
+            if not self.leftover.pass_on(&entry, self.backlog.place is not NULL, self.fan):
+                self._try_again()
                 more = False
                 break
             left -= cost
@@ -290,44 +281,10 @@ cdef class Topic(BacklogOwner):
             self._let_publish(max(passed // 2, <int64_t> LEAST_ALLOWANCE))
         return more
 
-    cdef bint _pass_on(self, Entry *entry, bint copy, list channels) noexcept:
-        """One message to these channels. False: memory did not suffice, and the rest is tried again in a while."""
-        cdef Channel channel
-        cdef list lacking = None
-        cdef int one
-        for channel in channels:
-            if channel.exiting:
-                continue
-            message_ref(entry.message)
-            if copy:
-                one = channel.put_copy(entry.message, entry.attempts, entry.defer_ms)
-            elif entry.defer_ms:
-                one = channel.put_deferred(entry.message, entry.attempts, entry.defer_ms)
-            else:
-                one = channel.put(entry.message, entry.attempts)
-            if one == PUT_NO_MEMORY:
-                message_unref(entry.message)
-                if lacking is None:
-                    lacking = []
-                lacking.append(channel)
-        if lacking is None:
-            message_unref(entry.message)
-            return True
-        self.left = entry[0]
-        self.left_copy = copy
-        self.left_channels = lacking
-        self._try_again()
-        return False
-
-    def _try_again(self):
+    cdef void _try_again(self) noexcept:
         if not self.retrying:
             self.retrying = True
-            self.broker.again(self)
-
-    cdef void _drop_left(self) noexcept:
-        if self.left_channels is not None:
-            self.left_channels = None
-            message_unref(self.left.message)
+            self.owner.resume_later(self)
 
     cdef void on_readable(self) noexcept:
         self.waiting = False
@@ -339,7 +296,7 @@ cdef class Topic(BacklogOwner):
         self._try_again()
 
     cdef void on_commit_began(self) noexcept:
-        if self.backlog.disk is not None and self.left_channels is None:
+        if self.backlog.disk is not None and not self.leftover.waits():
             self.copied_serial = self.backlog.disk.unacked.serial
 
     cdef void on_commit_ended(self, int error) noexcept:
@@ -354,7 +311,7 @@ cdef class Topic(BacklogOwner):
             self._let_publish(self.allowance)
 
     cdef void _copies_done(self) noexcept:
-        if self.stuck == 0 and self.backlog.disk is not None and self.left_channels is None:
+        if self.stuck == 0 and self.backlog.disk is not None and not self.leftover.waits():
             self._check_copies()
             self.backlog.disk.done_before(self.backlog.disk.unacked.serial)
 
@@ -397,10 +354,10 @@ cdef class Topic(BacklogOwner):
         """The channel of that name, made where it is missing."""
         cdef Channel channel = self.channels.get(name)
         if channel is None:
-            channel = self.broker.make_channel(self, name)
+            channel = <Channel> self.owner.make_channel(self, name)
             self.channels[name] = channel
             self._set_fan()
-            self.broker.on_channel_created(self, channel)
+            self.owner.on_channel_created(self, channel)
             self._begin_slice()
         return channel
 
@@ -422,16 +379,18 @@ cdef class Topic(BacklogOwner):
         if not self.exiting:
             self._set_fan()
             self.refresh()
-        self.broker.on_channel_deleted(self, channel)
+        self.owner.on_channel_deleted(self, channel)
         channel.delete()
         if not self.channels and self.ephemeral and not self.exiting:
-            self.broker.delete_topic(self.name)
+            self.owner.on_last_channel_gone(self)
         return True
 
-    def on_clients_gone(self, Channel channel not None):
-        """The last client has left: an ephemeral channel goes, too."""
-        if channel.ephemeral and self.channels.get(channel.name) is channel:
-            self.delete_channel(channel.name)
+    cdef int on_clients_gone(self, BacklogOwner channel) except -1:
+        """An ephemeral channel goes with its last client."""
+        cdef Channel left = <Channel> channel
+        if left.ephemeral and self.channels.get(left.name) is left:
+            self.delete_channel(left.name)
+        return 0
 
     # ------------------------------------------------------------------ administration
 
@@ -447,7 +406,7 @@ cdef class Topic(BacklogOwner):
 
     def empty(self):
         """Drops what waits in the topic itself."""
-        self._drop_left()
+        self.leftover.drop()
         self._drop_places()
         self.backlog.empty()
         self.waiting = False
@@ -471,10 +430,10 @@ cdef class Topic(BacklogOwner):
             if self.channels and self.slicer.over():
                 return True
         if self.gone is not None:
-            self._drop_left()
+            self.leftover.drop()
             self._drop_places()
             self.backlog.delete()
-            self.broker.on_topic_gone(self)
+            self.owner.on_topic_deleted(self)
             gone, self.gone = self.gone, None
             for call in gone:
                 call()
@@ -495,15 +454,17 @@ cdef class Topic(BacklogOwner):
         has no room for. Raises OSError.
         """
         cdef int64_t waiting
+        cdef Entry left
         self.exiting = True
         self.direct = False
         if self.backlog.disk is None:
             return (0, {})
-        if self.left_channels is not None:
-            # Those who have it get it once more; the others would not get it otherwise.
-            message_ref(self.left.message)
-            self.backlog.put(self.left.message, self.left.attempts, self.left.defer_ms, True, NULL)
-            self._drop_left()
+        if self.leftover.waits():
+            # The channels that have it get it once more; the others would not get it otherwise.
+            left = self.leftover.entry
+            message_ref(left.message)
+            self.backlog.put(left.message, left.attempts, left.defer_ms, True, NULL)
+            self.leftover.drop()
         waiting = self.backlog.spill()
         delays = dict(self.backlog.delays)
         if written:
@@ -523,26 +484,26 @@ cdef class Topic(BacklogOwner):
         self.message_bytes -= <uint64_t> body_bytes
         self.waiting = False        # what it waited for may be what was taken back
         self.refresh()
-        self.broker.on_write_failed(self, None, error)
+        self.owner.on_write_failed(self, None, error)
 
     cdef void on_write_healed(self) noexcept:
         """The backlog was written again."""
-        self.broker.on_write_healed(self, None)
+        self.owner.on_write_healed(self, None)
 
-    def on_channel_stuck(self, Channel channel not None, int error, bint first):
+    cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept:
         """A channel could not write: it keeps its messages, and this topic holds back until it can."""
         if first:
             self.stuck += 1
             self.refresh()
-        self.broker.on_write_failed(self, channel, error)
+        self.owner.on_write_failed(self, channel, error)
 
-    def on_channel_healed(self, Channel channel not None):
+    cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
         """A channel that was stuck has written, or has nothing left to write."""
         self.stuck -= 1
         if self.commit.is_clean() and self._none_out():
             self._copies_done()     # or a full disk that holds but this topic's files would never empty
         self.refresh()
-        self.broker.on_write_healed(self, channel)
+        self.owner.on_write_healed(self, channel)
 
     def _none_out(self) -> bool:
         """Whether no channel has anything in flight or deferred, which might lie in no file but this topic's."""
@@ -567,7 +528,7 @@ cdef class Topic(BacklogOwner):
     @property
     def depth(self) -> int:
         """Messages that wait in the topic itself."""
-        return self.backlog.depth() + (self.left_channels is not None)
+        return self.backlog.depth() + self.leftover.waits()
 
     @property
     def backend_depth(self) -> int:

@@ -7,7 +7,7 @@ from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
 from nsqc.log import LEVELS
-from nsqc.options.declared import OptionError
+from nsqc.options.declared import OptionError, Value
 from nsqc.wire.gojson import GoJSONError, decode_strings
 
 
@@ -66,7 +66,7 @@ def put_config(app: App, request: Request) -> object:
     if not request.body or len(request.body) > app.settings.now.max_msg_size:
         raise ApiError(413, "INVALID_VALUE")
     if request.param == "log_level":
-        fields: dict[str, object] = {"log_level": _log_level(request.body)}
+        fields: dict[str, Value] = {"log_level": _log_level(request.body)}
     elif request.param == "nsqlookupd_tcp_addresses":
         fields = {"lookupd_tcp_address": _addresses(request.body)}
     else:

@@ -28,13 +28,23 @@ cdef enum:
 
 
 cdef class BacklogOwner(Sliced):
-    # A topic or channel, as its backlog and commits see it.
+    # A topic or channel as its backlog sees it.
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept    # taken back, if any
     cdef void on_write_healed(self) noexcept
     cdef void on_readable(self) noexcept            # pop() has more to give
     cdef void on_unreadable(self) noexcept
-    cdef void on_commit_began(self) noexcept        # of a topic
+
+
+cdef class CommitOwner(BacklogOwner):
+    # A topic as its commits see it.
+    cdef void on_commit_began(self) noexcept
     cdef void on_commit_ended(self, int error) noexcept
+
+
+cdef class WriteWatch:
+    # Watches over writes that fail; nsqc.broker.health implements it.
+    cdef public bint failing            # a write has failed and nothing has shown since that writes succeed again
+    cpdef object written(self)          # a commit has succeeded; called only while failing
 
 
 cdef class CommitWaiter(Sliced):
@@ -48,11 +58,11 @@ cdef class CallWaiter(CommitWaiter):
 
 cdef class CommitSchedule:
     # What the commits of one daemon share.
-    cdef object loop            # None: commits are begun at once
+    cdef object loop            # None: run() is called by hand
     cdef readonly Slicer slicer
+    cdef WriteWatch watch       # None: nobody
     cdef list due               # commits to begin
     cdef bint scheduled
-    cdef public object watch    # its bad says whether written() wants to be told of a commit without failure
 
     cdef void add(self, Commit commit) noexcept
 
@@ -60,7 +70,7 @@ cdef class CommitSchedule:
 cdef class Commit:
     # The commits of one topic, one after the other. serial is that of the one being collected.
     cdef CommitSchedule schedule
-    cdef BacklogOwner owner     # the topic; None once it is deleted
+    cdef CommitOwner owner      # the topic; None once it is deleted
     cdef readonly int64_t serial
     cdef list dirty             # backlogs with records in the buffer that is being filled
     cdef list waiters           # of the one being collected
@@ -72,7 +82,7 @@ cdef class Commit:
     cdef bint listed            # in schedule.due
 
     @staticmethod
-    cdef Commit new(CommitSchedule schedule)
+    cdef Commit new(CommitSchedule schedule, CommitOwner owner)
     cdef inline bint is_clean(self) noexcept:
         return not self.dirty and self.running == 0
     # Whether more is collected than a write may take: whoever fills buffers stops, and is blocked until the commit
@@ -103,7 +113,7 @@ cdef class Backlog(QueueWatcher):
     cdef bint delays_are_times
 
     @staticmethod
-    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit)
+    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner)
 
     # Takes the reference unless the result is PUT_NO_MEMORY. forced: a message that was accepted before may not be
     # dropped, whatever the limits say. place: where it lies on disk in this backlog; then it goes to disk, and this

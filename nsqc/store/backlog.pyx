@@ -12,7 +12,7 @@ from nsqc.store.slices cimport Trash
 
 
 cdef class BacklogOwner(Sliced):
-    """A topic or channel."""
+    """A topic or channel as its backlog sees it."""
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
         pass
@@ -26,11 +26,22 @@ cdef class BacklogOwner(Sliced):
     cdef void on_unreadable(self) noexcept:
         pass
 
+
+cdef class CommitOwner(BacklogOwner):
+    """A topic as its commits see it."""
+
     cdef void on_commit_began(self) noexcept:
         pass
 
     cdef void on_commit_ended(self, int error) noexcept:
         pass
+
+
+cdef class WriteWatch:
+    """Watches over writes that fail."""
+
+    cpdef object written(self):
+        """A commit has succeeded; called only while failing."""
 
 
 cdef class CommitWaiter(Sliced):
@@ -55,9 +66,10 @@ cdef class CallWaiter(CommitWaiter):
 cdef class CommitSchedule:
     """The commits that the next loop iteration begins."""
 
-    def __init__(self, loop=None, Slicer slicer=None):
+    def __init__(self, loop=None, Slicer slicer=None, WriteWatch watch=None):
         self.loop = loop
         self.slicer = Slicer() if slicer is None else slicer
+        self.watch = watch
         self.due = []
 
     cdef void add(self, Commit commit) noexcept:
@@ -91,9 +103,10 @@ cdef class Commit:
     """The writes of one topic and its channels."""
 
     @staticmethod
-    cdef Commit new(CommitSchedule schedule):
+    cdef Commit new(CommitSchedule schedule, CommitOwner owner):
         cdef Commit self = Commit.__new__(Commit)
         self.schedule = schedule
+        self.owner = owner
         self.serial = 1
         self.dirty = []
         self.waiters = []
@@ -155,7 +168,7 @@ cdef class Commit:
                 self.schedule.slicer.add(<Sliced> work)
         if self.dirty:
             self.schedule.add(self)
-        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.bad:
+        if failed == 0 and self.schedule.watch is not None and self.schedule.watch.failing:
             self.schedule.watch.written()
 
 
@@ -167,13 +180,14 @@ cdef class Backlog(QueueWatcher):
         raise TypeError("Backlog objects are made by Backlog.new()")
 
     @staticmethod
-    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit):
+    cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner):
         cdef Backlog self = Backlog.__new__(Backlog)
         self.disk = disk
         self.max_memory = max_memory
         self.keeps = keeps
         self.clock = clock
         self.commit = commit
+        self.owner = owner
         self.delays = {}
         self.delays_are_times = keeps
         if disk is not None:

@@ -1,6 +1,6 @@
-"""What each V2 command does. It acts on session and broker and returns an outcome; it writes to no socket.
+"""What each V2 command does: it acts on the session and the broker, returns an Outcome, and writes to no socket.
 
-Checks come in the original's order, and errors in its words: clients match on both.
+Checks come in nsqd's order, and errors in its words: clients match on both.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -9,56 +9,48 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
-from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
-from nsqc.tcp.guard cimport (GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS,
-                             Guard)
-from nsqc.tcp.largebody cimport LargeBody
-from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED
+from nsqc.store.fifo cimport Entry, fifo_pop
+from nsqc.tcp.identity cimport begin_auth, begin_identify, do_auth, do_identify, permit, permit_publish
+from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
+from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
+from nsqc.tcp.refusals cimport arg, bad_topic, no_memory, quoted, raised, too_few, wrong_state
+from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
-from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
-from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB,
-                               CMD_NOP, CMD_PUB, CMD_RDY, CMD_REQ, CMD_SUB, CMD_TOUCH, PARSE_BAD_COUNT,
-                               PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_MESSAGE_TOO_BIG, PARSE_NO_MEMORY,
-                               PARSE_TOO_BIG, parse_decimal)
+from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY,
+                               CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, parse_decimal)
 
-import os
-import traceback
-
-from nsqc.tcp.errors import ClientError
-from nsqc.tcp import identify
-
-NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
-         CMD_SUB: b"SUB", CMD_FIN: b"FIN", CMD_REQ: b"REQ", CMD_TOUCH: b"TOUCH", CMD_RDY: b"RDY", CMD_CLS: b"CLS"}
+cdef enum:
+    NS_PER_MS = 1000000
 
 
 cdef int run_line(Session session, Parser parser) noexcept:
     try:
         return line(session, parser)
     except BaseException as error:
-        return broken(session, &parser.command, error)
+        return raised(session, &parser.command, error)
 
 
 cdef int run_body(Session session, Parser parser) noexcept:
     try:
         return body(session, parser)
     except BaseException as error:
-        return broken(session, &parser.command, error)
+        return raised(session, &parser.command, error)
 
 
 cdef int run_gathered(Session session, Parser parser, LargeBody body) noexcept:
     try:
         return gathered(session, &parser.command, body)
     except BaseException as error:
-        return broken(session, &parser.command, error)
+        return raised(session, &parser.command, error)
 
 
-cdef int go_on_mpub(Session session, Parser parser) noexcept:
+cdef int continue_mpub(Session session, Parser parser) noexcept:
     try:
         return publish_batch(session, &parser.command)
     except BaseException as error:
-        return broken(session, &parser.command, error)
+        return raised(session, &parser.command, error)
 
 
 cdef int line(Session session, Parser parser) except -1:
@@ -106,53 +98,8 @@ cdef int body(Session session, Parser parser) except -1:
     return do_auth(session, &parser.command)
 
 
-# ---------------------------------------------------------------------- what no rule has foreseen
-
-cdef int broken(Session session, Command *command, error) noexcept:
-    """A command has raised an exception: its error, so that its answer is not missing and no other taken for it."""
-    cdef int kind = command.kind
-    try:
-        session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
-        if not isinstance(error, (OSError, MemoryError)):
-            session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
-    except BaseException:
-        return session.fail(b"E_INVALID command failed")
-    # These touch one message, and their errors leave the connection open.
-    return FAILED if kind == CMD_FIN or kind == CMD_REQ or kind == CMD_TOUCH else FATAL
-
-
-cdef bytes failure(bytes name, bint without_code, error):
-    """The error of a command that has raised."""
-    if isinstance(error, OSError) and error.errno:
-        reason = os.strerror(error.errno)
-    else:
-        reason = "out of memory" if isinstance(error, MemoryError) else "internal error"
-    if name is None:
-        return b"E_INVALID command failed " + reason.encode()
-    return (b"E_INVALID " if without_code else b"E_" + name + b"_FAILED ") + name + b" failed " + reason.encode()
-
-
-# ---------------------------------------------------------------------- helpers
-
-cdef bytes arg(Command *command, int index):
-    return command.args[index][:command.arg_bytes[index]]
-
-
-cdef bytes quoted(bytes name):
-    """A name in quotes, as the original's %q prints it."""
-    return identify.quote(name).encode()
-
-
 cdef bint is_topic(Command *command) noexcept:
     return name_is_valid(command.args[1], command.arg_bytes[1])
-
-
-cdef int too_few(Session session, bytes command, bytes word) except -1:
-    return session.fail(b"E_INVALID " + command + b" insufficient number of " + word)
-
-
-cdef int wrong_state(Session session, bytes command) except -1:
-    return session.fail(b"E_INVALID cannot " + command + b" in current state")
 
 
 cdef bint consumes(Session session) noexcept:
@@ -211,14 +158,14 @@ cdef int do_touch(Session session, Command *command) except -1:
 
 
 cdef int not_claimed(Session session, bytes name, Command *command, int result) except -1:
-    session.error = (b"E_" + name + b"_FAILED " + name + b" " + arg(command, 1) + b" failed "
+    session.reply = (b"E_" + name + b"_FAILED " + name + b" " + arg(command, 1) + b" failed "
                      + (b"client does not own message" if result == NOT_OWNER else b"ID not in flight"))
-    return FAILED
+    return ERROR
 
 
 cdef int64_t as_ns(int64_t milliseconds) noexcept:
-    """Milliseconds as nanoseconds. Too large numbers wrap around, as with the original."""
-    return <int64_t> (<uint64_t> milliseconds * 1000000)
+    """Milliseconds as nanoseconds. Too large numbers wrap around, as with nsqd."""
+    return <int64_t> (<uint64_t> milliseconds * NS_PER_MS)
 
 
 cdef int do_rdy(Session session, Command *command) except -1:
@@ -263,7 +210,7 @@ cdef int do_sub(Session session, Command *command) except -1:
                             % (topic.name, channel.name, channel.max_consumers))
     session.channel = channel
     session.state = STATE_SUBSCRIBED
-    return ANSWER_OK
+    return OK
 
 
 cdef int do_cls(Session session) except -1:
@@ -272,15 +219,11 @@ cdef int do_cls(Session session) except -1:
     session.ready_count = 0
     session.state = STATE_CLOSING
     session.channel.update(session)
-    session.error = b"CLOSE_WAIT"
-    return ANSWER
+    session.reply = b"CLOSE_WAIT"
+    return REPLY
 
 
 # ---------------------------------------------------------------------- publishing
-
-cdef int bad_topic(Session session, bytes name, Command *command) except -1:
-    return session.fail(b"E_BAD_TOPIC " + name + b" topic name " + quoted(arg(command, 1)) + b" is not valid")
-
 
 cdef int begin_pub(Session session, Parser parser) except -1:
     if parser.command.argc < 2:
@@ -307,10 +250,10 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
     if not is_topic(&parser.command):
-        # The code stands twice, as with the original.
+        # nsqd writes the code twice.
         return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
     if session.guard is not None:
-        # Before the body, as with the original.
+        # Before the body, as with nsqd.
         permitted = permit_publish(session, b"MPUB", &parser.command)
         if permitted != DONE:
             return permitted
@@ -321,7 +264,7 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
 
 cdef int do_mpub(Session session, Command *command) except -1:
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
-    session.batch.c_at = command.body + 4
+    session.batch.c_at = command.body + SIZE_BYTES     # behind the count
     session.batch.gathered = NULL
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
@@ -343,7 +286,7 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
 
 cdef int publish_batch(Session session, Command *command) except -1:
     if not session.batch_topic.publish_slice(&session.batch):
-        return GOES_ON
+        return SLICE_OVER
     if session.topic is not session.batch_topic:
         # Permissions were looked up again meanwhile, which forgets the topic.
         session.publish_topic(PyBytes_AS_STRING(session.batch_topic.name), PyBytes_GET_SIZE(session.batch_topic.name))
@@ -361,7 +304,7 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
         return session.fail(b"E_INVALID DPUB could not parse timeout " + arg(command, 2))
     if not 0 <= as_ns(delay_ms) <= session.limits.max_req_timeout_ns:
         return session.fail(b"E_INVALID DPUB timeout %d out of range 0-%d"
-                            % (<object> delay_ms & 0xFFFFFFFFFFFFFFFF, session.limits.max_req_timeout_ns // 1000000))
+                            % (<object> delay_ms & 0xFFFFFFFFFFFFFFFF, session.limits.max_req_timeout_ns // NS_PER_MS))
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
@@ -377,147 +320,13 @@ cdef int do_dpub(Session session, Command *command) except -1:
     topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size,
-                                                  <uint32_t> (as_ns(delay_ms) // 1000000)), 1, b"DPUB")
+                                                  <uint32_t> (as_ns(delay_ms) // NS_PER_MS)), 1, b"DPUB")
 
 
 cdef int published(Session session, int result, int64_t count, bytes name) except -1:
     if result == PUT_NO_MEMORY:
-        return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
+        return no_memory(session, name)
     if result == PUT_EXITING:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
     session.topic_count += <uint32_t> count
-    return SPILLED if result == PUT_DISK else ANSWER_OK
-
-
-# ---------------------------------------------------------------------- identity
-
-cdef int begin_identify(Session session, Parser parser) except -1:
-    if session.state != STATE_INIT:
-        return wrong_state(session, b"IDENTIFY")
-    parser.expect_body(session.limits.max_body_size)
-    return WANTS_BODY
-
-
-cdef int do_identify(Session session, Command *command) except -1:
-    try:
-        session.error = identify.negotiate(session, command.body[:command.size])
-    except ClientError as error:
-        return session.fail(str(error).encode())
-    return ANSWER if session.upgrade is None else UPGRADE
-
-
-cdef int begin_auth(Session session, Parser parser) except -1:
-    if session.state != STATE_INIT:
-        return wrong_state(session, b"AUTH")
-    if parser.command.argc != 1:
-        return session.fail(b"E_INVALID AUTH invalid number of parameters")
-    parser.expect_body(session.limits.max_body_size)
-    return WANTS_BODY
-
-
-cdef int do_auth(Session session, Command *command) except -1:
-    cdef Guard guard = session.guard
-    cdef int verdict
-    if guard is None:
-        return session.fail(b"E_AUTH_DISABLED AUTH disabled")
-    verdict = guard.authenticate(command.body[:command.size])
-    if verdict == GUARD_WAITS:
-        return WAITS
-    if verdict == GUARD_TWICE:
-        return session.fail(b"E_INVALID AUTH already set")
-    if verdict == GUARD_FAILED:
-        return session.fail(b"E_AUTH_FAILED AUTH failed")
-    if verdict == GUARD_DENIED:
-        return session.fail(b"E_UNAUTHORIZED AUTH no authorizations found")
-    session.error = identify.auth_answer(guard.grant)
-    return ANSWER
-
-
-# ---------------------------------------------------------------------- permissions
-
-cdef int permit_publish(Session session, bytes name, Command *command) except -1:
-    """DONE: the client may. Otherwise what the command returns."""
-    if (session.guard.until_ns > session.broker.clock.monotonic
-            and session.is_topic(command.args[1], command.arg_bytes[1])):
-        return DONE
-    return permit(session, name, arg(command, 1), b"")
-
-
-cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
-    """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
-    cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
-    if verdict == GUARD_ALLOWED:
-        return DONE
-    if verdict == GUARD_WAITS:
-        return WAITS
-    if verdict == GUARD_FIRST:
-        return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
-    if verdict == GUARD_FAILED:
-        return session.fail(b"E_AUTH_FAILED AUTH failed")
-    return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))
-
-
-# ---------------------------------------------------------------------- bodies that are not accepted
-
-cdef int refuse(Session session, Parser parser, int event) noexcept:
-    try:
-        return refused(session, parser, event)
-    except BaseException as error:
-        return broken(session, &parser.command, error)
-
-
-cdef int refused(Session session, Parser parser, int event) except -1:
-    cdef Command *command = &parser.command
-    cdef bytes name = NAMES[command.kind]
-    cdef bint message = command.kind == CMD_PUB or command.kind == CMD_DPUB
-    cdef bytes code = b"E_BAD_MESSAGE " if message else b"E_BAD_BODY "
-    cdef bytes what = b"message " if message else b""
-    if event == PARSE_BAD_SIZE:
-        return session.fail(code + name + b" invalid " + what + b"body size %d" % command.size)
-    if event == PARSE_TOO_BIG:
-        return session.fail(code + name + (b" message" if message else b" body")
-                            + b" too big %d > %d" % (command.size, parser.limit))
-    if event == PARSE_NO_MEMORY:
-        return published(session, PUT_NO_MEMORY, 0, name)
-    if event == PARSE_BAD_COUNT:
-        return session.fail(b"E_BAD_BODY MPUB invalid message count %d" % command.mpub.value)
-    if event == PARSE_BAD_MESSAGE_SIZE:
-        return session.fail(b"E_BAD_MESSAGE MPUB invalid message(%d) body size %d"
-                            % (command.mpub.index, command.mpub.value))
-    if event == PARSE_MESSAGE_TOO_BIG:
-        return session.fail(b"E_BAD_MESSAGE MPUB message too big %d > %d" % (command.mpub.value, parser.max_message))
-    return session.fail(b"E_BAD_BODY MPUB body too big %d > %d"
-                        % (mpub_bytes(&command.mpub) + command.mpub.value, parser.limit))
-
-
-cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept:
-    try:
-        return unfinished(session, parser, have)
-    except BaseException as error:
-        return broken(session, &parser.command, error)
-
-
-cdef int unfinished(Session session, Parser parser, Py_ssize_t have) except -1:
-    cdef Command *command = &parser.command
-    cdef bytes name, code
-    if parser.state == AT_LINE:
-        return DONE
-    name = NAMES[command.kind]
-    code = b"E_BAD_MESSAGE " if command.kind == CMD_PUB or command.kind == CMD_DPUB else b"E_BAD_BODY "
-    if command.kind == CMD_PUB or command.kind == CMD_DPUB:
-        name += b" failed to read message body"
-    elif command.kind == CMD_MPUB and parser.state == AT_BODY:
-        return cut_short_mpub(session, command, have - parser.line_bytes - 4)
-    else:
-        name += b" failed to read body"
-    if parser.state == AT_SIZE:
-        name += b" size"
-    return session.fail(code + name)
-
-
-cdef int cut_short_mpub(Session session, Command *command, Py_ssize_t have) except -1:
-    if command.mpub.count == 0:
-        return session.fail(b"E_BAD_BODY MPUB failed to read message count")
-    if have < command.mpub.at + 4:
-        return session.fail(b"E_BAD_MESSAGE MPUB failed to read message(%d) body size" % command.mpub.index)
-    return session.fail(b"E_BAD_MESSAGE MPUB failed to read message body")
+    return OK_ON_COMMIT if result == PUT_DISK else OK

@@ -1,4 +1,4 @@
-"""Errors that reach a client, in the protocol's own terms."""
+"""Errors that Python code returns to a client."""
 
 from __future__ import annotations
 

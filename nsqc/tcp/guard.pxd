@@ -15,10 +15,11 @@ cdef enum Verdict:
 
 
 cdef class Guard:
-    cdef object authority           # nsqc.peers.auth.Authority, or what has its ask()
-    cdef object session             # the Session that this belongs to; None when it has ended
+    cdef object authority           # nsqc.tcp.protocols.Authority
+    cdef object client              # nsqc.tcp.protocols.AuthClient: the session; None when it has ended
+    cdef object log                 # nsqc.log.Log
     cdef bytes secret               # of AUTH
-    cdef readonly object grant      # the last good answer: nsqc.peers.auth.Grant; None before
+    cdef readonly object grant      # the last good answer: nsqc.tcp.protocols.Grant; None before
     cdef int64_t until_ns           # monotonic: up to then nothing need be asked
     cdef int64_t expires_ns         # monotonic: the end of the answer's time
     cdef int64_t grace_until_ns     # monotonic: all servers are down, so an expired answer counts until then; 0: not so

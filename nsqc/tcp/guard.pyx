@@ -16,10 +16,11 @@ cdef enum:
 cdef class Guard:
     """The permissions of one session."""
 
-    def __init__(self, authority, int64_t grace_ns, session):
+    def __init__(self, authority, int64_t grace_ns, client, log):
         self.authority = authority
         self.grace_ns = grace_ns
-        self.session = session
+        self.client = client
+        self.log = log
         self.decisions = {}
 
     cdef bint authed(self) noexcept:
@@ -60,7 +61,7 @@ cdef class Guard:
         return GUARD_WAITS
 
     cdef int _ask(self) except -1:
-        self.asking = self.authority.ask(self.session.who(), self.secret, self.answered)
+        self.asking = self.authority.ask(self.client.who(), self.secret, self.answered)
         return 0
 
     cdef int _decide(self, bytes topic, bytes channel) except -1:
@@ -77,7 +78,7 @@ cdef class Guard:
         """The question is settled: a nsqc.peers.auth.Grant, or None and whether all servers are down."""
         cdef int64_t now_ns = monotonic_ns()
         self.asking = None
-        if self.session is None:
+        if self.client is None:
             return
         self.failed = False
         if grant is not None:
@@ -87,23 +88,22 @@ cdef class Guard:
             self.decisions.clear()
         elif down and self.authed() and now_ns < self.expires_ns + self.grace_ns:
             if self.grace_until_ns == 0:
-                self.session.log.warn("PROTOCOL(V2): [%s] all auth servers are down, the expired answer counts on",
-                                      self.session.address)
+                self.log.warn("PROTOCOL(V2): [%s] all auth servers are down, the expired answer counts on",
+                              self.client.address)
             self.grace_until_ns = self.expires_ns + self.grace_ns
             self.until_ns = min(now_ns + RETRY_NS, self.grace_until_ns)
         else:
             self.failed = True
             self.until_ns = self.grace_until_ns = 0
-        # The next publish comes to check(), whatever topic it is for.
-        self.session.forget_topic()
-        if self.waiting:
+        waited = self.waiting
+        if waited:
             self.waiting = False
             self.settled = True
-            self.session.connection.go_on()
+        self.client.permissions_changed(waited)
 
     def close(self):
         """The client has gone."""
         if self.asking is not None:
             self.asking.cancel()
             self.asking = None
-        self.session = None
+        self.client = None

@@ -1,13 +1,16 @@
-"""IDENTIFY bodies: what a client may negotiate, and the answer."""
+"""IDENTIFY: what a client may negotiate, and the answer. Nothing here changes a connection."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from nsqc import NSQD_VERSION
+from nsqc.log import Log
+from nsqc.options.declared import Options
 from nsqc.tcp.errors import ClientError
+from nsqc.tcp.protocols import Grant
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
 
 OK = b"OK"
@@ -23,7 +26,7 @@ KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "
 
 
 class Wanted(msgspec.Struct, gc=False):
-    """The body; None stands for what is left out."""
+    """The body; None: the client left that out."""
 
     client_id: str | None = None
     hostname: str | None = None
@@ -41,7 +44,7 @@ class Wanted(msgspec.Struct, gc=False):
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
-    """What a session goes by after IDENTIFY. Times in milliseconds, 0 for none."""
+    """A session's settings after IDENTIFY. Times in milliseconds, 0 for none."""
 
     client_id: str
     hostname: str
@@ -53,16 +56,35 @@ class Settings(msgspec.Struct, gc=False, frozen=True):
     msg_timeout_ms: int
 
 
-class Upgrade(msgspec.Struct, gc=False, frozen=True):
-    """What a connection changes to behind the reply. codec is deflate, snappy, or empty for none."""
+class Layers(msgspec.Struct, gc=False, frozen=True):
+    """What a connection adds behind the reply: TLS, and inside it a codec: deflate, snappy, or empty for none."""
 
     tls: bool
     codec: str
     level: int  # of deflate
 
 
+class Agreement(NamedTuple):
+    """The result of a negotiation, which Session.apply() puts into effect."""
+
+    settings: Settings
+    reply: bytes
+    layers: Layers | None  # None: the connection stays as it is
+
+
+class Current(NamedTuple):
+    """What a client has before it negotiates: a field that it leaves out stays the same. Times in milliseconds."""
+
+    heartbeat_ms: int
+    output_buffer_size: int
+    output_buffer_timeout_ms: int
+    msg_timeout_ms: int
+    encrypted: bool
+    compressed: bool
+
+
 class Answer(msgspec.Struct, gc=False):
-    """The reply to a client that negotiates features; keys in the original's order."""
+    """The reply to a client that negotiates features; keys in nsqd's order."""
 
     max_rdy_count: int
     version: str
@@ -82,60 +104,58 @@ class Answer(msgspec.Struct, gc=False):
 encoder = msgspec.json.Encoder()
 
 
-def negotiate(session: Any, body: bytes) -> bytes:
-    """Applies an IDENTIFY body to a session; the reply. Raises ClientError."""
+def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
+    """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
     try:
-        wanted = Wanted(**decode_struct(body, KINDS))
+        fields: dict[str, Any] = decode_struct(body, KINDS)  # Any: each value has the kind that KINDS gives its key
+        wanted = Wanted(**fields)
     except GoJSONError as error:
-        session.log.error("[%s] - IDENTIFY failed to decode JSON body - %s", session.address, error)
+        log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
-    session.log.info("[%s] IDENTIFY: %s", session.address, wanted)
-    settings = settle(wanted, session.options, session.current_settings())
-    session.apply(settings)
+    log.info("[%s] IDENTIFY: %s", address, wanted)
+    settings = settle(wanted, options, current)
     if not wanted.feature_negotiation:
-        return OK
-    upgrade = agree(wanted, session)
-    if upgrade.tls or upgrade.codec:
-        session.upgrade = upgrade
-    return encoder.encode(answer(session.options, settings, upgrade))
+        return Agreement(settings, OK, None)
+    layers = agree(wanted, options, current)
+    return Agreement(settings, encoder.encode(answer(options, settings, layers)),
+                     layers if layers.tls or layers.codec else None)
 
 
-def agree(wanted: Wanted, session: Any) -> Upgrade:
+def agree(wanted: Wanted, options: Options, current: Current) -> Layers:
     """TLS and compression, as far as wanted and offered. Raises ClientError."""
-    options = session.options
     tls = bool(wanted.tls_v1 and (options.tls_cert or options.tls_key))
     deflate, snappy = bool(wanted.deflate and options.deflate), bool(wanted.snappy and options.snappy)
     if deflate and snappy:
         raise ClientError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
-    if (session.compression and (tls or deflate or snappy)) or (tls and session.tls):
+    if (current.compressed and (tls or deflate or snappy)) or (tls and current.encrypted):
         raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed connection is upgraded already")
     level = DEFAULT_DEFLATE_LEVEL
-    if deflate and (wanted.deflate_level or 0) > 0:
+    if deflate and wanted.deflate_level is not None and wanted.deflate_level > 0:
         level = wanted.deflate_level
-    return Upgrade(tls, "deflate" if deflate else "snappy" if snappy else "", min(level, options.max_deflate_level))
+    return Layers(tls, "deflate" if deflate else "snappy" if snappy else "", min(level, options.max_deflate_level))
 
 
-def settle(wanted: Wanted, options: Any, current: dict[str, int]) -> Settings:
-    """Checks what is wanted against the options; what is left out stays as it is. Raises ClientError."""
-    heartbeat = pick("heartbeat interval", wanted.heartbeat_interval, current["heartbeat_ms"],
+def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
+    """Checks the wanted settings against the options; what is left out stays the same. Raises ClientError."""
+    heartbeat = pick("heartbeat interval", wanted.heartbeat_interval, current.heartbeat_ms,
                      MIN_MS, options.max_heartbeat_interval // NS_PER_MS)
-    timeout = pick("output buffer timeout", wanted.output_buffer_timeout, current["output_buffer_timeout_ms"],
+    timeout = pick("output buffer timeout", wanted.output_buffer_timeout, current.output_buffer_timeout_ms,
                    options.min_output_buffer_timeout // NS_PER_MS, options.max_output_buffer_timeout // NS_PER_MS)
-    size = pick("output buffer size", wanted.output_buffer_size, current["output_buffer_size"],
+    size = pick("output buffer size", wanted.output_buffer_size, current.output_buffer_size,
                 MIN_BUFFER_BYTES, options.max_output_buffer_size)
     if wanted.output_buffer_size == -1:  # no buffer, then no timer either
         size, timeout = 1, 0
     rate = wanted.sample_rate or 0
     if not 0 <= rate <= 99:
         raise ClientError("E_BAD_BODY", f"IDENTIFY sample rate ({rate}) is invalid")
-    msg_timeout = pick("msg timeout", wanted.msg_timeout, current["msg_timeout_ms"],
+    msg_timeout = pick("msg timeout", wanted.msg_timeout, current.msg_timeout_ms,
                        MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
     return Settings(wanted.client_id or "", wanted.hostname or "", wanted.user_agent or "",
                     heartbeat, size, timeout, rate, msg_timeout)
 
 
 def pick(name: str, wanted: int | None, current: int, least: int, most: int, may_disable: bool = True) -> int:
-    """A wanted number within its range; 0 for the current value, -1 for none."""
+    """A number within its range. Wanting nothing, or 0, keeps the current value; -1 disables."""
     if not wanted:
         return current
     if wanted == -1 and may_disable:
@@ -145,18 +165,18 @@ def pick(name: str, wanted: int | None, current: int, least: int, most: int, may
     return wanted
 
 
-def answer(options: Any, settings: Settings, upgrade: Upgrade) -> Answer:
-    """What the client is told."""
+def answer(options: Options, settings: Settings, layers: Layers) -> Answer:
+    """nsqd's reply, field by field."""
     return Answer(
         max_rdy_count=options.max_rdy_count,
         version=NSQD_VERSION,
         max_msg_timeout=options.max_msg_timeout // NS_PER_MS,
         msg_timeout=settings.msg_timeout_ms,
-        tls_v1=upgrade.tls,
-        deflate=upgrade.codec == "deflate",
-        deflate_level=upgrade.level,
+        tls_v1=layers.tls,
+        deflate=layers.codec == "deflate",
+        deflate_level=layers.level,
         max_deflate_level=options.max_deflate_level,
-        snappy=upgrade.codec == "snappy",
+        snappy=layers.codec == "snappy",
         sample_rate=settings.sample_rate,
         auth_required=bool(options.auth_http_address),
         output_buffer_size=settings.output_buffer_size,
@@ -164,14 +184,14 @@ def answer(options: Any, settings: Settings, upgrade: Upgrade) -> Answer:
     )
 
 
-def auth_answer(grant: Any) -> bytes:
+def auth_answer(grant: Grant) -> bytes:
     """The reply to AUTH."""
     return encoder.encode({"identity": grant.identity, "identity_url": grant.identity_url,
                            "permission_count": len(grant.rules)})
 
 
 def quote(name: bytes) -> str:
-    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names so."""
+    """Bytes in double quotes with escapes, as Go's %q prints them; error texts show names that way."""
     out = []
     text = name.decode("utf-8", "surrogateescape")
     for char in text:

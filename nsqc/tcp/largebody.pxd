@@ -23,6 +23,7 @@ cdef enum:
     # Of the body, that must have come: who only announces much gets no memory for it. A message in a slab may take all
     # that it will need at once, in a huge page: 128 KiB.
     LEAST_GATHERED = 16384
+    SIZE_BYTES = 4              # of the size before a body, of a batch's count, and of the size before each message
 
 cdef enum Came:
     CAME_PART

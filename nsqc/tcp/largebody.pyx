@@ -11,9 +11,6 @@ from nsqc.wire.mpub cimport MPUB_WHOLE, mpub_next, mpub_passed
 from nsqc.wire.parser cimport (CMD_MPUB, CMD_PUB, AT_BODY, PARSE_BODY, PARSE_MORE, PARSE_NO_MEMORY, Parser,
                                mpub_event)
 
-cdef enum:
-    SIZE_BYTES = 4
-
 cdef const char *NO_ID = b"0000000000000000"
 
 

@@ -17,7 +17,7 @@ from nsqc.tcp.gather cimport Gather
 from nsqc.wire.codec cimport Codec
 
 
-cdef class Turn:
+cdef class Iteration:
     # What a loop iteration does for all connections: it reads for so long, and at its end sends what was collected.
     cdef Slicer slicer
     cdef object loop
@@ -34,14 +34,14 @@ cdef class Turn:
 
 cdef class Outbox:
     cdef Gather gather          # owned: what is still to be sent
-    cdef Turn turn
+    cdef Iteration iteration
     cdef object transport
     cdef Codec codec            # None: not compressed
     cdef object timer           # running while messages wait for the timeout
     cdef int fd                 # of a plain socket, written to directly; -1: write through the transport
     cdef Py_ssize_t size        # output_buffer_size
     cdef int64_t timeout_ms     # output_buffer_timeout; 0: none
-    cdef bint due               # in turn.due
+    cdef bint due               # in iteration.due
     cdef bint blocked           # the transport holds bytes that the socket did not take
     cdef bint closed
     cdef Py_ssize_t refused     # of the bytes here, those that were left when the socket first took no more
@@ -49,7 +49,7 @@ cdef class Outbox:
     cdef int64_t hold           # where in all output what must not leave yet begins; -1: everything may leave
 
     @staticmethod
-    cdef Outbox new(Turn turn, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
+    cdef Outbox new(Iteration iteration, object transport, int fd, Py_ssize_t size, int64_t timeout_ms)
 
     cdef void reply(self, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept
     # room: whether the client may get more messages behind this one

@@ -30,7 +30,7 @@ cdef enum:
 
 
 @cython.final
-cdef class Turn:
+cdef class Iteration:
     """One loop iteration after the other, as far as connections are concerned."""
 
     def __init__(self, loop, Slicer slicer not None, bint waits):
@@ -81,9 +81,9 @@ cdef class Outbox:
         raise TypeError("Outbox objects are made by Outbox.new()")
 
     @staticmethod
-    cdef Outbox new(Turn turn, object transport, int fd, Py_ssize_t size, int64_t timeout_ms):
+    cdef Outbox new(Iteration iteration, object transport, int fd, Py_ssize_t size, int64_t timeout_ms):
         cdef Outbox self = Outbox.__new__(Outbox)
-        self.turn = turn
+        self.iteration = iteration
         self.transport = transport
         self.fd = fd
         self.size = size
@@ -129,9 +129,9 @@ cdef class Outbox:
             self.transport.abort()
             return
         bytes = gather_bytes(&self.gather)
-        if bytes >= self.size and (bytes >= FLUSH_BYTES or self.turn.waits):
+        if bytes >= self.size and (bytes >= FLUSH_BYTES or self.iteration.waits):
             self.flush()
-        elif self.turn.waits and room and self.timeout_ms > 0:
+        elif self.iteration.waits and room and self.timeout_ms > 0:
             self._wait()
         else:
             self._due()
@@ -139,12 +139,12 @@ cdef class Outbox:
     cdef void _due(self) noexcept:
         if not self.due:
             self.due = True
-            self.turn.due.append(self)
-            self.turn.schedule()
+            self.iteration.due.append(self)
+            self.iteration.schedule()
 
     cdef void _wait(self) noexcept:
         if self.timer is None and not self.due:
-            self.timer = self.turn.loop.call_later(self.timeout_ms / 1000.0, self.timed_out)
+            self.timer = self.iteration.loop.call_later(self.timeout_ms / 1000.0, self.timed_out)
 
     def timed_out(self):
         """The output buffer timeout has passed since the first message that waits."""

@@ -6,6 +6,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.topic cimport Batch, Topic
 from nsqc.tcp.guard cimport Guard
+from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
 
 cdef enum SessionState:     # numbers as in the original's statistics
@@ -16,39 +17,39 @@ cdef enum SessionState:     # numbers as in the original's statistics
 
 cdef class Limits:
     # From the options; fixed for the life of a connection.
-    cdef readonly int64_t max_msg_size
-    cdef readonly int64_t max_body_size
-    cdef readonly int64_t max_rdy_count
-    cdef readonly int64_t max_req_timeout_ns
-    cdef readonly int64_t stall_ns          # a begun command must be complete within this
-    cdef readonly Py_ssize_t max_buffered_bytes     # of output left unread, above which input is left unread, too
+    cdef int64_t max_msg_size
+    cdef int64_t max_body_size
+    cdef int64_t max_rdy_count
+    cdef int64_t max_req_timeout_ns
+    cdef int64_t stall_ns               # a begun command must be complete within this
+    cdef Py_ssize_t max_buffered_bytes  # of output left unread, above which input is left unread, too
 
 
 cdef class Session(Consumer):
-    cdef readonly Broker broker
-    cdef readonly Limits limits
-    cdef readonly object options        # nsqc.options.declared.Options as of the connection's start
-    cdef readonly object log
-    cdef readonly object connection     # the Connection, for closing
+    cdef Broker broker
+    cdef Limits limits
+    cdef object options                 # nsqc.options.declared.Options as of the connection's start
+    cdef object log                     # nsqc.log.Log
+    cdef Link link                      # the Connection; None once it is gone
     cdef Outbox outbox
-    cdef readonly int state             # SessionState
+    cdef int state                      # SessionState
     cdef Channel channel                # None until SUB
     cdef bint pump_due                  # the channel has reason to look for more to deliver
     cdef readonly object address        # "host:port" of the peer
-    cdef public object client_id, hostname, user_agent      # str
-    cdef readonly double connected      # seconds since 1970
+    cdef object client_id, hostname, user_agent  # str
+    cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
-    cdef public object upgrade          # from IDENTIFY to the connection: nsqc.tcp.identify.Upgrade; None: nothing
-    cdef public object tls              # nsqc.tcp.upgrade.Secured; None: not encrypted
-    cdef public object compression      # deflate, snappy; empty: none
+    cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
+    cdef object tls                     # nsqc.tcp.secured.Secured; None: not encrypted
+    cdef object compression             # deflate, snappy; empty: none
     # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
     # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last counts
     # for all the rest: what is answered and shown, deadlines, TOUCH.
     cdef bint identified
-    cdef readonly int64_t pace_ms       # between heartbeats; 0: none are sent
-    cdef readonly int64_t heartbeat_ms  # the client must be heard within twice this; 0: never
-    cdef readonly int64_t output_buffer_size
-    cdef readonly int64_t output_buffer_timeout_ms
+    cdef int64_t pace_ms                # between heartbeats; 0: none are sent
+    cdef int64_t heartbeat_ms           # the client must be heard within twice this; 0: never
+    cdef int64_t output_buffer_size
+    cdef int64_t output_buffer_timeout_ms
     cdef int64_t touch_timeout_ns
     cdef int asked_sample_rate
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
@@ -58,9 +59,9 @@ cdef class Session(Consumer):
     cdef Topic batch_topic              # to this topic
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None where no auth server is asked; else topic has passed it
-    # What went wrong, for the connection to say: set by commands together with FAILED or FATAL.
-    cdef bytes error
+    cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL
 
     cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
-    cdef int fail(self, bytes text) noexcept            # returns FATAL
+    cdef int fail(self, bytes error) noexcept           # returns FATAL
+    cdef int apply(self, agreement) except -1           # of IDENTIFY: nsqc.tcp.identify.Agreement

@@ -7,12 +7,16 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.consumer cimport wants_more
 from nsqc.store.message cimport Message
+from nsqc.tcp.link cimport Link
+from nsqc.tcp.outcome cimport FATAL
 
 import time
 
-from msgspec import UNSET
+import msgspec
 
 from nsqc.broker.stats import ClientStats, PubCount
+from nsqc.options import declared
+from nsqc.tcp.identify import Current
 
 cdef int64_t next_id = 0
 
@@ -36,14 +40,14 @@ cdef class Limits:
 cdef class Session(Consumer):
     """One client's state. The Connection owns it; a channel knows it as a Consumer."""
 
-    def __init__(self, Broker broker not None, Limits limits not None, connection, options, log, Outbox outbox not None,
-                 address):
+    def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
+                 Outbox outbox not None, address):
         global next_id
         next_id += 1
         self.id = next_id
         self.broker = broker
         self.limits = limits
-        self.connection = connection
+        self.link = link
         self.options = options
         self.log = log
         self.outbox = outbox
@@ -57,7 +61,7 @@ cdef class Session(Consumer):
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
         self.compression = ""
-        self.locked = options.tls_required != 0
+        self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
 
     # ------------------------------------------------------------------ as a consumer
 
@@ -66,20 +70,20 @@ cdef class Session(Consumer):
         self.blocked = self.outbox.blocked
 
     cdef void dismiss(self) noexcept:
-        if self.connection is not None:
-            self.connection.close()
+        if self.link is not None:
+            self.link.end()
 
     def forget(self):
         """The connection is gone."""
-        self.connection = None
+        self.link = None
         self.channel = None
         self.topic = None
 
     # ------------------------------------------------------------------ for commands
 
-    cdef int fail(self, bytes text) noexcept:
-        self.error = text
-        return 3        # FATAL, see commands.pxd
+    cdef int fail(self, bytes error) noexcept:
+        self.reply = error
+        return FATAL
 
     cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept:
         cdef Topic topic = self.topic
@@ -105,23 +109,25 @@ cdef class Session(Consumer):
             self.published[name] = self.published.get(name, 0) + self.topic_count
             self.topic_count = 0
 
-    def forget_topic(self):
-        """The next publish looks its topic up, and has its permission checked."""
+    def permissions_changed(self, bint waited):
+        """An auth server has answered, well or not; waited: a command waits for it."""
+        # The next publish looks its topic up and has its permission checked, whatever topic it is for.
         self.fold_counts()
         self.topic = None
-
-    def tls_identity(self) -> tuple:
-        """Whether the connection uses TLS, and the common name in the client's certificate, or ""."""
-        return self.tls is not None, "" if self.tls is None else self.tls.common_name
+        if waited:
+            self.link.resume()
 
     def who(self):
         """What auth servers are told of the client."""
         host, _, port = self.address.rpartition(":")
         # The clients of a unix socket have no address, or a path.
-        return (self.address, host.strip("[]") if port.isdecimal() else "", *self.tls_identity())
+        return (self.address, host.strip("[]") if port.isdecimal() else "",
+                self.tls is not None, "" if self.tls is None else self.tls.common_name)
 
-    def apply(self, settings):
-        """Takes over what IDENTIFY has negotiated: an nsqc.tcp.identify.Settings."""
+    cdef int apply(self, agreement) except -1:
+        settings = agreement.settings
+        self.reply = agreement.reply
+        self.layers = agreement.layers
         self.client_id = settings.client_id
         self.hostname = settings.hostname
         self.user_agent = settings.user_agent
@@ -137,33 +143,32 @@ cdef class Session(Consumer):
             self.sample_rate = self.asked_sample_rate
             self.msg_timeout_ns = self.touch_timeout_ns
             self.outbox.timeout_ms = self.output_buffer_timeout_ms
-            self.connection.begin_heartbeats()
+            self.link.heartbeats_agreed(True)
         else:
-            self.connection.watch_heart()
+            self.link.heartbeats_agreed(False)
+        return 0
 
-    def current_settings(self) -> dict:
-        """What an IDENTIFY that leaves a field out keeps."""
-        return {
-            "heartbeat_ms": self.heartbeat_ms,
-            "output_buffer_size": self.output_buffer_size,
-            "output_buffer_timeout_ms": self.output_buffer_timeout_ms,
-            "msg_timeout_ms": self.touch_timeout_ns // 1_000_000,
-        }
+    def current(self):
+        """Where negotiation starts from."""
+        return Current(self.heartbeat_ms, self.output_buffer_size, self.output_buffer_timeout_ms,
+                       self.touch_timeout_ns // 1_000_000, self.tls is not None, bool(self.compression))
 
     # ------------------------------------------------------------------ figures
-
-    @property
-    def is_producer(self) -> bool:
-        """Whether this client has published."""
-        return bool(self.topic_count or self.published)
 
     def _auth_stats(self) -> dict:
         """Fields of ClientStats; the original leaves empty ones out."""
         grant = None if self.guard is None else self.guard.grant
         if grant is None:
             return {}
-        return {"authed": bool(grant.rules) or UNSET, "auth_identity": grant.identity or UNSET,
-                "auth_identity_url": grant.identity_url or UNSET}
+        return {"authed": bool(grant.rules) or msgspec.UNSET, "auth_identity": grant.identity or msgspec.UNSET,
+                "auth_identity_url": grant.identity_url or msgspec.UNSET}
+
+    def _tls_stats(self) -> dict:
+        """Fields of ClientStats."""
+        if self.tls is None:
+            return {}
+        return {"tls": True, "tls_version": self.tls.version, "tls_cipher_suite": self.tls.cipher_suite,
+                "tls_negotiated_protocol": "", "tls_negotiated_protocol_is_mutual": True}
 
     def stats(self, topic=None):
         """ClientStats; of the publish counts the one of topic, or the first."""
@@ -174,6 +179,6 @@ cdef class Session(Consumer):
             state=self.state, ready_count=self.ready_count, in_flight_count=self.in_flight,
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
-            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or UNSET,
-            **self._auth_stats(), **(self.tls.stats() if self.tls is not None else {}),
+            snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or msgspec.UNSET,
+            **self._auth_stats(), **self._tls_stats(),
         )

@@ -85,7 +85,7 @@ def test_after_a_kill_what_is_due_and_queues_that_are_gone_do_not_count(tmp_path
 
 def test_looking_through_is_bounded(tmp_path, monkeypatch):
     fill(tmp_path, range(9))
-    monkeypatch.setattr(nsqc_dat, "MAX_LOOKED_BYTES", 100)
+    monkeypatch.setattr(nsqc_dat, "MAX_SEARCHED_BYTES", 100)
     found, log = load(tmp_path)
     assert set(found.channels["t:c"]) == {text(number) for number in (3,)}
     assert any("too much" in line for line in log.lines)

@@ -6,7 +6,7 @@ import pytest
 
 from nsqc.store import rules
 from nsqc.store.disk.unacked import UnackedList
-from tests.broker.test_broker import publish, run
+from tests.broker.harness import publish, run
 
 pytestmark = pytest.mark.skipif(not rules.ENABLED, reason="a release build checks no rules")
 

@@ -19,7 +19,8 @@ from nsqc.options.declared import Options, Settings
 from nsqc.store.disk.manager import Disks
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp import upgrade
-from nsqc.tcp.connection import Connection, Hub
+from nsqc.tcp.connection import Connection
+from nsqc.tcp.hub import Hub
 from tests.support.daemon import Client, batch, wait_until
 
 BODIES = {"PUB": b"x", "MPUB": batch(b"x", b"y"), "DPUB": b"x", "SUB": None}

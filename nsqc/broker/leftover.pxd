@@ -1,0 +1,17 @@
+# The message of a topic that memory did not suffice to pass on to all channels: it goes to the others later, once.
+
+from nsqc.store.fifo cimport Entry
+
+
+cdef class Leftover:
+    cdef Entry entry            # owned, with its reference, while channels is not None
+    cdef bint copy              # it is read from disk
+    cdef list channels          # those that lack it; None: there is no such message
+
+    # Passes a message on to these channels and takes its reference. False: some of them lack it, and it is left here.
+    cdef bint pass_on(self, Entry *entry, bint copy, list channels) noexcept
+    cdef bint pass_again(self) noexcept     # what is left here; True: nothing is left
+    cdef void drop(self) noexcept
+
+    cdef inline bint waits(self) noexcept:
+        return self.channels is not None

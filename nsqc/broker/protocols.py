@@ -1,0 +1,84 @@
+"""What this room calls upward in Python: Protocols that higher rooms implement.
+
+Compiled code calls upward through abstract bases, which seams.pxd declares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+if TYPE_CHECKING:
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.topic import Topic
+
+
+class Delays(TypedDict):
+    """Delays of deferred messages, by queue name and then by message id."""
+
+    topics: dict[str, dict[bytes, int]]  # milliseconds
+    channels: dict[str, dict[bytes, int]]  # wall-clock nanoseconds
+
+
+class BrokerOptions(Protocol):
+    """The options that topics and channels go by: nsqc.options.declared.Options."""
+
+    @property
+    def mem_queue_size(self) -> int: ...
+
+    @property
+    def max_msg_timeout(self) -> int: ...
+
+    @property
+    def max_channel_consumers(self) -> int: ...
+
+    @property
+    def e2e_processing_latency_percentile(self) -> tuple[float, ...] | list[float]: ...
+
+    @property
+    def e2e_processing_latency_window_time(self) -> int: ...
+
+
+class BrokerSettings(Protocol):
+    """Options that may change: nsqc.options.declared.Settings."""
+
+    @property
+    def now(self) -> BrokerOptions: ...
+
+
+class TopicListener(Protocol):
+    """Notified of topics and channels that come and go: metadata, and the registrations with nsqlookupd."""
+
+    def __call__(self, event: str, topic: Topic, channel: Channel | None, /) -> None:
+        """event: one of the names in nsqc.broker.broker."""
+        ...
+
+
+class TopicStarter(Protocol):
+    """Starts a new topic, at once or when its channels are known: nsqc.peers.channel_lookup."""
+
+    def __call__(self, topic: Topic, /) -> None: ...
+
+
+class MetadataSaver(Protocol):
+    """Puts what a topic is now into nsqd.dat: nsqc.broker.metadata.MetadataWriter.save."""
+
+    def __call__(self, topic: Topic, /) -> asyncio.Future[None]:
+        """Done once it is on disk."""
+        ...
+
+
+class ChannelTimers(Protocol):
+    """Calls channels at their deadlines: nsqc.broker.timers.Timers."""
+
+    def arm(self, channel: Channel, deadline_ns: int, /) -> None:
+        """Has channel.expire() called at a monotonic time; replaces what was armed before."""
+        ...
+
+    def disarm(self, channel: Channel, /) -> None:
+        """The channel is deleted."""
+        ...
+
+    def resume_later(self, queue: Topic | Channel, /) -> None:
+        """Has queue.resume() called in a moment."""
+        ...

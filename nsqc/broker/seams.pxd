@@ -1,0 +1,33 @@
+# What the broker calls upward: abstract bases that a higher part implements and passes in when it makes the lower one.
+# Consumer, through which a channel delivers, has a header of its own. Seams to Python are Protocols: protocols.py.
+#
+# Topic and Channel stand above this header, so arguments have the types of their bases.
+
+from nsqc.store.backlog cimport BacklogOwner, CommitOwner, CommitWaiter
+
+
+cdef class Publisher(CommitWaiter):
+    # A client that publishes and can be made to wait while its topic catches up.
+    cdef void publish_on(self) noexcept
+
+
+cdef class ChannelOwner(CommitOwner):
+    # The topic of a channel. first: the channel was not stuck before this write failed.
+    cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept
+    cdef void on_channel_healed(self, BacklogOwner channel) noexcept    # it has written, or has nothing left to write
+    cdef int on_clients_gone(self, BacklogOwner channel) except -1      # the last client has left
+
+
+cdef class TopicOwner:
+    # The broker of a topic.
+    cdef public bint closing            # a stop has begun: nothing new is made, and nothing moves
+    cdef BacklogOwner make_channel(self, CommitOwner topic, bytes name)
+    cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1
+    # The channel is about to drop what it holds.
+    cdef int on_channel_deleted(self, CommitOwner topic, BacklogOwner channel) except -1
+    cdef int on_last_channel_gone(self, CommitOwner topic) except -1    # of an ephemeral topic
+    cdef int on_topic_deleted(self, CommitOwner topic) except -1        # with everything that it held
+    # Of a channel, or, where that is None, of the topic itself.
+    cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept
+    cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept
+    cdef void resume_later(self, CommitOwner topic) noexcept            # calls topic.resume() in a moment

@@ -1,0 +1,7 @@
+from nsqc.store.backlog import CommitOwner, CommitWaiter
+
+class Publisher(CommitWaiter): ...
+class ChannelOwner(CommitOwner): ...
+
+class TopicOwner:
+    closing: bool

@@ -1,0 +1,51 @@
+"""Abstract bases for what the broker calls upward. See the .pxd."""
+
+from nsqc.store.backlog cimport BacklogOwner, CommitOwner
+
+
+cdef class Publisher(CommitWaiter):
+    """A client that publishes and can be made to wait."""
+
+    cdef void publish_on(self) noexcept:
+        pass
+
+
+cdef class ChannelOwner(CommitOwner):
+    """The topic of a channel."""
+
+    cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept:
+        pass
+
+    cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
+        pass
+
+    cdef int on_clients_gone(self, BacklogOwner channel) except -1:
+        raise NotImplementedError
+
+
+cdef class TopicOwner:
+    """The broker of a topic."""
+
+    cdef BacklogOwner make_channel(self, CommitOwner topic, bytes name):
+        raise NotImplementedError
+
+    cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1:
+        raise NotImplementedError
+
+    cdef int on_channel_deleted(self, CommitOwner topic, BacklogOwner channel) except -1:
+        raise NotImplementedError
+
+    cdef int on_last_channel_gone(self, CommitOwner topic) except -1:
+        raise NotImplementedError
+
+    cdef int on_topic_deleted(self, CommitOwner topic) except -1:
+        raise NotImplementedError
+
+    cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept:
+        pass
+
+    cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept:
+        pass
+
+    cdef void resume_later(self, CommitOwner topic) noexcept:
+        pass

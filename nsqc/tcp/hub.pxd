@@ -1,0 +1,34 @@
+# What the connections of one daemon share.
+
+from libc.stdint cimport int64_t
+from nsqc.broker.broker cimport Broker
+from nsqc.store.slices cimport Slicer
+from nsqc.tcp.outbox cimport Iteration
+from nsqc.tcp.session cimport Limits
+
+cdef enum:
+    RECEIVE_BYTES = 262144      # of the area: what one read may bring
+    HEADROOM = 65536            # of the area, in front of that: see intake.pxd
+
+
+cdef class Hub:
+    cdef readonly Broker broker
+    cdef Iteration iteration
+    cdef Limits limits
+    cdef object settings       # nsqc.options.declared.Settings
+    cdef readonly object log            # nsqc.log.Log
+    cdef readonly object loop
+    cdef public object authority        # nsqc.tcp.protocols.Authority; None where clients need not authenticate
+    cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
+    cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
+    cdef readonly dict connections      # Connection to None, in order of arrival; all that are open
+    cdef Slicer slicer
+    cdef char *area                     # owned
+    cdef char *c_into                   # where the next read goes: into the area, or into a message that is arriving
+    cdef Py_ssize_t room                # bytes there that it may use
+    # Errors of clients, which can be many, since the last line about them.
+    cdef int64_t error_lines_ns         # monotonic: when the counts below start from 0 again
+    cdef int64_t error_lines
+    cdef int64_t unlogged_errors
+
+    cdef void complain(self, address, bytes error) noexcept

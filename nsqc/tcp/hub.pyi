@@ -1,0 +1,28 @@
+from asyncio import AbstractEventLoop
+from typing import final
+
+from nsqc.broker.broker import Broker
+from nsqc.log import Log
+from nsqc.net.limits import ConnectionLimits
+from nsqc.net.tls import Certificates
+from nsqc.options.declared import Settings
+from nsqc.tcp.connection import Connection
+from nsqc.tcp.protocols import Authority
+from nsqc.tcp.session import Session
+
+@final
+class Hub:
+    authority: Authority | None
+    def __init__(self, broker: Broker, settings: Settings, log: Log, loop: AbstractEventLoop,
+                 connection_limits: ConnectionLimits, tls: Certificates | None = None,
+                 authority: Authority | None = None) -> None: ...
+    @property
+    def broker(self) -> Broker: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def loop(self) -> AbstractEventLoop: ...
+    @property
+    def connections(self) -> dict[Connection, None]: ...
+    def sessions(self) -> list[Session]: ...
+    def close(self, arriving_s: float = 0) -> None: ...

@@ -1,0 +1,70 @@
+"""What the connections of one daemon share: broker, limits, the receive area, the log of their errors."""
+
+cimport cython
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from nsqc.broker.broker cimport Broker
+from nsqc.store.clock cimport monotonic_ns
+from nsqc.tcp.outbox cimport Iteration
+from nsqc.tcp.session cimport Limits
+
+cdef enum:
+    ERROR_LINES = 10            # logged about clients in a second; the others are counted
+    ERROR_LINES_NS = 1000000000
+
+
+@cython.final
+cdef class Hub:
+    """Made once, before the first connection."""
+
+    def __cinit__(self):
+        self.area = <char *> malloc(HEADROOM + RECEIVE_BYTES)
+        if self.area is NULL:
+            raise MemoryError
+
+    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None, authority=None):
+        self.connection_limits = connection_limits
+        self.tls = tls
+        self.authority = authority
+        self.broker = broker
+        self.settings = settings
+        self.log = log
+        self.loop = loop
+        self.slicer = broker.slicer
+        self.iteration = Iteration(loop, self.slicer, settings.now.output_buffer_flush == "timeout")
+        self.room = RECEIVE_BYTES
+        self.limits = Limits(settings.now)
+        settings.on_change(self._settings_changed)
+        self.connections = {}
+
+    def __dealloc__(self):
+        free(self.area)
+
+    def _settings_changed(self, options):
+        """Open connections keep their limits, which their clients may have been sent."""
+        self.limits = Limits(options)
+
+    cdef void complain(self, address, bytes error) noexcept:
+        """Logs an error of a client: the first ones of each second, and how many more there were."""
+        cdef int64_t now = monotonic_ns()
+        if now >= self.error_lines_ns:
+            if self.unlogged_errors:
+                self.log.error("%d more errors of clients", self.unlogged_errors)
+            self.error_lines_ns = now + ERROR_LINES_NS
+            self.error_lines = self.unlogged_errors = 0
+        if self.error_lines >= ERROR_LINES:
+            self.unlogged_errors += 1
+            return
+        self.error_lines += 1
+        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"))
+
+    def sessions(self) -> list:
+        """The sessions of all clients that have sent their magic."""
+        return [session for session in [connection.session for connection in self.connections] if session is not None]
+
+    def close(self, double arriving_s=0):
+        """Flushes and closes all connections except those that Connection.arrives() spares for now."""
+        for connection in list(self.connections):
+            if not connection.arrives(arriving_s):
+                connection.close()

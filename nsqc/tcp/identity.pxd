@@ -1,0 +1,14 @@
+# Commands that say who a client is, and the question whether it may go ahead. Results are Outcomes.
+
+from nsqc.tcp.session cimport Session
+from nsqc.wire.parser cimport Command, Parser
+
+cdef int begin_identify(Session session, Parser parser) except -1
+cdef int do_identify(Session session, Command *command) except -1
+cdef int begin_auth(Session session, Parser parser) except -1
+cdef int do_auth(Session session, Command *command) except -1
+
+# With a guard. DONE: the client may; otherwise what the command has to return.
+cdef int permit_publish(Session session, bytes name, Command *command) except -1
+# Subscribe to the channel, or publish where channel is empty.
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1

@@ -1,0 +1,78 @@
+"""IDENTIFY and AUTH, and whether a client may do what it asks for."""
+
+from nsqc.tcp.guard cimport GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS, Guard
+from nsqc.tcp.outcome cimport DONE, REPLY, UPGRADE, WAITS, WANTS_BODY
+from nsqc.tcp.refusals cimport arg, quoted, wrong_state
+from nsqc.tcp.session cimport STATE_INIT, Session
+from nsqc.wire.parser cimport Command, Parser
+
+from nsqc.tcp import identify
+from nsqc.tcp.errors import ClientError
+
+
+cdef int begin_identify(Session session, Parser parser) except -1:
+    if session.state != STATE_INIT:
+        return wrong_state(session, b"IDENTIFY")
+    parser.expect_body(session.limits.max_body_size)
+    return WANTS_BODY
+
+
+cdef int do_identify(Session session, Command *command) except -1:
+    try:
+        agreement = identify.negotiate(command.body[:command.size], session.options, session.current(), session.log,
+                                       session.address)
+    except ClientError as error:
+        return session.fail(str(error).encode())
+    session.apply(agreement)
+    return REPLY if session.layers is None else UPGRADE
+
+
+cdef int begin_auth(Session session, Parser parser) except -1:
+    if session.state != STATE_INIT:
+        return wrong_state(session, b"AUTH")
+    if parser.command.argc != 1:
+        return session.fail(b"E_INVALID AUTH invalid number of parameters")
+    parser.expect_body(session.limits.max_body_size)
+    return WANTS_BODY
+
+
+cdef int do_auth(Session session, Command *command) except -1:
+    cdef Guard guard = session.guard
+    cdef int verdict
+    if guard is None:
+        return session.fail(b"E_AUTH_DISABLED AUTH disabled")
+    verdict = guard.authenticate(command.body[:command.size])
+    if verdict == GUARD_WAITS:
+        return WAITS
+    if verdict == GUARD_TWICE:
+        return session.fail(b"E_INVALID AUTH already set")
+    if verdict == GUARD_FAILED:
+        return session.fail(b"E_AUTH_FAILED AUTH failed")
+    if verdict == GUARD_DENIED:
+        return session.fail(b"E_UNAUTHORIZED AUTH no authorizations found")
+    session.reply = identify.auth_answer(guard.grant)
+    return REPLY
+
+
+# ---------------------------------------------------------------------- permissions
+
+cdef int permit_publish(Session session, bytes name, Command *command) except -1:
+    """DONE: the client may. Otherwise what the command returns."""
+    if (session.guard.until_ns > session.broker.clock.monotonic
+            and session.is_topic(command.args[1], command.arg_bytes[1])):
+        return DONE
+    return permit(session, name, arg(command, 1), b"")
+
+
+cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
+    """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
+    cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
+    if verdict == GUARD_ALLOWED:
+        return DONE
+    if verdict == GUARD_WAITS:
+        return WAITS
+    if verdict == GUARD_FIRST:
+        return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
+    if verdict == GUARD_FAILED:
+        return session.fail(b"E_AUTH_FAILED AUTH failed")
+    return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))

@@ -1,0 +1,20 @@
+# A connection as its parts see it: the session, the intake and the upgrade hold a Link and call upward through it.
+# nsqc.tcp.connection.Connection implements it; none of the parts knows more of that class.
+
+from nsqc.broker.seams cimport Publisher
+
+
+cdef class Link(Publisher):
+    # Runs the commands in these bytes; how many bytes are done with.
+    cdef Py_ssize_t consume(self, const char *c_from, Py_ssize_t length) except -1
+    cdef void after_input(self) noexcept                    # after commands were run
+    cdef int refuse_stream(self, bytes error) except -1     # the codec cannot decode the input
+    cdef void input_ended(self) noexcept                    # the client sends no more
+    cdef void resume(self) noexcept                         # the answer is there that a command WAITS for
+    # IDENTIFY has set session.heartbeat_ms and, if first, pace_ms.
+    cdef int heartbeats_agreed(self, bint first) except -1
+    cdef void say_ok(self) noexcept
+    cdef void upgraded(self) noexcept                       # TLS and compression, as agreed, are in place
+    cdef void end(self) noexcept                            # close behind what was collected
+    cdef void fail(self, error) noexcept                    # an exception has left the connection in an unknown state
+    cdef void lost(self, error) noexcept                    # the transport is gone

@@ -1,0 +1,24 @@
+# Errors that several commands share. Those that return an int set session.reply and return FATAL unless it says
+# otherwise.
+
+from nsqc.tcp.session cimport Session
+from nsqc.wire.parser cimport Command, Parser
+
+cdef bytes arg(Command *command, int index)
+cdef bytes quoted(bytes name)
+cdef int too_few(Session session, bytes command, bytes word) except -1
+cdef int wrong_state(Session session, bytes command) except -1
+cdef int bad_topic(Session session, bytes name, Command *command) except -1
+cdef int no_memory(Session session, bytes name) except -1
+# The error of a reply that depended on a commit which has failed; kind: CommandKind.
+cdef bytes write_failed(int kind, int error)
+
+# None of these lets an exception through: it becomes the error of the command.
+
+# A command has raised; FATAL, or ERROR where nsqd leaves the connection open.
+cdef int raised(Session session, Command *command, error) noexcept
+# The parser refuses the body; event is its ParseEvent.
+cdef int refuse(Session session, Parser parser, int event) noexcept
+# The connection ends, or stalls, amid a command of which have bytes have come: FATAL and what is missing, or DONE
+# between two commands.
+cdef int cut_short(Session session, Parser parser, Py_ssize_t have) noexcept

@@ -1,0 +1,69 @@
+"""A broker on a loop, with real disk queues and without sockets."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+from nsqc.broker.broker import Broker
+from nsqc.broker.health import WriteHealth
+from nsqc.broker.timers import Timers
+from nsqc.broker.topic import PENDING
+from nsqc.log import Log
+from nsqc.options.declared import Options, Settings
+from nsqc.store.disk import syscalls
+from nsqc.store.disk.manager import Disks
+from nsqc.store.guid import GuidFactory
+
+
+class Lines:
+    """A log that keeps its lines."""
+
+    def __init__(self):
+        self.lines = []
+
+    def info(self, text, *arguments):
+        self.lines.append(text % arguments if arguments else text)
+
+    debug = warn = error = info
+
+
+def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options):
+    """Runs scenario(broker) on a loop, with real disk queues in tmp_path; closed() gets what Broker.close() returns."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        log = Log(level=5)
+        with ThreadPoolExecutor(2) as workers:
+            settings = Settings(Options(**options))
+            disks = Disks(settings.now, tmp_path, loop, workers, log)
+            write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
+            try:
+                await scenario(broker)
+                disks.check_rules()
+            finally:
+                syscalls.fail("read", 0, times=0)
+                syscalls.fail("write", 0, times=0)
+                write_health.close()
+                await disks.quiet()
+                closed(broker, *broker.close())
+                await disks.settle()
+
+    asyncio.run(main())
+
+
+async def publish(topic, *bodies):
+    """0 or errno, once what is to be written is."""
+    failure = topic.publish(bodies[0]) if len(bodies) == 1 else topic.publish_lines(b"\n".join(bodies))[0]
+    if failure == PENDING:
+        written = asyncio.get_running_loop().create_future()
+        topic.when_written(written.set_result)
+        failure = await written
+    return failure
+
+
+async def until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true")

@@ -1,0 +1,117 @@
+"""Topics without sockets: what they publish, refuse, pass on and give up."""
+
+import asyncio
+import errno
+
+import pytest
+
+from nsqc.broker.topic import PENDING
+from nsqc.store.disk import syscalls, unacked
+from tests.broker.harness import publish, run, until
+
+
+def test_a_backlog_that_cannot_be_read_is_tried_again(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
+        syscalls.fail("read", errno.EMFILE, times=10**6)
+        channel = topic.get_channel(b"c")
+        await asyncio.sleep(0.1)
+        assert topic.depth + channel.depth == 20 and topic.depth > 10, "what was just written needs no reading"
+        syscalls.fail("read", 0, times=0)
+        await until(lambda: (topic.depth, channel.depth) == (0, 20))
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("channels", [0, 1, 3])
+def test_a_publish_that_cannot_be_written_is_refused(tmp_path, channels):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        for number in range(channels):
+            topic.get_channel(b"c%d" % number)
+        assert await publish(topic, b"kept") == 0
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
+        assert await publish(topic, b"refused") == errno.ENOSPC
+        assert await publish(topic, b"a", b"b") == errno.ENOSPC
+        assert broker.health().startswith("NOK - failed to write t")
+        assert "No space left" in broker.health()
+        syscalls.fail("write", 0, times=0)
+        await until(lambda: broker.health() == "OK")
+        assert await publish(topic, b"after") == 0
+        if channels == 0:
+            assert (topic.depth, topic.message_count, topic.message_bytes) == (2, 2, 9)
+        else:
+            await until(lambda: topic.depth == 0)
+            assert all(channel.depth >= 2 for channel in topic.channels.values())
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+def test_a_failed_write_takes_nothing_back_that_was_published_meanwhile(tmp_path):
+    """What comes while a write is under way belongs to the next one, whose answer is its own."""
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        syscalls.delay("write", 100_000_000)
+        syscalls.fail("write", errno.ENOSPC)
+        large = b"x" * 200_000  # written by a thread
+        first = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0.03)
+        second = asyncio.ensure_future(publish(topic, large))
+        await asyncio.sleep(0)
+        assert topic.depth == 2, "both are on their way"
+        assert (await first, await second) == (errno.ENOSPC, 0)
+        assert (topic.depth, topic.message_count, topic.message_bytes) == (1, 1, len(large))
+
+    try:
+        run(tmp_path, scenario, mem_queue_size=0)
+    finally:
+        syscalls.delay("write", 0)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_each_publisher_hears_of_the_write_of_its_own_message(tmp_path, failures):
+    """One publishes while the write for another is under way that will fail."""
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        results = {}
+        syscalls.fail("write", errno.ENOSPC, times=failures)
+        for body in (b"first", b"second"):
+            assert topic.publish(body) == PENDING
+            topic.when_written(lambda failure, body=body: results.update({body: failure}))
+            await asyncio.sleep(0)      # its write has begun, or follows the one under way
+        await until(lambda: len(results) == 2)
+        assert results == {b"first": errno.ENOSPC, b"second": errno.ENOSPC if failures == 2 else 0}
+        assert topic.depth == topic.message_count == 2 - failures
+        assert topic.message_bytes == (len(b"second") if failures == 1 else 0)
+        channel = topic.get_channel(b"c")
+        await until(lambda: topic.depth == 0)
+        assert channel.depth == 2 - failures
+
+    run(tmp_path, scenario, mem_queue_size=0)
+
+
+@pytest.mark.parametrize("drop", ["empty", "delete", "delete both"])
+def test_a_topic_that_drops_what_it_passes_on_keeps_no_places(tmp_path, drop):
+    """Its messages are on their way to a channel that cannot write them."""
+    before = unacked.alive()
+
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        assert [await publish(topic, b"%d" % n) for n in range(20)] == [0] * 20
+        syscalls.fail("write", errno.ENOSPC, times=10**6)
+        channel = topic.get_channel(b"c")
+        await until(lambda: channel.stuck)
+        assert unacked.alive() > before
+        if drop == "empty":
+            topic.empty()
+        else:
+            if drop == "delete both":
+                topic.delete_channel(b"c")
+            broker.delete_topic(b"t")
+        await until(lambda: unacked.alive() == before)
+        syscalls.fail("write", 0, times=0)
+        await until(lambda: broker.health() == "OK")
+
+    run(tmp_path, scenario, mem_queue_size=0)
