@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
+SOURCES := $(shell find nsqc tests/compiled -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
@@ -51,7 +51,7 @@ $(VENV)/.testing: $(VENV)/.ready
 # The extensions, compiled in place.
 $(VENV)/.built-%: $(VENV)/.ready setup.py $(SOURCES)
 	@rm -f $(VENV)/.built-*
-	@find nsqc -name '*.so' -delete
+	@find nsqc tests/compiled -name '*.so' -delete
 	@NSQC_BUILD=$* $(BIN)/python packaging/compile.py build-$*.log
 	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
@@ -114,11 +114,11 @@ pages: build                             ## docs/options.md, from nsqc/options/d
 
 lint: $(VENV)/.testing                    ## ruff and cython-lint
 	$(BIN)/ruff check .
-	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc
+	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc tests/compiled
 
 clean:                                   ## everything that was built
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info
-	find nsqc \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+	find nsqc tests/compiled \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------- packages
 

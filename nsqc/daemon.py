@@ -30,7 +30,7 @@ from nsqc.peers.peers import Peers
 from nsqc.process import descriptors, later
 from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
-from nsqc.store.disk.manager import Disks
+from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection, Hub
 from nsqc.tcp.listener import Listener
@@ -168,7 +168,7 @@ class Daemon:
         options = self.settings.now
         self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
-        self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
+        self.disks = DiskQueues(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync)
         self.nsqc_dat = nsqc_dat.load(self.data_path, self.disks.index, self.log)
         self.guids = GuidFactory.make(options.node_id, self.nsqc_dat.reached_unit)

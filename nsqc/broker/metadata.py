@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from nsqc import NSQD_VERSION
-from nsqc.store.disk.diskmeta import set_aside
+from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.index import Index
 from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_valid_name

@@ -15,15 +15,17 @@ from typing import Any
 
 import msgspec
 
-from nsqc.store.disk import diskmeta
-from nsqc.store.disk.index import Index
+from nsqc.store.disk import positions
+from nsqc.store.disk.index import ODD, Index
+from nsqc.store.disk.names import META, path_of
+from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
 from nsqc.store.files import read_file, replace_file
 
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
 MAX_LOOKED_BYTES = 512 << 20  # of queue files, after a kill
-ID_AT, ID_END = 14, 30  # in a record
+ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
 
 class Ids(msgspec.Struct, gc=False):
@@ -102,12 +104,12 @@ def drop_gone(nsqc_dat: NsqcDat, index: Index, log: Any) -> None:
 def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
     """Which of the wanted ids stand in the unread records of a queue, and what is left of the bytes to look at."""
     files = index.queues.get(queue, {})
-    has_meta = files.get(diskmeta.META, diskmeta.ODD) != diskmeta.ODD
-    meta = diskmeta.read(diskmeta.path_of(index.folder, queue, diskmeta.META)) if has_meta else None
+    has_meta = files.get(META, ODD) != ODD
+    meta = positions.read(path_of(index.folder, queue, META)) if has_meta else None
     read_number, read_at = meta[1:3] if meta is not None else (0, 0)
     digits = {text.encode("utf-8", "replace"): text for text in wanted}
     found: set[str] = set()
-    for number in sorted(number for number, size in files.items() if number != diskmeta.META and size > 0):
+    for number in sorted(number for number, size in files.items() if number != META and size > 0):
         if number < read_number or len(found) == len(digits):
             continue
         size = files[number] - (read_at if number == read_number else 0)
@@ -116,7 +118,7 @@ def still_there(index: Index, queue: str, wanted: dict[str, int], budget: int) -
         if budget < size:
             return found, 0
         budget -= size
-        look_through(diskmeta.path_of(index.folder, queue, number), files[number] - size, digits, found)
+        look_through(path_of(index.folder, queue, number), files[number] - size, digits, found)
     return found, budget
 
 

@@ -16,10 +16,9 @@ from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup import Lookupds
 from nsqc.peers.lookup_peer import LookupPeer
 from nsqc.peers.tasks import begin
-from nsqc.wire.names import is_valid_name
+from nsqc.wire.names import EPHEMERAL, is_valid_name
 
 AT_ONCE = 32  # questions under way
-EPHEMERAL = "#ephemeral"
 
 
 class ChannelList(msgspec.Struct, frozen=True, gc=False):

@@ -15,10 +15,10 @@ from typing import Any
 
 from nsqc.broker.stats import ChannelStats, Latency, MemoryStats, Slice, TopicStats, topics_of
 from nsqc.peers.dial import Dialer, Place, join_address
+from nsqc.wire.names import EPHEMERAL
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # of the end of an interval, without datagrams
-EPHEMERAL = "#ephemeral"
 
 
 def prefix_of(options: Any, info: Mapping[str, Any]) -> str:

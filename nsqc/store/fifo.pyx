@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from nsqc.store.message cimport message_new, message_unref
+from nsqc.store.message cimport message_unref
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
@@ -106,33 +106,3 @@ cdef void fifo_free(Fifo *fifo) noexcept nogil:
     cdef Entry entry
     while fifo_pop(fifo, &entry):
         message_unref(entry.message)
-
-
-cdef class MemoryQueue:
-    """The queue for Python: bodies in, bodies out. Tests and benches drive the same C functions through it."""
-
-    cdef Fifo fifo
-
-    def __dealloc__(self):
-        fifo_free(&self.fifo)
-
-    def __len__(self):
-        return self.fifo.count
-
-    def push(self, bytes body not None, attempts: int = 0, defer_ms: int = 0):
-        """Adds a message."""
-        if fifo_push(&self.fifo, message_new(b"0" * 16, 0, body, <uint32_t> len(body)), attempts, defer_ms) < 0:
-            raise MemoryError
-
-    def pop(self):
-        """The oldest message's (body, attempts, defer_ms); None where empty."""
-        cdef Entry entry
-        if not fifo_pop(&self.fifo, &entry):
-            return None
-        body = entry.message.body[:entry.message.size]
-        message_unref(entry.message)
-        return body, entry.attempts, entry.defer_ms
-
-    def clear(self):
-        """Drops everything."""
-        fifo_free(&self.fifo)

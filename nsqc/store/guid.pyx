@@ -55,12 +55,6 @@ cdef class GuidFactory:
             c_to[at] = DIGITS[number & 15]
             number >>= 4
 
-    def next_id(self, wall_ns: int) -> bytes:
-        """The next id for a time in nanoseconds since 1970."""
-        cdef char made[16]
-        self.next(wall_ns, made)
-        return made[:16]
-
     @property
     def reached(self) -> int:
         """The unit of the last id, in 2^20 ns since 1970."""

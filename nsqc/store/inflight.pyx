@@ -4,9 +4,6 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from nsqc.store.delivery cimport delivery_free, delivery_new
-from nsqc.store.message cimport message_new
-
 cdef enum:
     FIRST_SLOTS = 64
     KEPT_SLOTS = 8192       # 128 KiB; below this a map is not worth shrinking while it goes up and down
@@ -104,40 +101,3 @@ cdef void inflight_free(InFlightMap *map) noexcept nogil:
     free(map.slots)
     map.slots = NULL
     map.count = map.mask = 0
-
-
-cdef class IdTable:
-    """The map for Python: message ids and owners. Tests and benches drive the same C functions through it."""
-
-    cdef InFlightMap map
-
-    def __dealloc__(self):
-        cdef uint32_t at
-        if self.map.slots is not NULL:
-            for at in range(self.map.mask + 1):
-                if self.map.slots[at].delivery is not NULL:
-                    delivery_free(self.map.slots[at].delivery)
-            inflight_free(&self.map)
-
-    def __len__(self):
-        return self.map.count
-
-    def add(self, bytes message_id not None, owner: int):
-        """Adds an id of 16 digits, in flight to owner."""
-        cdef Delivery *delivery = delivery_new(message_new(message_id, 0, NULL, 0), 1)
-        delivery.owner = owner
-        inflight_add(&self.map, delivery)
-
-    def find(self, bytes message_id not None, owner: int):
-        """Whose message it is: owner's if it can be; None where the id is unknown."""
-        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
-        return None if delivery is NULL else delivery.owner
-
-    def remove(self, bytes message_id not None, owner: int) -> bool:
-        """Takes out one with this id that belongs to owner; False where there is none."""
-        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
-        if delivery is NULL or delivery.owner != owner:
-            return False
-        inflight_remove(&self.map, delivery)
-        delivery_free(delivery)
-        return True

@@ -58,10 +58,10 @@ cdef void fill_tables() noexcept nogil:
 
 
 cdef uint32_t crc32c(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
-    return nsqc_crc32c(c_at, length) if has_instruction else by_tables(c_at, length)
+    return nsqc_crc32c(c_at, length) if has_instruction else crc32c_by_tables(c_at, length)
 
 
-cdef uint32_t by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
+cdef uint32_t crc32c_by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
     cdef uint32_t crc = ~<uint32_t> 0
     cdef uint32_t low, high
     while length >= 8:
@@ -84,16 +84,6 @@ cdef uint32_t by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept n
 cdef uint32_t crc32c_masked(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
     cdef uint32_t crc = crc32c(c_at, length)
     return <uint32_t> (((crc >> 15) | (crc << 17)) + <uint64_t> MASK_DELTA)
-
-
-def checksum(const unsigned char[::1] data not None) -> int:
-    """CRC-32C of bytes, for Python."""
-    return crc32c(&data[0], data.shape[0]) if data.shape[0] else 0
-
-
-def checksum_by_tables(const unsigned char[::1] data not None) -> int:
-    """The same without the processor's instruction."""
-    return by_tables(&data[0], data.shape[0]) if data.shape[0] else 0
 
 
 fill_tables()

@@ -1,8 +1,8 @@
 """Frames into a send buffer (nsqc.wire.framer)."""
 
-from nsqc.wire.reader import message_frames, response_frame
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.frames import message_frames, response_frame
 
 TITLE = "framer: nanoseconds a frame"
 STAMP = 1_700_000_000_000_000_000

@@ -1,9 +1,9 @@
 """Commands that come in pieces (nsqc.wire.inbuf, through the parser)."""
 
-from nsqc.wire.reader import CommandReader
 from perf.micro import timing
 from perf.micro.bench_parser import multi_publish
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.commands import CommandReader
 
 TITLE = "inbuf: nanoseconds a piece of an MPUB of 40 KB"
 PIECE = 1448

@@ -2,9 +2,9 @@
 
 import struct
 
-from nsqc.wire.reader import CommandReader
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.commands import CommandReader
 
 TITLE = "parser: nanoseconds a command, MPUB: a message"
 BODY = b"x" * 200

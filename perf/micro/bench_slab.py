@@ -1,8 +1,8 @@
 """Memory of messages (nsqc.store.slab and message, through the memory queue)."""
 
-from nsqc.store.fifo import MemoryQueue
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.fifo import MemoryQueue
 
 TITLE = "slab: nanoseconds a message, its place in the queue included"
 

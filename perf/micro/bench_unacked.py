@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 
-from nsqc.store.disk.unacked import UnackedList
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.unacked import UnackedList
 
 TITLE = "unacked: nanoseconds for a record handed out and done with"
 WINDOW = 2500

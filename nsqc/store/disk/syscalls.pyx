@@ -26,7 +26,7 @@ cdef struct Fault:
 
 cdef Fault[4] faults
 cdef int64_t[4] delays      # nanoseconds
-CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
+cdef dict CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
 
 
 cdef int fault_of(Call call) noexcept nogil:

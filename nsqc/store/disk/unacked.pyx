@@ -101,51 +101,6 @@ cdef int64_t places_alive() noexcept nogil:
     return alive_count
 
 
-cdef class UnackedList:
-    """The chain for Python. Tests and benches drive the same C functions through it."""
-
-    cdef Unacked unacked
-    cdef dict places        # serial to the address of its place
-
-    def __cinit__(self):
-        self.places = {}
-
-    def __dealloc__(self):
-        for serial in list(self.places):
-            self.done(serial)
-
-    def __len__(self):
-        return unacked_count(&self.unacked)
-
-    def add(self, int64_t number, int64_t at, int64_t length) -> int:
-        """The serial of a record of that length, handed out now."""
-        cdef Place *place = unacked_add(&self.unacked, number, at, length)
-        if place is NULL:
-            raise MemoryError
-        self.places[place.serial] = <size_t> place
-        return place.serial
-
-    def done(self, serial: int) -> bool:
-        """Whether the oldest has changed."""
-        return unacked_done(&self.unacked, <Place *> <size_t> self.places.pop(serial))
-
-    def done_twice(self, serial: int):
-        """What nobody may do, and the debug build must notice; for its test."""
-        cdef Place *place = <Place *> <size_t> self.places.pop(serial)
-        unacked_done(&self.unacked, place)
-        if CHECKS:
-            unacked_done(&self.unacked, place)
-
-    def first(self):
-        """(file, offset) of the oldest that is out; None: none is."""
-        cdef Place *place = self.unacked.oldest
-        return None if place is NULL else (place.number, place.at)
-
-    def drop(self):
-        """Nothing is out any more."""
-        unacked_drop(&self.unacked)
-
-
 def alive() -> int:
     """Places that exist now, of all queues."""
     return alive_count
