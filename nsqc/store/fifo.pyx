@@ -11,9 +11,9 @@ cdef extern from *:
 cdef enum:
     BLOCK_SLOTS = 511
     OWN_ENTRY = 1
-    AHEAD = 3               # messages that are fetched into the cache before their turn comes
+    AHEAD = 3               # messages that are prefetched into the cache
     LINE_BYTES = 64
-    MAX_SPARE_BLOCKS = 64   # shared by all queues; small queues that come and go reuse them
+    MAX_SPARE_BLOCKS = 64   # of all queues; small queues that come and go reuse them
 
 cdef FifoBlock *c_spare = NULL
 cdef int spares = 0
@@ -76,7 +76,7 @@ cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
     cdef uintptr_t slot
     if fifo.count == 0:
         return False
-    # What waits has long left the cache: a miss for each message would take as long as all else that is done for it.
+    # A waiting message has long left the cache. A miss would take as long as everything else that is done for it.
     if fifo.first + AHEAD < (fifo.end if block == fifo.tail else <uint32_t> BLOCK_SLOTS):
         slot = block.slots[fifo.first + AHEAD]
         prefetch(<const void *> slot)

@@ -5,7 +5,7 @@ from libc.stdlib cimport free, realloc
 
 cdef enum:
     FIRST_ROOM = 32
-    KEPT_ROOM = 4096        # 64 KiB; below this a heap is not worth shrinking while it goes up and down
+    KEPT_ROOM = 4096        # 64 KiB; smaller heaps are not shrunk: they grow again
 
 
 cdef inline void put(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:

@@ -6,11 +6,11 @@ from libc.string cimport memcmp, memcpy
 
 cdef enum:
     FIRST_SLOTS = 64
-    KEPT_SLOTS = 8192       # 128 KiB; below this a map is not worth shrinking while it goes up and down
+    KEPT_SLOTS = 8192       # 128 KiB; smaller maps are not shrunk: they grow again
 
 
 cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
-    """Ids differ in few digits; two odd multipliers and a fold spread them over all bits."""
+    """Ids differ in few digits; two odd multipliers and a fold spread the difference over all bits."""
     cdef uint64_t high, low, mixed
     memcpy(&high, c_id, 8)
     memcpy(&low, c_id + 8, 8)
@@ -62,22 +62,22 @@ cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil:
 cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil:
     cdef uint64_t hash_
     cdef uint32_t at
-    cdef Delivery *found = NULL
+    cdef Delivery *match = NULL
     if map.count == 0:
         return NULL
     hash_ = hash_id(c_id)
     at = <uint32_t> hash_ & map.mask
     while map.slots[at].delivery is not NULL:
         if map.slots[at].hash == hash_ and memcmp(map.slots[at].delivery.message.id, c_id, 16) == 0:
-            found = map.slots[at].delivery
-            if found.owner == owner:
+            match = map.slots[at].delivery
+            if match.owner == owner:
                 break
         at = (at + 1) & map.mask
-    return found
+    return match
 
 
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:
-    """Closes the gap by moving back whatever probing would otherwise miss."""
+    """Fills the gap with entries that probing would otherwise miss."""
     cdef uint32_t at = <uint32_t> hash_id(delivery.message.id) & map.mask
     cdef uint32_t gap, home
     while map.slots[at].delivery is not delivery:

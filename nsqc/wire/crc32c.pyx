@@ -1,4 +1,4 @@
-"""CRC-32C, eight bytes a step: by the instruction of x86-64 with SSE 4.2 where the processor has it, else by tables."""
+"""CRC-32C, eight bytes at a time: by the instruction of SSE 4.2 if the processor has it, otherwise by tables."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -10,7 +10,7 @@ cdef extern from *:
     """
     #if defined(__x86_64__) && defined(__GNUC__)
     #define NSQC_HAS_CRC32C __builtin_cpu_supports("sse4.2")
-    #ifdef __clang__  // counts the instruction apart from SSE 4.2; older gcc does not know it by that name
+    #ifdef __clang__  // has a name of its own for the instruction, which older gcc does not know
     #define NSQC_CRC32C_TARGET "sse4.2,crc32"
     #else
     #define NSQC_CRC32C_TARGET "sse4.2"

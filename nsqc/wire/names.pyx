@@ -43,7 +43,7 @@ cdef bint name_is_valid(const char *c_name, Py_ssize_t length) noexcept nogil:
 
 
 def is_valid_name(bytes name not None) -> bool:
-    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -, "#ephemeral" may follow."""
+    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -; "#ephemeral" may follow, and counts."""
     return name_is_valid(name, len(name))
 
 

@@ -12,7 +12,7 @@ NOW = 1_790_000_000_000_000_000
 
 
 def bench(size: Size) -> list[Row]:
-    """Ids of one moment, and of a clock that goes on."""
+    """Ids of one moment, and of a running clock."""
     many = size.of(100_000)
     same, running = [NOW] * many, range(NOW, NOW + 300 * many, 300)
 

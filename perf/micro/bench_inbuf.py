@@ -10,7 +10,7 @@ PIECE = 1448
 
 
 def bench(size: Size) -> list[Row]:
-    """Pieces as a network cuts them; the last completes the command, which becomes objects."""
+    """Pieces of a packet's size; the last completes the command, of which objects are made."""
     command, times = multi_publish(), size.of(200)
     pieces = [command[at:at + PIECE] for at in range(0, len(command), PIECE)] * times
 

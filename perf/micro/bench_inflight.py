@@ -1,4 +1,4 @@
-"""The map of what is in flight (nsqc.store.inflight)."""
+"""The map of in-flight messages (nsqc.store.inflight)."""
 
 from nsqc.store.guid import GuidFactory
 from perf.micro import timing

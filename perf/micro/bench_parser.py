@@ -22,7 +22,7 @@ def multi_publish() -> bytes:
 
 
 def bench(size: Size) -> list[Row]:
-    """All command kinds of the hot path, whole in one buffer each."""
+    """All commands of the hot path, many of a kind in one buffer."""
     many = size.of(50_000)
     rows = []
     for name, command, commands, each in (

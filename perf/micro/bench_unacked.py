@@ -11,7 +11,7 @@ WINDOW = 2500
 
 
 def bench(size: Size) -> list[Row]:
-    """Records that are finished in their order, and 2500 at a time in the opposite one."""
+    """Records that are finished in order, and 2500 at a time in reverse order."""
     count = size.of(100_000) // WINDOW * WINDOW or WINDOW
 
     def in_order():

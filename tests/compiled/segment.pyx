@@ -44,7 +44,7 @@ def is_plausible(bytes head not None, int64_t max_bytes) -> bool:
 def walk(str path not None, int64_t max_bytes, int64_t at = 0) -> list:
     """(offset, length) of each record from an offset on. Raises OSError."""
     cdef Window window
-    cdef int64_t found = 0, length = 0
+    cdef int64_t begin = 0, length = 0
     cdef int answer = 1
     cdef bytes name = os.fsencode(path)
     cdef int fd = io_open(name, O_RDONLY)
@@ -54,10 +54,10 @@ def walk(str path not None, int64_t max_bytes, int64_t at = 0) -> list:
     window.limit = io_size(fd)
     places = []
     while answer == 1:
-        answer = segment_next(&window, fd, max_bytes, at, &found, &length)
+        answer = segment_next(&window, fd, max_bytes, at, &begin, &length)
         if answer == 1:
-            places.append((found, length))
-            at = found + length
+            places.append((begin, length))
+            at = begin + length
     window_free(&window)
     close(fd)
     if answer < 0:
@@ -72,6 +72,6 @@ def block(str path not None, int64_t at, int64_t limit, int64_t max_bytes, int64
     block_read(&result, name, at, limit, max_bytes, want)
     records = b""
     if result.answer == 1:
-        records = result.window.c_data[result.found - result.window.start:result.end - result.window.start]
+        records = result.window.c_data[result.begin - result.window.start:result.end - result.window.start]
     window_free(&result.window)
-    return result.answer, result.found, records
+    return result.answer, result.begin, records

@@ -102,7 +102,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
     cdef int64_t number
     path_store(c_path, job.c_prefix, job.number)
     block_read(&job.block, c_path, job.at, job.limit, job.max_record, job.want)
-    if not job.counts or (job.block.answer == 1 and job.block.found == job.at):
+    if not job.counts or (job.block.answer == 1 and job.block.begin == job.at):
         return
     if job.block.answer < 0 and job.block.answer != -ENOENT:
         return

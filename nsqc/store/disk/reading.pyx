@@ -20,7 +20,7 @@ cdef bint next_block(QueueState queue) noexcept:
         if is_drained(queue):
             correct_depth(queue)
             return False
-        if queue.ahead.answer == 1 and queue.ahead_number == number and queue.ahead.found == at:
+        if queue.ahead.answer == 1 and queue.ahead_number == number and queue.ahead.begin == at:
             queue.complete = queue.complete or number < queue.write_number and queue.ahead_whole
             adopt(queue, &queue.ahead)
             memset(&queue.ahead, 0, sizeof(queue.ahead))
@@ -70,11 +70,11 @@ cdef void finish_read(QueueState queue, ReadJob *job) noexcept:
         return
     queue.reading = NULL
     try:
-        if job.probes and not waited and job.block.answer == 1 and job.block.found == job.at:
+        if job.probes and not waited and job.block.answer == 1 and job.block.begin == job.at:
             pass        # no damage
         elif job.number == queue.read_number and job.at == queue.read_at and queue.read_at >= queue.block_end:
             use_block(queue, job)
-        elif job.block.answer == 1 and job.block.found == job.at:
+        elif job.block.answer == 1 and job.block.begin == job.at:
             keep_ahead(queue, job)
     except Exception as failure:
         queue.log.error("DISKQUEUE(%s): cannot read %s - %r", queue.name, queue.path_of(job.number), failure)
@@ -95,7 +95,7 @@ cdef int use_block(QueueState queue, ReadJob *job) except -1:
     """Takes what was read at the read position."""
     cdef Block *block = &job.block
     if (not job.counts and job.number != queue.damaged_number
-            and (block.answer == 0 or block.answer == -ENOENT or block.found > job.at)):
+            and (block.answer == 0 or block.answer == -ENOENT or block.begin > job.at)):
         # It was read ahead, and there is damage: read it again, and count what is left.
         begin_read(queue, job.number, job.at, False)
         return 0
@@ -119,9 +119,9 @@ cdef int use_block(QueueState queue, ReadJob *job) except -1:
         if queue.complete or queue.read_number < queue.write_number:
             leave_file(queue)
         return 0
-    if block.found > queue.read_at:
-        skip_damage(queue, block.found, job)
-        queue.read_at = block.found
+    if block.begin > queue.read_at:
+        skip_damage(queue, block.begin, job)
+        queue.read_at = block.begin
     adopt(queue, block)
     queue.want = min(4 * queue.want, MOST_WANT)
     read_ahead(queue)

@@ -50,7 +50,7 @@ cdef struct Block:
     # What one read of a file has returned: whole records, one behind the other, each of them checked.
     Window window           # owned by the holder of the block; its limit is the end of data in the file
     int answer              # 1: there are records; 0: none up to the limit; below 0: -errno
-    int64_t found           # where the first begins
+    int64_t begin           # where the first begins
     int64_t end             # behind the last
 
 # Reads records at or behind an offset, about want bytes of them and at least one. limit: the end of data; below 0: the
@@ -60,7 +60,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
 
 # The next record at or behind an offset: 1 and its place; 0 if none follows before the limit; or -errno.
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
-                      int64_t *found, int64_t *length) noexcept nogil
+                      int64_t *begin, int64_t *length) noexcept nogil
 # Whether a head with a sensible size, timestamp and id begins here; HEAD_BYTES must be readable.
 cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil
 cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil

@@ -200,7 +200,7 @@ cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noex
 
 
 cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint chained,
-                int64_t *found) noexcept nogil:
+                int64_t *begin) noexcept nogil:
     """The first plausible record from at up to end that fits into the file; chained: with a plausible one behind it."""
     cdef int error, fits
     cdef int64_t after
@@ -221,14 +221,14 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
                 if fits < 0:
                     return fits
             if fits:
-                found[0] = at
+                begin[0] = at
                 return 1
         at += 1
     return 0
 
 
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
-                      int64_t *found, int64_t *length) noexcept nogil:
+                      int64_t *begin, int64_t *length) noexcept nogil:
     cdef int64_t total, inside
     cdef int error, answer
     cdef const char *c_at
@@ -259,7 +259,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
             answer = 1 if answer == 0 else answer
         if answer < 0:
             return answer
-        found[0] = at
+        begin[0] = at
         length[0] = total
         error = window_fill(window, fd, at, total)
         return -error if error else 1
@@ -272,7 +272,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
     cdef int error, fd = io_open(c_path, O_RDONLY)
     cdef const char *c_at
     memset(block, 0, sizeof(block[0]))
-    block.found = block.end = at
+    block.begin = block.end = at
     if fd < 0:
         block.answer = fd
         return
@@ -282,10 +282,10 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
         block.answer = <int> block.window.limit
         block.window.limit = 0
     else:
-        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.found, &length)
+        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.begin, &length)
     if block.answer == 1:
-        block.end = block.found + length
-        error = window_fill(&block.window, fd, block.found, max(length, want))
+        block.end = block.begin + length
+        error = window_fill(&block.window, fd, block.begin, max(length, want))
         if error:
             block.answer = -error
     close(fd)
@@ -306,7 +306,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
 cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil:
     cdef Tally result
     cdef Window window
-    cdef int64_t found, length
+    cdef int64_t begin, length
     cdef int answer = 1
     cdef int fd = io_open(c_path, O_RDONLY)
     memset(&result, 0, sizeof(result))
@@ -320,11 +320,11 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_b
     window.limit = result.size
     result.end = start
     while answer == 1:
-        answer = segment_next(&window, fd, max_bytes, result.end, &found, &length)
+        answer = segment_next(&window, fd, max_bytes, result.end, &begin, &length)
         if answer == 1:
             result.records += 1
-            result.damaged += found - result.end
-            result.end = found + length
+            result.damaged += begin - result.end
+            result.end = begin + length
     if answer < 0:
         result.error = -answer
     window_free(&window)

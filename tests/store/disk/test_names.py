@@ -1,6 +1,7 @@
 """Names of the files of a disk queue, the positions file, and names for what cannot be used."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -102,7 +103,7 @@ def test_earlier_damage_is_kept(tmp_path):
         path.write_text(str(number))
         kept.append(badfiles.set_aside(str(path)))
     assert kept == [f"{path}.bad", f"{path}.bad.1", f"{path}.bad.2"]
-    assert [open(name).read() for name in kept] == ["0", "1", "2"]
+    assert [Path(name).read_text() for name in kept] == ["0", "1", "2"]
     assert badfiles.set_aside(str(path)) is None
 
 
