@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
+SOURCES := $(shell find nsqc tests/compiled -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
@@ -50,7 +50,7 @@ $(VENV)/.testing: $(VENV)/.ready
 
 # The extensions, optimised, in place.
 $(VENV)/.built-release: $(VENV)/.ready setup.py $(SOURCES)
-	@find nsqc -name '*.so' -delete
+	@find nsqc tests/compiled -name '*.so' -delete
 	@NSQC_BUILD=release $(BIN)/python packaging/compile.py build-release.log
 	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
@@ -129,12 +129,12 @@ pages: build                             ## docs/options.md, from nsqc/options/d
 
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy
 	$(BIN)/ruff check .
-	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc
+	PATH="$(BIN):$$PATH" $(BIN)/cython-lint nsqc tests/compiled
 	$(BIN)/mypy nsqc
 
 clean:                                   ## everything that was built
 	rm -rf build dist $(VENV)/.built-* nsqc.egg-info
-	find nsqc \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+	find nsqc tests/compiled \( -name '*.so' -o -name '*.html' -o -name '__pycache__' \) -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------------- packages
 

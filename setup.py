@@ -1,14 +1,18 @@
 """Extension modules of nsqc: every .pyx below nsqc/ is one module.
 
+A build in place, which is for development, also compiles tests/compiled, through which tests and benches drive C
+functions from Python. No package contains it.
+
 NSQC_BUILD=release (default)  optimised, no bounds checks
-NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-object counters (nsqc.debug)
+NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-object counters
 NSQC_BUILD=asan               the debug build under AddressSanitizer
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
-NSQC_PROGRESS=N               each module that is done is told on file descriptor N (packaging/compile.py shows it)
+NSQC_PROGRESS=N               reports each finished module on file descriptor N (packaging/compile.py shows it)
 """
 
 import itertools
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -20,6 +24,7 @@ BUILD = os.environ.get("NSQC_BUILD", "release")
 if BUILD not in ("release", "debug", "asan"):
     raise SystemExit(f"NSQC_BUILD={BUILD}: use release, debug or asan")
 DEBUG = BUILD != "release"
+FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv else ("nsqc",)
 
 DIRECTIVES = {
     "language_level": 3,
@@ -56,32 +61,32 @@ Options.fast_fail = True
 
 
 def extensions() -> list[Extension]:
-    found = sorted(Path("nsqc").rglob("*.pyx"))
+    paths = [path for folder in FOLDERS for path in sorted(Path(folder).rglob("*.pyx"))]
     return [
         Extension(".".join(path.with_suffix("").parts), [str(path)], define_macros=MACROS,
                   extra_compile_args=COMPILE, extra_link_args=LINK, include_dirs=["nsqc"])
-        for path in found
+        for path in paths
     ]
 
 
-def tell(stage: str, done: int, total: int) -> None:
+def report(stage: str, done: int, total: int) -> None:
     if "NSQC_PROGRESS" in os.environ:
         os.write(int(os.environ["NSQC_PROGRESS"]), f"{stage} {done} {total}\n".encode())
 
 
 def translated() -> list[Extension]:
-    """The modules in C."""
-    found = extensions()
-    made = []
-    for done, one in enumerate(found, 1):
-        made += cythonize([one], compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
+    """The same with C in place of Cython."""
+    modules = extensions()
+    in_c = []
+    for done, module in enumerate(modules, 1):
+        in_c += cythonize([module], compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
                           build_dir=f"build/{BUILD}/cython", nthreads=0)
-        tell("translating-to-C", done, len(found))
-    return made
+        report("translating-to-C", done, len(modules))
+    return in_c
 
 
-class Compiled(build_ext):
-    """Tells of each module that is done; several are made at a time."""
+class ReportingBuild(build_ext):
+    """Reports each module that is compiled; several are at a time."""
 
     def run(self) -> None:
         self._done = itertools.count(1)
@@ -89,12 +94,12 @@ class Compiled(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         super().build_extension(ext)
-        tell("compiling", next(self._done), len(self.extensions))
+        report("compiling", next(self._done), len(self.extensions))
 
 
 setup(
-    cmdclass={"build_ext": Compiled},
-    # A base for each mode: what one has compiled is not up to date for another.
+    cmdclass={"build_ext": ReportingBuild},
+    # A folder for each mode: what one has compiled is not up to date for another.
     options={"build": {"build_base": f"build/{BUILD}"}, "build_ext": {"parallel": os.cpu_count()}},
     ext_modules=translated(),
 )

@@ -36,7 +36,7 @@ from nsqc.process.lock import LockError, lock
 from nsqc.process.notify import ServiceManager
 from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
-from nsqc.store.disk.manager import Disks
+from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
@@ -157,7 +157,7 @@ class Daemon:
         options = self.settings.now
         self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
-        self.disks = Disks(options, self.data_path, self.loop, self.sync_workers, self.log)
+        self.disks = DiskQueues(options, self.data_path, self.loop, self.sync_workers, self.log)
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync)
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, self.log)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)

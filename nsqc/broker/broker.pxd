@@ -28,7 +28,7 @@ cdef class Broker(TopicOwner):
     cdef readonly list listeners        # of TopicListener
     cdef public object starter          # TopicStarter; None: topics start at once
     cdef public object saver            # MetadataSaver
-    cdef object disks                   # nsqc.store.disk.manager.Disks; None: all topics are ephemeral
+    cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
     cdef NameSlot *slots                # owned; topics by name without a Python object for the name
     cdef uint32_t mask

@@ -8,7 +8,7 @@ from nsqc.broker.protocols import BrokerSettings, ChannelTimers, Delays, Metadat
 from nsqc.broker.seams import TopicOwner
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.disk.manager import Disks
+from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.slices import Slicer
 
@@ -21,7 +21,7 @@ CHANNEL_DELETED: str
 class Broker(TopicOwner):
     starter: TopicStarter | None
     saver: MetadataSaver
-    def __init__(self, settings: BrokerSettings, log: Log, timers: ChannelTimers, disks: Disks,
+    def __init__(self, settings: BrokerSettings, log: Log, timers: ChannelTimers, disks: DiskQueues,
                  write_health: WriteHealth, guids: GuidFactory, loop: AbstractEventLoop | None = None) -> None: ...
     @property
     def topics(self) -> dict[bytes, Topic]: ...

@@ -26,7 +26,7 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
-from nsqc.store.disk.diskmeta import set_aside
+from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.index import Index
 from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_valid_name

@@ -18,15 +18,17 @@ import msgspec
 from nsqc.broker.broker import Broker
 from nsqc.broker.protocols import Delays
 from nsqc.log import Log
-from nsqc.store.disk import diskmeta
-from nsqc.store.disk.index import Index
+from nsqc.store.disk import positions
+from nsqc.store.disk.index import ODD, Index
+from nsqc.store.disk.names import META, path_of
+from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
 from nsqc.store.files import read_file, replace_file
 
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
 UNIT_BITS = 20  # ids count time in units of 2^20 ns
 MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
-ID_AT, ID_END = 14, 30  # in a record
+ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
 
 class Ids(msgspec.Struct, gc=False):
@@ -113,12 +115,12 @@ def count_delays(saved: NsqcDat) -> int:
 def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) -> tuple[set[str], int]:
     """The wanted ids that the unread records of a queue have, and how many bytes may still be searched."""
     files = index.queues.get(queue, {})
-    has_meta = files.get(diskmeta.META, diskmeta.ODD) != diskmeta.ODD
-    meta = diskmeta.read(diskmeta.path_of(index.folder, queue, diskmeta.META)) if has_meta else None
+    has_meta = files.get(META, ODD) != ODD
+    meta = positions.read(path_of(index.folder, queue, META)) if has_meta else None
     read_number, read_at = meta[1:3] if meta is not None else (0, 0)
     digits = {text.encode("utf-8", "replace"): text for text in wanted}
     found: set[str] = set()
-    for number in sorted(number for number, size in files.items() if number != diskmeta.META and size > 0):
+    for number in sorted(number for number, size in files.items() if number != META and size > 0):
         if number < read_number or len(found) == len(digits):
             continue
         size = files[number] - (read_at if number == read_number else 0)
@@ -127,7 +129,7 @@ def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) 
         if budget < size:
             return found, 0
         budget -= size
-        search_file(diskmeta.path_of(index.folder, queue, number), files[number] - size, digits, found)
+        search_file(path_of(index.folder, queue, number), files[number] - size, digits, found)
     return found, budget
 
 

@@ -19,10 +19,9 @@ from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup import Lookup
 from nsqc.peers.lookup_peer import LookupPeer
 from nsqc.peers.tasks import spawn
-from nsqc.wire.names import is_valid_name
+from nsqc.wire.names import EPHEMERAL, is_valid_name
 
 MAX_QUERIES = 32  # at a time
-EPHEMERAL = "#ephemeral"
 
 
 class ChannelList(msgspec.Struct, frozen=True, gc=False):

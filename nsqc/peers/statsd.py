@@ -18,10 +18,10 @@ from nsqc.net.remote import join_address
 from nsqc.options.declared import Options, Settings
 from nsqc.peers.dial import Dialer, Endpoint, SocketAddress
 from nsqc.peers.node import NodeInfo
+from nsqc.wire.names import EPHEMERAL
 
 RESOLVE_S = 1.0
 QUIET_S = 1.0  # at the end of an interval, without datagrams
-EPHEMERAL = "#ephemeral"
 
 
 def prefix_of(options: Options, info: NodeInfo) -> str:

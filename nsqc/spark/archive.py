@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -14,12 +13,13 @@ import pyarrow as pa
 from nsqc.spark import columns
 from nsqc.spark.options import DiskQueue
 from nsqc.spark.records import Records
-from nsqc.store.disk import diskmeta
+from nsqc.store.disk import positions
+from nsqc.store.disk.index import listing
+from nsqc.store.disk.names import META, file_name, split_name, split_queue
 from nsqc.wire.names import is_valid_name
 
 log = logging.getLogger("nsqc.spark")
 
-FILE = re.compile(r"([^:]+?)(?::([^:]+))?\.diskqueue\.(?:meta|\d{6,})\.dat")
 BATCH_BYTES = 16 << 20
 
 
@@ -52,9 +52,11 @@ def queues(folder: str, options: DiskQueue) -> list[Queue]:
     """The queues that have files and were asked for, by name. Raises OSError."""
     found = set()
     for entry in os.listdir(folder):
-        form = FILE.fullmatch(entry)
-        if form and all(is_valid_name(part.encode()) for part in form.groups() if part):
-            found.add(Queue(*form.groups()))
+        parts = split_name(entry)
+        if parts is not None:
+            queue = Queue(*split_queue(parts[0]))
+            if all(is_valid_name(part.encode()) for part in queue if part is not None):
+                found.add(queue)
     return sorted((queue for queue in found if wanted(queue, options)), key=lambda queue: queue.name)
 
 
@@ -69,7 +71,7 @@ def wanted(queue: Queue, options: DiskQueue) -> bool:
 
 def spans(options: DiskQueue) -> list[Span]:
     """All that is to be read. Raises OSError where the folder cannot be read."""
-    listed = diskmeta.listing(options.path)
+    listed = listing(options.path)
     return [span for queue in queues(options.path, options)
             for span in spans_of(queue, listed.get(queue.name, {}), options)]
 
@@ -79,7 +81,7 @@ def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Sp
     deliver: also what was written after the positions were, and everything where there are no positions."""
     start = (0, 0)
     if options.range == "unread":
-        meta = diskmeta.read(os.path.join(options.path, f"{queue.name}.diskqueue.meta.dat"))
+        meta = positions.read(os.path.join(options.path, file_name(queue.name, META)))
         if meta is None:
             log.warning("%s: no usable positions, all %d files are read", queue.name, len(files))
         else:
@@ -88,7 +90,7 @@ def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Sp
     for number, length in files.items():
         begin = start[1] if number == start[0] else 0
         if number >= start[0] and begin < length:
-            path = os.path.join(options.path, f"{queue.name}.diskqueue.{number:06d}.dat")
+            path = os.path.join(options.path, file_name(queue.name, number))
             found.append(Span(queue, path, begin, length))
     return found
 

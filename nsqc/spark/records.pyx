@@ -10,11 +10,12 @@ from posix.unistd cimport close
 
 from nsqc.client.chunk cimport Chunk
 from nsqc.store.disk.syscalls cimport io_open, io_size
-from nsqc.store.disk.segment cimport HEAD_BYTES, segment_next, window_free
+from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, segment_next,
+                                      window_free)
+from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.hton cimport load_i64, load_u16
 
 cdef enum:
-    ID_BYTES = 16
     FULL = 0x7F000000       # bytes of bodies in one batch: their offsets have 32 bits
 
 
@@ -72,9 +73,9 @@ cdef class Records:
             length -= HEAD_BYTES
             memcpy(bodies.more(<Py_ssize_t> length), c_record + HEAD_BYTES, <size_t> length)
             (<int32_t *> offsets.more(4))[0] = <int32_t> bodies.length
-            (<int64_t *> times.more(8))[0] = load_i64(c_record + 4) // 1000
-            (<int32_t *> attempts.more(4))[0] = load_u16(c_record + 12)
-            memcpy(ids.more(ID_BYTES), c_record + 14, ID_BYTES)
+            (<int64_t *> times.more(8))[0] = load_i64(c_record + RECORD_TIMESTAMP_AT) // 1000
+            (<int32_t *> attempts.more(4))[0] = load_u16(c_record + RECORD_ATTEMPTS_AT)
+            memcpy(ids.more(MESSAGE_ID_BYTES), c_record + RECORD_ID_AT, MESSAGE_ID_BYTES)
             (<int64_t *> positions.more(8))[0] = found
             count += 1
         if answer < 0:

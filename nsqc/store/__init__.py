@@ -1,1 +1,1 @@
-"""Messages and where they rest: memory, heaps, disk; knows no client."""
+"""Messages and where they are kept: in memory, in heaps, on disk. Knows no client."""

@@ -9,7 +9,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
-from nsqc.store.disk.queue cimport DiskQueue, QueueWatcher
+from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.disk.state cimport QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Sliced, Slicer

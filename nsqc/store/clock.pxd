@@ -1,6 +1,6 @@
-# The two clocks, read once an event instead of once a message.
+# Two clocks, read once for each event instead of once for each message.
 #
-# Timestamps and ids use the wall clock, deadlines the monotonic one, so that a clock step moves no deadline.
+# Timestamps and ids use the wall clock. Deadlines use the monotonic one: setting the clock moves none of them.
 
 from libc.stdint cimport int64_t
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
@@ -22,4 +22,4 @@ cdef class Clock:
     cdef int64_t wall           # nanoseconds since 1970, as of the last refresh
     cdef int64_t monotonic      # nanoseconds, as of the last refresh
 
-    cdef void refresh(self) noexcept    # whoever is called by the loop does this first
+    cdef void refresh(self) noexcept    # the first thing in each callback of the loop

@@ -1,11 +1,11 @@
-"""The time, as one daemon sees it within one event."""
+"""The time that holds for all that one event causes in a daemon."""
 
 cimport cython
 
 
 @cython.final
 cdef class Clock:
-    """Wall and monotonic time in nanoseconds, shared by all rooms of one daemon."""
+    """Wall and monotonic time in nanoseconds, shared by the whole daemon."""
 
     def __cinit__(self):
         self.refresh()

@@ -1,6 +1,6 @@
-# What a channel knows of one message beside the message itself, while it is in flight or deferred.
+# What a channel knows about one message that is in flight or deferred.
 #
-# A Delivery owns one reference to its message. It lies in one heap (slot is its place there) and, in flight, in the
+# A Delivery owns one reference to its message. It is in one heap (slot is its index there) and, while in flight, in the
 # channel's InFlightMap as well.
 
 from libc.stdint cimport int64_t, uint16_t, uint32_t
@@ -12,14 +12,14 @@ cdef struct Delivery:
     Message *message
     int64_t deadline_ns     # monotonic: time-out of an in-flight message, due time of a deferred one
     int64_t delivered_ns    # monotonic: when it went out; bounds TOUCH
-    Place *place            # where it lies in the disk queue it came from; NULL: in none. The holder's, see unacked.pxd
+    Place *place            # of its record in the disk queue it came from, or NULL; the holder's, see unacked.pxd
     int64_t owner           # id of the consumer it is in flight to; 0: deferred
-    uint32_t slot           # place in the heap
+    uint32_t slot           # index in the heap
     uint16_t attempts       # as last delivered
 
 
-cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: there is none
+cdef bint delivery_reserve() noexcept nogil             # memory for one more; False: no memory
 cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil     # takes the reference
 cdef void delivery_free(Delivery *delivery) noexcept nogil                          # gives it back
-cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery, hands the reference on
+cdef Message *delivery_take(Delivery *delivery) noexcept nogil      # frees the delivery; the reference is the caller's
 cdef int64_t delivery_alive() noexcept nogil

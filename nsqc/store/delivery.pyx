@@ -1,4 +1,4 @@
-"""Deliveries and their freelist: they come and go with every message, so their memory is reused."""
+"""Deliveries and their freelist: each message needs one for a moment, so their memory is reused."""
 
 from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport free, malloc
@@ -68,5 +68,5 @@ cdef int64_t delivery_alive() noexcept nogil:
 
 
 def alive() -> int:
-    """Deliveries that exist now: messages in flight or deferred in any channel."""
+    """Deliveries that exist now: messages in flight or deferred, in all channels."""
     return delivery_alive()

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
-from nsqc.store.message cimport message_new, message_unref
+from nsqc.store.message cimport message_unref
 
 cdef extern from *:
     void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
@@ -11,9 +11,9 @@ cdef extern from *:
 cdef enum:
     BLOCK_SLOTS = 511
     OWN_ENTRY = 1
-    AHEAD = 3               # messages that are fetched into the cache before their turn comes
+    AHEAD = 3               # messages that are prefetched into the cache
     LINE_BYTES = 64
-    MAX_SPARE_BLOCKS = 64   # shared by all queues; small queues that come and go reuse them
+    MAX_SPARE_BLOCKS = 64   # of all queues; small queues that come and go reuse them
 
 cdef FifoBlock *c_spare = NULL
 cdef int spares = 0
@@ -76,7 +76,7 @@ cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
     cdef uintptr_t slot
     if fifo.count == 0:
         return False
-    # What waits has long left the cache: a miss for each message would take as long as all else that is done for it.
+    # A waiting message has long left the cache. A miss would take as long as everything else that is done for it.
     if fifo.first + AHEAD < (fifo.end if block == fifo.tail else <uint32_t> BLOCK_SLOTS):
         slot = block.slots[fifo.first + AHEAD]
         prefetch(<const void *> slot)
@@ -106,33 +106,3 @@ cdef void fifo_free(Fifo *fifo) noexcept nogil:
     cdef Entry entry
     while fifo_pop(fifo, &entry):
         message_unref(entry.message)
-
-
-cdef class MemoryQueue:
-    """The queue for Python: bodies in, bodies out. Tests and benches drive the same C functions through it."""
-
-    cdef Fifo fifo
-
-    def __dealloc__(self):
-        fifo_free(&self.fifo)
-
-    def __len__(self):
-        return self.fifo.count
-
-    def push(self, bytes body not None, attempts: int = 0, defer_ms: int = 0):
-        """Adds a message."""
-        if fifo_push(&self.fifo, message_new(b"0" * 16, 0, body, <uint32_t> len(body)), attempts, defer_ms) < 0:
-            raise MemoryError
-
-    def pop(self):
-        """The oldest message's (body, attempts, defer_ms); None where empty."""
-        cdef Entry entry
-        if not fifo_pop(&self.fifo, &entry):
-            return None
-        body = entry.message.body[:entry.message.size]
-        message_unref(entry.message)
-        return body, entry.attempts, entry.defer_ms
-
-    def clear(self):
-        """Drops everything."""
-        fifo_free(&self.fifo)

@@ -1,4 +1,4 @@
-"""Small files that must be whole after a crash."""
+"""Small files that must be intact after a crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """All of a file. Raises OSError, also for what is no file, which is not waited for."""
+    """The contents of a file. Raises OSError, also for anything but a regular file, and never blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -18,7 +18,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:
-    """Puts data in the place of path in one step; durable: it is on disk when this returns. Raises OSError."""
+    """Replaces a file atomically; durable: data is on disk when this returns. Raises OSError."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -40,7 +40,7 @@ def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True
 
 
 def sync_folder(path: str | os.PathLike[str]) -> None:
-    """Makes renames within a folder durable."""
+    """Makes renames in a folder durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

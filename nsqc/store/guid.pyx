@@ -1,8 +1,8 @@
-"""Message ids that rise in the order they are made, across restarts and backward clock steps.
+"""Message ids that rise in the order they are made, across restarts and when the clock is set back.
 
-Where the original waits for the clock when a unit's 4096 ids are used up or the clock has gone back, this factory
-borrows the next unit: it runs ahead of the clock for a moment and the clock catches up. What it has reached is kept
-by broker/metadata.py, so that a restart goes on above it.
+If the 4096 ids of a unit are used up or the clock has been set back, nsqd waits for the clock. This factory borrows the
+next unit: it runs ahead of the clock for a moment, and the clock catches up. broker/nsqc_dat.py saves how far it has
+come, so a restart continues above that.
 """
 
 cimport cython
@@ -20,7 +20,7 @@ cdef const char *DIGITS = b"0123456789abcdef"
 
 @cython.final
 cdef class GuidFactory:
-    """Makes the ids of one daemon; node_id is 0 to 1023."""
+    """Makes the ids of one daemon; node_id is from 0 to 1023."""
 
     def __init__(self):
         raise TypeError("GuidFactory objects are made by GuidFactory.new()")
@@ -54,12 +54,6 @@ cdef class GuidFactory:
         for at in range(15, -1, -1):
             c_to[at] = DIGITS[number & 15]
             number >>= 4
-
-    def next_id(self, wall_ns: int) -> bytes:
-        """The next id for a time in nanoseconds since 1970."""
-        cdef char made[16]
-        self.next(wall_ns, made)
-        return made[:16]
 
     @property
     def reached(self) -> int:

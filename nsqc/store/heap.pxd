@@ -1,11 +1,11 @@
-# A binary heap of deliveries by deadline. Each delivery knows its slot, so removal from the middle is cheap.
-# It does not own the deliveries.
+# A binary heap of deliveries by deadline. Each delivery knows its slot, so removing it from the middle is cheap. The
+# heap does not own the deliveries.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.delivery cimport Delivery
 
 cdef struct HeapItem:
-    int64_t deadline_ns     # copy of the delivery's, so that comparing touches one array only
+    int64_t deadline_ns     # copy of the delivery's: comparing touches only this array
     Delivery *delivery
 
 cdef struct Heap:

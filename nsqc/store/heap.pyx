@@ -1,14 +1,11 @@
 """The binary heap behind message time-outs and delays."""
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
-
-from nsqc.store.delivery cimport delivery_free, delivery_new
-from nsqc.store.message cimport message_new
 
 cdef enum:
     FIRST_ROOM = 32
-    KEPT_ROOM = 4096        # 64 KiB; below this a heap is not worth shrinking while it goes up and down
+    KEPT_ROOM = 4096        # 64 KiB; smaller heaps are not shrunk: they grow again
 
 
 cdef inline void put(Heap *heap, uint32_t slot, HeapItem item) noexcept nogil:
@@ -93,60 +90,3 @@ cdef void heap_free(Heap *heap) noexcept nogil:
     free(heap.items)
     heap.items = NULL
     heap.count = heap.room = 0
-
-
-cdef class DeadlineHeap:
-    """The heap for Python: numbered items with deadlines. Tests and benches drive the same C functions through it."""
-
-    cdef Heap heap
-    cdef dict items         # number to the address of its delivery
-
-    def __cinit__(self):
-        self.items = {}
-
-    def __dealloc__(self):
-        cdef uint32_t slot
-        for slot in range(self.heap.count):
-            delivery_free(self.heap.items[slot].delivery)
-        heap_free(&self.heap)
-
-    def __len__(self):
-        return self.heap.count
-
-    def push(self, number: int, int64_t deadline_ns):
-        """Adds item number (16 bits), due at deadline_ns."""
-        cdef Delivery *delivery = delivery_new(message_new(b"0" * 16, 0, NULL, 0), number)
-        delivery.deadline_ns = deadline_ns
-        heap_push(&self.heap, delivery)
-        self.items[number] = <size_t> delivery
-
-    def move(self, number: int, int64_t deadline_ns):
-        """Changes the deadline of an item."""
-        cdef Delivery *delivery = <Delivery *> <size_t> self.items[number]
-        delivery.deadline_ns = deadline_ns
-        heap_moved(&self.heap, delivery)
-
-    def remove(self, number: int):
-        """Takes an item out, wherever it lies."""
-        cdef Delivery *delivery = <Delivery *> <size_t> self.items.pop(number)
-        heap_remove(&self.heap, delivery)
-        delivery_free(delivery)
-
-    def pop(self):
-        """The earliest item's number and deadline; None where empty."""
-        cdef Delivery *delivery = heap_first(&self.heap)
-        if delivery is NULL:
-            return None
-        found = (delivery.attempts, delivery.deadline_ns)
-        self.remove(delivery.attempts)
-        return found
-
-    def check(self) -> bool:
-        """Whether order and slots hold everywhere."""
-        cdef uint32_t slot
-        for slot in range(self.heap.count):
-            if self.heap.items[slot].delivery.slot != slot:
-                return False
-            if slot and self.heap.items[(slot - 1) >> 1].deadline_ns > self.heap.items[slot].deadline_ns:
-                return False
-        return True

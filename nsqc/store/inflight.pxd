@@ -1,7 +1,7 @@
 # Message id to delivery: an open hash with linear probing. It does not own the deliveries.
 #
-# An id can stand in it more than once: a queue that lost its positions in a crash may hold a message twice, and each
-# copy is a delivery of its own.
+# An id can occur more than once: a queue that lost its positions in a crash may hold a message twice, and each copy has
+# its own delivery.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.store.delivery cimport Delivery

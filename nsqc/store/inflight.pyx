@@ -4,16 +4,13 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
-from nsqc.store.delivery cimport delivery_free, delivery_new
-from nsqc.store.message cimport message_new
-
 cdef enum:
     FIRST_SLOTS = 64
-    KEPT_SLOTS = 8192       # 128 KiB; below this a map is not worth shrinking while it goes up and down
+    KEPT_SLOTS = 8192       # 128 KiB; smaller maps are not shrunk: they grow again
 
 
 cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
-    """Ids differ in few digits; two odd multipliers and a fold spread them over all bits."""
+    """Ids differ in few digits; two odd multipliers and a fold spread the difference over all bits."""
     cdef uint64_t high, low, mixed
     memcpy(&high, c_id, 8)
     memcpy(&low, c_id + 8, 8)
@@ -65,22 +62,22 @@ cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil:
 cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil:
     cdef uint64_t hash_
     cdef uint32_t at
-    cdef Delivery *found = NULL
+    cdef Delivery *match = NULL
     if map.count == 0:
         return NULL
     hash_ = hash_id(c_id)
     at = <uint32_t> hash_ & map.mask
     while map.slots[at].delivery is not NULL:
         if map.slots[at].hash == hash_ and memcmp(map.slots[at].delivery.message.id, c_id, 16) == 0:
-            found = map.slots[at].delivery
-            if found.owner == owner:
+            match = map.slots[at].delivery
+            if match.owner == owner:
                 break
         at = (at + 1) & map.mask
-    return found
+    return match
 
 
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:
-    """Closes the gap by moving back whatever probing would otherwise miss."""
+    """Fills the gap with entries that probing would otherwise miss."""
     cdef uint32_t at = <uint32_t> hash_id(delivery.message.id) & map.mask
     cdef uint32_t gap, home
     while map.slots[at].delivery is not delivery:
@@ -104,40 +101,3 @@ cdef void inflight_free(InFlightMap *map) noexcept nogil:
     free(map.slots)
     map.slots = NULL
     map.count = map.mask = 0
-
-
-cdef class IdTable:
-    """The map for Python: message ids and owners. Tests and benches drive the same C functions through it."""
-
-    cdef InFlightMap map
-
-    def __dealloc__(self):
-        cdef uint32_t at
-        if self.map.slots is not NULL:
-            for at in range(self.map.mask + 1):
-                if self.map.slots[at].delivery is not NULL:
-                    delivery_free(self.map.slots[at].delivery)
-            inflight_free(&self.map)
-
-    def __len__(self):
-        return self.map.count
-
-    def add(self, bytes message_id not None, owner: int):
-        """Adds an id of 16 digits, in flight to owner."""
-        cdef Delivery *delivery = delivery_new(message_new(message_id, 0, NULL, 0), 1)
-        delivery.owner = owner
-        inflight_add(&self.map, delivery)
-
-    def find(self, bytes message_id not None, owner: int):
-        """Whose message it is: owner's if it can be; None where the id is unknown."""
-        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
-        return None if delivery is NULL else delivery.owner
-
-    def remove(self, bytes message_id not None, owner: int) -> bool:
-        """Takes out one with this id that belongs to owner; False where there is none."""
-        cdef Delivery *delivery = inflight_find(&self.map, message_id, owner)
-        if delivery is NULL or delivery.owner != owner:
-            return False
-        inflight_remove(&self.map, delivery)
-        delivery_free(delivery)
-        return True

@@ -1,4 +1,4 @@
-"""Messages: allocation and reference counts. Owns no queue; knows neither disk nor wire."""
+"""Allocates messages and counts their references. Knows no queue, no disk and no wire."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcpy
@@ -55,5 +55,5 @@ cdef int64_t message_alive() noexcept nogil:
 
 
 def alive() -> int:
-    """Messages that exist now; always 0 in a release build, which does not count."""
+    """Messages that exist now; always 0 in a release build, which does not count them."""
     return message_alive()

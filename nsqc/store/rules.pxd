@@ -1,4 +1,4 @@
-# Rules of the store that the debug build checks while it runs. Each is stated where it is checked, as RULE.
+# Rules of the store, which the debug build checks at run time. Each is stated where it is checked, as RULE.
 #
 #   if CHECKS and <the rule is broken>:
 #       broken("what is wrong")
@@ -9,5 +9,5 @@ cdef extern from *:
     """
     bint CHECKS "NSQC_CHECKS"       # a constant: in a release build the compiler leaves the checks out
 
-# Tells of it as of any exception that nobody has caught; whoever has found it goes on.
+# Reports it like an uncaught exception; the caller continues.
 cdef void broken(const char *c_text) noexcept nogil

@@ -1,4 +1,4 @@
-"""What becomes of a broken rule of the store, in the debug build."""
+"""Reports broken rules of the store in the debug build."""
 
 ENABLED = bool(CHECKS)
 

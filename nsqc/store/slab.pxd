@@ -1,19 +1,19 @@
-# Memory for messages: 2 MiB chunks of equal pieces, one chunk for one size class. Size classes are close enough to
-# each other that a piece is at most a sixteenth larger than what lies in it. What would fill a sixteenth of a chunk and
-# more has a mapping of its own.
+# Memory for messages: chunks of 2 MiB, each divided into pieces of one size class. Classes are so close to each other
+# that a piece is at most a sixteenth larger than its contents. What would fill a sixteenth of a chunk or more has a
+# mapping of its own.
 #
-# Queues fill and drain in order, so chunks empty one after the other; a few are kept for the next messages, the others
-# go back to the system. A class that has more than one chunk gets huge pages: a queue that grows by gigabytes would
-# else spend most of its time in page faults.
+# Queues fill and drain in order, so chunks become empty one after the other. A few are kept for the next messages, the
+# others are returned to the system. A class with more than one chunk gets huge pages: otherwise a queue that grows by
+# gigabytes would spend most of its time in page faults.
 #
 # Only the loop's thread may call these.
 
 from libc.stdint cimport int64_t, uint32_t
 
 cdef struct Chunk:
-    Chunk *next             # in its class's list of chunks with free pieces, or among the spare ones
+    Chunk *next             # in its class's list of chunks with free pieces, or in that of spare chunks
     Chunk *previous
-    void *free              # pieces given back, chained through their first word
+    void *free              # pieces that were freed, chained through their first word
     uint32_t used           # pieces handed out
     uint32_t fresh          # pieces never handed out yet
     uint32_t index          # of its class
@@ -22,4 +22,4 @@ cdef struct Chunk:
 
 cdef void *slab_alloc(size_t size) noexcept nogil           # NULL: no memory
 cdef void slab_free(void *c_piece, size_t size) noexcept nogil     # size as allocated
-cdef int64_t slab_bytes() noexcept nogil                    # held from the system, what is kept for later included
+cdef int64_t slab_bytes() noexcept nogil                    # obtained from the system, including those kept for reuse

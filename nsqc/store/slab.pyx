@@ -25,15 +25,15 @@ cdef enum:
     OCTAVE = 16
     LEAST_PIECES = 16
     CLASSES = 200           # up to 2048 pieces: more than the smallest of them needs
-    LARGEST = ROOM // LEAST_PIECES & ~7     # what is larger has a mapping of its own
-    LEAST_SPARE = 8         # empty chunks kept for the next use, and one more for each four that are in use
-    # Mappings of their own that are kept for the next use.
+    LARGEST = ROOM // LEAST_PIECES & ~7     # beyond that, a mapping for each
+    LEAST_SPARE = 8         # empty chunks that are kept; one more for each four that are in use
+    # Mappings that are kept for reuse.
     PAGE_BYTES = 4096
     HUGE_FROM = 4194304
     KEPT_MAPPINGS = 8
     KEPT_BYTES = 16777216
 
-cdef struct Mapping:        # lies in the mapping itself while it is kept
+cdef struct Mapping:        # at the beginning of a mapping while it is kept
     Mapping *next
     size_t bytes
 
@@ -109,27 +109,27 @@ cdef void slab_free(void *c_piece, size_t size) noexcept nogil:
         link(chunk)
 
 
-# ---------------------------------------------------------------------- mappings of their own
+# ---------------------------------------------------------------------- mappings
 
 cdef inline size_t pages(size_t size) noexcept nogil:
     return (size + PAGE_BYTES - 1) & ~<size_t> (PAGE_BYTES - 1)
 
 
 cdef void *map_new(size_t size) noexcept nogil:
-    """A kept mapping of just this many pages, or a new one."""
+    """A kept mapping of exactly this many pages, or a new one."""
     global c_kept, kept, kept_bytes, mapped_bytes
     cdef size_t need = pages(size)
     cdef Mapping **c_at = &c_kept
-    cdef Mapping *found
+    cdef Mapping *mapping
     cdef void *c_mapped
     while c_at[0] is not NULL:
-        found = c_at[0]
-        if found.bytes == need:
-            c_at[0] = found.next
+        mapping = c_at[0]
+        if mapping.bytes == need:
+            c_at[0] = mapping.next
             kept -= 1
             kept_bytes -= need
-            return found
-        c_at = &found.next
+            return mapping
+        c_at = &mapping.next
     c_mapped = mmap(NULL, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if c_mapped == MAP_FAILED:
         return NULL
@@ -157,7 +157,7 @@ cdef void map_free(void *c_mapped, size_t size) noexcept nogil:
 # ---------------------------------------------------------------------- chunks
 
 cdef void link(Chunk *chunk) noexcept nogil:
-    """Behind the chunk that is being taken from, so that allocation stays in one place."""
+    """Inserts it behind the chunk that pieces are taken from, so allocation stays in one place."""
     cdef Chunk *first = partial[chunk.index]
     chunk.listed = 1
     chunk.previous = first
@@ -205,7 +205,7 @@ cdef Chunk *chunk_new(uint32_t index) noexcept nogil:
 
 
 cdef void chunk_free(Chunk *chunk) noexcept nogil:
-    """Kept, or given back; a queue that shrinks takes its spare ones along."""
+    """Keeps it, or returns it to the system; a queue that shrinks reduces how many may be spare."""
     global c_spare, spares, chunks
     cdef int64_t limit = LEAST_SPARE + (chunks - spares) // 4
     chunks_of[chunk.index] -= 1
@@ -221,7 +221,7 @@ cdef void chunk_free(Chunk *chunk) noexcept nogil:
 
 
 cdef Chunk *map_aligned() noexcept nogil:
-    """A chunk at a multiple of its size: mapped twice as large, the rest given back."""
+    """A chunk at a multiple of its size: twice as much is mapped, the rest is unmapped."""
     cdef char *c_mapped = <char *> mmap(NULL, 2 * CHUNK_BYTES, PROT_READ | PROT_WRITE,
                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     cdef size_t before
@@ -239,5 +239,5 @@ cdef int64_t slab_bytes() noexcept nogil:
 
 
 def held_bytes() -> int:
-    """Bytes held from the system for messages, those kept for the next ones included."""
+    """Bytes obtained from the system for messages, including those kept for reuse."""
     return slab_bytes()

@@ -1,7 +1,8 @@
-# Work that can be long, in slices: one loop iteration does ITERATION_NS of it at most, a slice of each in turns.
+# Work that may take long is done in slices. A loop iteration spends at most ITERATION_NS on them, one slice of each
+# piece of work in turn.
 #
-# Whoever loops over what clients can make long asks over() every few dozen steps, and goes on in its next slice. The
-# loop's own calls (input, timers) begin a slice as well.
+# A loop whose length depends on clients asks over() every few dozen steps, and continues in its next slice. Callbacks
+# of the loop (input, timers) begin a slice as well.
 
 from libc.stdint cimport int64_t
 from nsqc.store.clock cimport monotonic_ns
@@ -10,9 +11,9 @@ from nsqc.store.heap cimport Heap
 
 cdef enum:
     SLICE_NS = 500000           # of one piece of work
-    ITERATION_NS = 2000000      # of all of them in a loop iteration; and, apart from that, of reading from clients
+    ITERATION_NS = 2000000      # of all slices in a loop iteration; reading from clients may take as long besides
     STEPS = 64                  # between two looks at the clock
-    SIZE_SHIFT = 13             # a message of n bytes whose body is copied takes 1 + (n >> SIZE_SHIFT) of them
+    SIZE_SHIFT = 13             # copying a body of n bytes counts as 1 + (n >> SIZE_SHIFT) steps
 
 
 cdef class Sliced:
@@ -21,26 +22,26 @@ cdef class Sliced:
 
 
 cdef class Slicer:
-    cdef object loop                        # None: nothing is run later, and no slice ends
+    cdef object loop                        # None: slices do not end, and nothing is run by itself
     cdef object queue                       # deque of Sliced
     cdef bint scheduled
     cdef int64_t deadline_ns                # monotonic: the end of the slice under way
 
-    cdef void add(self, Sliced work) noexcept       # has it run in slices from the next iteration on
-    cdef void begin(self, int64_t now_ns) noexcept  # a slice that the loop has begun itself
+    cdef void add(self, Sliced work) noexcept       # from the next iteration on it is run in slices
+    cdef void begin(self, int64_t now_ns) noexcept  # a callback of the loop is such a slice
 
     cdef inline bint over(self) noexcept:
         return monotonic_ns() >= self.deadline_ns and self.loop is not None
 
 
 cdef class SlicedCall(Sliced):
-    # A Python function, called in each slice until it returns something false.
+    # A Python function, called once in each slice until it returns something false.
     cdef object call
 
 
 cdef class Trash(Sliced):
-    # What was dropped at once and is freed in slices. It owns the references, the deliveries and their places, which
-    # must not be linked any more.
+    # Dropped messages and deliveries, which are freed in slices. It owns them and their places, which must not be
+    # linked any more.
     cdef Slicer slicer
     cdef Fifo fifo
     cdef Heap[2] heaps

@@ -1,4 +1,4 @@
-"""Long work in slices, so that no loop iteration is long. See the .pxd."""
+"""Long work in slices: no loop iteration takes long. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
@@ -14,7 +14,7 @@ from collections import deque
 
 
 cdef class Sliced:
-    """Something that is done in slices."""
+    """Work that is done in slices; run_slice() is the subclass's."""
 
     cdef bint run_slice(self) noexcept:
         return False
@@ -22,7 +22,7 @@ cdef class Sliced:
 
 @cython.final
 cdef class Slicer:
-    """The work of one daemon that is not finished, in turns."""
+    """The unfinished work of one daemon, in turns."""
 
     def __init__(self, loop=None):
         self.loop = loop
@@ -42,11 +42,11 @@ cdef class Slicer:
         self.deadline_ns = now_ns + SLICE_NS
 
     def run(self):
-        """Called by the loop, once in an iteration."""
+        """Called once in each iteration of the loop."""
         cdef int64_t now = monotonic_ns()
         cdef int64_t end = now + ITERATION_NS
         cdef Sliced work
-        self.scheduled = True       # nobody else need do it
+        self.scheduled = True       # add() need not schedule it
         while self.queue:
             work = self.queue.popleft()
             work.queued = False
@@ -61,11 +61,11 @@ cdef class Slicer:
             self.loop.call_soon(self.run)
 
     def call(self, call):
-        """Has call() called in each slice, until it returns something false."""
+        """Calls call() in each slice until it returns something false."""
         self.add(SlicedCall(call))
 
     def finish(self):
-        """Does everything that is left; for a stop and for tests."""
+        """Does all that is left; for a stop."""
         cdef Sliced work
         while self.queue:
             work = self.queue.popleft()
@@ -88,7 +88,7 @@ cdef class SlicedCall(Sliced):
 
 @cython.final
 cdef class Trash(Sliced):
-    """Messages and deliveries that nobody holds any more."""
+    """Messages and deliveries without a holder."""
 
     @staticmethod
     cdef Trash new(Slicer slicer):
@@ -136,7 +136,7 @@ cdef class Trash(Sliced):
 
 
 cdef bint free_last(Heap *heap) noexcept:
-    """Frees one delivery; False: there was none, and the heap is gone."""
+    """Frees one delivery; False: there was none, and the heap is freed."""
     cdef Delivery *delivery
     if heap.count == 0:
         heap_free(heap)
@@ -148,7 +148,7 @@ cdef bint free_last(Heap *heap) noexcept:
 
 
 cdef void free_delivery(Delivery *delivery) noexcept:
-    """With a place that is in no chain any more."""
+    """Frees it with its place, which is not in a chain any more."""
     cdef Unacked none
     if delivery.place is not NULL:
         memset(&none, 0, sizeof(none))

@@ -1,1 +1,1 @@
-"""Bytes to commands and frames to bytes; knows no socket and no topic."""
+"""Bytes to commands, and frames to bytes. Knows no sockets and no topics."""

@@ -1,30 +1,14 @@
-class CodecError(ValueError):
-    """The peer's stream cannot be decoded; the text is for the peer."""
+class CodecError(ValueError): ...
 
 class Codec:
-    """Base of the codecs."""
-
     @property
-    def name(self) -> str:
-        """deflate or snappy."""
-
+    def name(self) -> str: ...
     @property
-    def ended(self) -> bool:
-        """The stream itself says that it is over."""
-
+    def ended(self) -> bool: ...
     @property
-    def waiting(self) -> int:
-        """Bytes of input that are not decoded yet."""
-
+    def waiting(self) -> int: ...
     @property
-    def truncated(self) -> bool:
-        """Whether the input so far breaks off in the middle."""
-
-    def put(self, data: bytes) -> None:
-        """Feeds input."""
-
-    def get(self) -> bytes:
-        """The next plain bytes, at most 64 KiB; empty where more input is needed. Raises CodecError."""
-
-    def pack(self, data: bytes) -> bytes:
-        """The bytes encoded and flushed."""
+    def truncated(self) -> bool: ...
+    def put(self, data: bytes) -> None: ...
+    def get(self) -> bytes: ...
+    def pack(self, data: bytes) -> bytes: ...

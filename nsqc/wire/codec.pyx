@@ -1,14 +1,14 @@
-"""What deflate and snappy have in common: the input that waits, and a face for Python."""
+"""What deflate and snappy share: undecoded input, and methods for Python."""
 
 from nsqc.wire.inbuf cimport inbuf_append, inbuf_drop, inbuf_free
 
 
 class CodecError(ValueError):
-    """The peer's stream cannot be decoded; the text is for the peer."""
+    """The peer's stream cannot be decoded; the peer gets the text."""
 
 
 cdef class Codec:
-    """Base of the codecs. decode, encode and cut_short are theirs."""
+    """Base of the codecs; decode, encode and cut_short are the subclass's."""
 
     def __dealloc__(self):
         inbuf_free(&self.fed)
@@ -42,12 +42,12 @@ cdef class Codec:
         self.feed(data, len(data))
 
     def get(self) -> bytes:
-        """The next plain bytes, at most 64 KiB; empty where more input is needed. Raises CodecError."""
+        """The next decoded bytes, at most 64 KiB; empty if more input is needed. Raises CodecError."""
         piece = bytearray(PIECE_BYTES)
         return bytes(piece[:self.decode(piece)])
 
     def pack(self, bytes data not None) -> bytes:
-        """The bytes encoded and flushed."""
+        """Encodes and flushes."""
         return self.encode(data, len(data))
 
     @property
@@ -57,5 +57,5 @@ cdef class Codec:
 
     @property
     def truncated(self) -> bool:
-        """Whether the input so far breaks off in the middle."""
+        """Whether the input so far is cut off."""
         return self.cut_short()

@@ -1,4 +1,4 @@
-# Numbers of the V2 protocol. A header only: nothing here is compiled by itself.
+# Numbers of the V2 protocol. A header only: there is no module to it.
 
 cdef enum:
     FRAME_RESPONSE = 0
@@ -6,9 +6,16 @@ cdef enum:
     FRAME_MESSAGE = 2
 
 cdef enum:
-    MESSAGE_ID_BYTES = 16       # 16 lower-case hexadecimal digits
-    MESSAGE_HEAD_BYTES = 26     # timestamp 8, attempts 2, id 16: before the body, on the wire and on disk
+    SIZE_BYTES = 4              # of a size field: before frames, bodies, messages of an MPUB, records on disk
     FRAME_HEAD_BYTES = 8        # size 4, type 4
     MAX_NAME_BYTES = 64         # of a topic or channel, #ephemeral included
     MAX_LINE_BYTES = 16384      # of a command line, line feed included
     MAGIC_BYTES = 4
+
+# A message's head, on the wire and on disk: timestamp 8, attempts 2, id 16. The body follows.
+cdef enum:
+    TIMESTAMP_AT = 0
+    ATTEMPTS_AT = 8
+    MESSAGE_ID_AT = 10
+    MESSAGE_ID_BYTES = 16       # 16 lower-case hexadecimal digits
+    MESSAGE_HEAD_BYTES = 26

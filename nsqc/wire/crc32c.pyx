@@ -1,4 +1,4 @@
-"""CRC-32C, eight bytes a step: by the instruction of x86-64 with SSE 4.2 where the processor has it, else by tables."""
+"""CRC-32C, eight bytes at a time: by the instruction of SSE 4.2 if the processor has it, otherwise by tables."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -10,7 +10,7 @@ cdef extern from *:
     """
     #if defined(__x86_64__) && defined(__GNUC__)
     #define NSQC_HAS_CRC32C __builtin_cpu_supports("sse4.2")
-    #ifdef __clang__  // counts the instruction apart from SSE 4.2; older gcc does not know it by that name
+    #ifdef __clang__  // has a name of its own for the instruction, which older gcc does not know
     #define NSQC_CRC32C_TARGET "sse4.2,crc32"
     #else
     #define NSQC_CRC32C_TARGET "sse4.2"
@@ -58,10 +58,10 @@ cdef void fill_tables() noexcept nogil:
 
 
 cdef uint32_t crc32c(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
-    return nsqc_crc32c(c_at, length) if has_instruction else by_tables(c_at, length)
+    return nsqc_crc32c(c_at, length) if has_instruction else crc32c_by_tables(c_at, length)
 
 
-cdef uint32_t by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
+cdef uint32_t crc32c_by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
     cdef uint32_t crc = ~<uint32_t> 0
     cdef uint32_t low, high
     while length >= 8:
@@ -84,16 +84,6 @@ cdef uint32_t by_tables(const unsigned char *c_at, Py_ssize_t length) noexcept n
 cdef uint32_t crc32c_masked(const unsigned char *c_at, Py_ssize_t length) noexcept nogil:
     cdef uint32_t crc = crc32c(c_at, length)
     return <uint32_t> (((crc >> 15) | (crc << 17)) + <uint64_t> MASK_DELTA)
-
-
-def checksum(const unsigned char[::1] data not None) -> int:
-    """CRC-32C of bytes, for Python."""
-    return crc32c(&data[0], data.shape[0]) if data.shape[0] else 0
-
-
-def checksum_by_tables(const unsigned char[::1] data not None) -> int:
-    """The same without the processor's instruction."""
-    return by_tables(&data[0], data.shape[0]) if data.shape[0] else 0
 
 
 fill_tables()

@@ -4,6 +4,4 @@ from nsqc.wire.codec import Codec
 
 @final
 class Deflate(Codec):
-    """level is 1 to 9."""
-
     def __init__(self, level: int) -> None: ...

@@ -1,7 +1,7 @@
-"""Deflate. Libraries do the work; this bounds what they give at a time, and stores what is small.
+"""Deflate. Libraries do the work; this limits how much they return at a time, and stores what is small.
 
-ISA-L packs at up to level 6: at several times the speed of zlib, which makes about a tenth less of it. Whoever asks for
-levels 7 to 9 wants that tenth, and gets zlib. What comes in is zlib's at any level.
+Up to level 6, ISA-L compresses: several times as fast as zlib, whose output is about a tenth smaller. Clients that ask
+for levels 7 to 9 want that tenth, and get zlib. zlib decompresses at any level.
 """
 
 cimport cython
@@ -19,14 +19,14 @@ from nsqc.wire.codec import CodecError
 
 try:
     from isal import isal_zlib
-except ImportError:     # a machine it is not made for: see pyproject.toml
+except ImportError:     # not available for this machine: see pyproject.toml
     isal_zlib = None
 
 cdef enum:
-    SLICE_BYTES = 16384     # of input at a time: zlib returns as a copy what it has not taken
+    SLICE_BYTES = 16384     # of input at a time: zlib copies what it does not take
     WINDOW_BYTES = 32768    # what a stream may refer back to
 
-# By deflate's level, ISA-L's; for what is not here zlib does the work.
+# ISA-L's levels by deflate's; for others, zlib is used.
 cdef dict ISAL_LEVELS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3}
 
 
@@ -85,7 +85,7 @@ cdef class Deflate(Codec):
         return packed + flushed if packed else flushed
 
     cdef bytes _stored(self, const char *c_from, Py_ssize_t length):
-        """A flush as a stored block, and the empty one that ends each flush."""
+        """A stored block, and the empty one that ends each flush."""
         cdef bytes block = PyBytes_FromStringAndSize(NULL, length + 10)
         cdef unsigned char *c_to = <unsigned char *> PyBytes_AS_STRING(block)
         c_to[0] = 0
@@ -102,9 +102,9 @@ cdef class Deflate(Codec):
         return block
 
     cdef int _catch_up(self) except -1:
-        """Shows the deflater what the client has got past it, so that both refer to the same bytes.
+        """Feeds the deflater what was sent without it: both sides refer back to the same bytes.
 
-        A flush ends on a whole byte and leaves nothing but the window behind, so what it makes of them is not sent.
+        Its output is not sent: a flush ends on a byte boundary and leaves no state but the window.
         """
         cdef Py_ssize_t length = min(self.unseen.length, WINDOW_BYTES)
         if length:
@@ -120,7 +120,7 @@ cdef class Deflate(Codec):
 
 
 cdef object new_deflater(int level):
-    """A raw stream of the level's library, whose objects are alike."""
+    """A raw stream of the library for this level; both have the same methods."""
     if isal_zlib is not None and level in ISAL_LEVELS:
         return isal_zlib.compressobj(ISAL_LEVELS[level], zlib.DEFLATED, -15)
     return zlib.compressobj(level, zlib.DEFLATED, -15)

@@ -1,4 +1,4 @@
-# Frames from plain fields into a send buffer.
+# Builds frames in a send buffer.
 #
 #   offset  bytes  field                          of a message frame, the data:
 #        0      4  size of type and data              8      8  timestamp, nanoseconds since 1970
@@ -13,12 +13,12 @@ cdef struct SendBuf:
     Py_ssize_t length   # bytes to send
     Py_ssize_t room     # bytes allocated
 
-# All return 0, or -1 where there is no memory; the buffer is unchanged then.
+# All return 0, or -1 if there is no memory; then the buffer is unchanged.
 cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil
-# Of a message frame all but the body, which follows from elsewhere.
+# A message frame without its body, which is sent from elsewhere.
 cdef int frame_message_head(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
                             uint32_t size) noexcept nogil
 cdef int frame_message(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
                        const char *c_body, uint32_t size) noexcept nogil
-cdef void sendbuf_clear(SendBuf *buf) noexcept nogil    # empties it; keeps a small allocation only
+cdef void sendbuf_clear(SendBuf *buf) noexcept nogil    # empty, with a small allocation at most
 cdef void sendbuf_free(SendBuf *buf) noexcept nogil

@@ -1,10 +1,11 @@
-"""The framed writer: response, error and message frames into a connection's send buffer. Knows no socket."""
+"""Writes response, error and message frames to a connection's send buffer. Knows no socket."""
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
-from nsqc.wire.const cimport FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_BYTES
+from nsqc.wire.const cimport (ATTEMPTS_AT, FRAME_HEAD_BYTES, FRAME_MESSAGE, MESSAGE_HEAD_BYTES, MESSAGE_ID_AT,
+                              MESSAGE_ID_BYTES, SIZE_BYTES, TIMESTAMP_AT)
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 
 cdef extern from *:
@@ -21,11 +22,11 @@ cdef extern from *:
 
 cdef enum:
     FIRST_ROOM = 1024       # enough for replies; consumers grow from here
-    KEPT_ROOM = 1024        # what an emptied buffer may keep, so that idle connections stay small
+    KEPT_ROOM = 1024        # what an emptied buffer keeps: idle connections are small
 
 
 cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
-    """Room for length more bytes, counted as written; where they go, or NULL."""
+    """Adds length bytes to the buffer; returns where to write them, or NULL."""
     cdef Py_ssize_t need = buf.length + length
     cdef Py_ssize_t room = buf.room
     cdef char *c_grown
@@ -44,19 +45,19 @@ cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
 
 cdef inline void put_message_head(char *c_to, int64_t timestamp_ns, uint16_t attempts, const char *c_id,
                                   uint32_t size) noexcept nogil:
-    store_i32(c_to, <int32_t> (4 + MESSAGE_HEAD_BYTES + size))
-    store_i32(c_to + 4, FRAME_MESSAGE)
-    store_i64(c_to + 8, timestamp_ns)
-    store_u16(c_to + 16, attempts)
-    memcpy(c_to + 18, c_id, MESSAGE_ID_BYTES)
+    store_i32(c_to, <int32_t> (FRAME_HEAD_BYTES - SIZE_BYTES + MESSAGE_HEAD_BYTES + size))
+    store_i32(c_to + SIZE_BYTES, FRAME_MESSAGE)
+    store_i64(c_to + FRAME_HEAD_BYTES + TIMESTAMP_AT, timestamp_ns)
+    store_u16(c_to + FRAME_HEAD_BYTES + ATTEMPTS_AT, attempts)
+    memcpy(c_to + FRAME_HEAD_BYTES + MESSAGE_ID_AT, c_id, MESSAGE_ID_BYTES)
 
 
 cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil:
     cdef char *c_to = sendbuf_reserve(buf, FRAME_HEAD_BYTES + length)
     if c_to is NULL:
         return -1
-    store_i32(c_to, <int32_t> (4 + length))
-    store_i32(c_to + 4, frame_type)
+    store_i32(c_to, <int32_t> (FRAME_HEAD_BYTES - SIZE_BYTES + length))
+    store_i32(c_to + SIZE_BYTES, frame_type)
     memcpy(c_to + FRAME_HEAD_BYTES, c_data, <size_t> length)
     return 0
 
@@ -67,7 +68,7 @@ cdef int frame_message(SendBuf *buf, int64_t timestamp_ns, uint16_t attempts, co
     if c_to is NULL:
         return -1
     put_message_head(c_to, timestamp_ns, attempts, c_id, size)
-    memcpy(c_to + 34, c_body, size)
+    memcpy(c_to + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES, c_body, size)
     return 0
 
 
@@ -95,5 +96,5 @@ cdef void sendbuf_free(SendBuf *buf) noexcept nogil:
 
 
 def alive() -> int:
-    """Send buffers that own memory now; always 0 in a release build, which does not count."""
+    """Send buffers that own memory now; always 0 in a release build, which does not count them."""
     return nsqc_sendbuf_alive

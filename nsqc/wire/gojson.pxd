@@ -1,4 +1,4 @@
-# JSON by the rules of Go's encoding/json. Its functions are for Python: see the .pyx.
+# JSON by the rules of Go's encoding/json. The functions are for Python: see the .pyx.
 
 cdef enum:
     MAX_DEPTH = 10000       # Go's
@@ -11,10 +11,10 @@ cdef enum Kind:
     KIND_INT32
     KIND_INT64
 
-# A field that is asked for, and where its value stands in the text.
+# A wanted field, and where its value is in the text.
 cdef struct Field:
     const char *name        # lower-case ASCII
     Py_ssize_t name_bytes
     int kind                # Kind
-    Py_ssize_t begin        # 0: there is none
+    Py_ssize_t begin        # 0: it has none
     Py_ssize_t end

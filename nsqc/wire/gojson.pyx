@@ -1,10 +1,10 @@
-"""JSON as Go's encoding/json reads it into structs and slices, whose rules nsqd's clients live by.
+"""JSON as Go's encoding/json decodes it into structs and slices: nsqd's clients depend on its rules.
 
-Keys are matched without regard to case, null leaves a value as it is, what is unknown is skipped at any depth up to
-10,000, bytes that are no UTF-8 and lone surrogates become U+FFFD, and integers are nothing but integers.
+Keys match regardless of case, null leaves a value unchanged, unknown fields are ignored at any depth up to 10,000,
+invalid UTF-8 and lone surrogates become U+FFFD, and an integer must not have a fraction or exponent.
 
-All is checked in one pass without recursion, as Go's scanner does before it looks at any value. Python objects are made
-only of what is asked for, once, so a body of megabytes costs a few milliseconds whatever it holds.
+As with Go's scanner, everything is checked first, in one pass without recursion. Python objects are made of wanted
+values only, once: a body of megabytes takes a few milliseconds, whatever is in it.
 """
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -16,13 +16,13 @@ STRING, BOOL, INT32, INT64 = KIND_STRING, KIND_BOOL, KIND_INT32, KIND_INT64
 
 
 class GoJSONError(ValueError):
-    """The text is not JSON, or a value is not of the kind that is asked for."""
+    """The text is not JSON, or a value is not of the wanted kind."""
 
 
 def decode_struct(bytes text not None, dict kinds not None) -> dict:
     """The members of an object that are in kinds (name to STRING, BOOL, INT32 or INT64) and not null.
 
-    Names in kinds are lower-case ASCII. Of several members for one name the last counts. Raises GoJSONError.
+    Names in kinds are lower-case ASCII. Of several members with one name, the last counts. Raises GoJSONError.
     """
     cdef Field fields[MAX_FIELDS]
     cdef Field *field
@@ -34,7 +34,7 @@ def decode_struct(bytes text not None, dict kinds not None) -> dict:
     cdef list names = [name.encode() for name in kinds]
     for name, kind in zip(names, kinds.values(), strict=True):
         if count == MAX_FIELDS or len(name) > MAX_NAME_BYTES:
-            raise ValueError("these are more fields, or longer names, than there is room for")
+            raise ValueError("too many fields, or too long a name")
         fields[count] = Field(name, len(name), kind, 0, 0)
         count += 1
     if at == end or c_text[at] != c'{':
@@ -57,43 +57,43 @@ def decode_struct(bytes text not None, dict kinds not None) -> dict:
             if at == end or c_text[at] != c'"':
                 raise GoJSONError("a key is missing")
         elif at == end or c_text[at] != c'}':
-            raise GoJSONError("an object does not end")
+            raise GoJSONError("an object is not closed")
     ends(c_text, expect(c_text, at, end, c'}'), end)
     return {name: value_of(c_text, fields[at].begin, fields[at].end, fields[at].kind)
             for at, name in enumerate(kinds) if fields[at].begin}
 
 
 def decode_strings(bytes text not None) -> list:
-    """An array of strings; null stands for an empty array, and within it for an empty string. Raises GoJSONError."""
+    """An array of strings; null is an empty array, and within it an empty string. Raises GoJSONError."""
     cdef const char *c_text = text
     cdef Py_ssize_t end = len(text)
     cdef Py_ssize_t at = blank(c_text, 0, end)
     cdef Py_ssize_t begin
-    cdef list found = []
+    cdef list strings = []
     if at == end or c_text[at] != c'[':
         only_null(c_text, at, end)
-        return found
+        return strings
     at = blank(c_text, at + 1, end)
     if at < end and c_text[at] == c']':
         ends(c_text, at + 1, end)
-        return found
+        return strings
     while True:
         begin = at
         at = skip_value(c_text, begin, end, 1)
         if c_text[begin] == c'n':
-            found.append("")
+            strings.append("")
         else:
             check_kind(c_text, begin, at, KIND_STRING)
-            found.append(value_of(c_text, begin, at, KIND_STRING))
+            strings.append(value_of(c_text, begin, at, KIND_STRING))
         at = blank(c_text, at, end)
         if at < end and c_text[at] == c',':
             at = blank(c_text, at + 1, end)
             continue
         ends(c_text, expect(c_text, at, end, c']'), end)
-        return found
+        return strings
 
 
-# ---------------------------------------------------------------------- what is checked
+# ---------------------------------------------------------------------- checking
 
 cdef inline Py_ssize_t blank(const char *c_text, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
     """Behind the white space at at."""
@@ -102,20 +102,20 @@ cdef inline Py_ssize_t blank(const char *c_text, Py_ssize_t at, Py_ssize_t end) 
     return at
 
 
-cdef Py_ssize_t expect(const char *c_text, Py_ssize_t at, Py_ssize_t end, char sign) except -1:
-    if at == end or c_text[at] != sign:
-        raise GoJSONError(f"{chr(sign)} is missing at byte {at}")
+cdef Py_ssize_t expect(const char *c_text, Py_ssize_t at, Py_ssize_t end, char byte) except -1:
+    if at == end or c_text[at] != byte:
+        raise GoJSONError(f"{chr(byte)} is missing at byte {at}")
     return at + 1
 
 
 cdef int ends(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
     if blank(c_text, at, end) != end:
-        raise GoJSONError("there is more behind the value")
+        raise GoJSONError("something follows the value")
     return 0
 
 
 cdef int only_null(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """The whole text is null, which is as good as nothing; anything else is an error."""
+    """Accepts null as the whole text; anything else is an error."""
     ends(c_text, skip_value(c_text, at, end, 0), end)
     if c_text[at] != c'n':
         raise GoJSONError("the value is of the wrong kind")
@@ -123,7 +123,7 @@ cdef int only_null(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
 
 
 cdef Py_ssize_t skip_value(const char *c_text, Py_ssize_t at, Py_ssize_t end, int depth) except -1:
-    """Behind the value at at, which lies in depth objects and arrays."""
+    """Behind the value at at, which is nested in depth objects and arrays."""
     cdef char opened[MAX_DEPTH]     # what each level was opened with
     cdef int base = depth
     while True:
@@ -132,7 +132,7 @@ cdef Py_ssize_t skip_value(const char *c_text, Py_ssize_t at, Py_ssize_t end, in
             raise GoJSONError("a value is missing")
         if c_text[at] == c'{' or c_text[at] == c'[':
             if depth == MAX_DEPTH:
-                raise GoJSONError("it is nested too deep")
+                raise GoJSONError("it is nested too deeply")
             opened[depth] = c_text[at]
             depth += 1
             at = blank(c_text, at + 1, end)
@@ -181,17 +181,17 @@ cdef Py_ssize_t skip_scalar(const char *c_text, Py_ssize_t at, Py_ssize_t end) e
 cdef Py_ssize_t skip_word(const char *c_text, Py_ssize_t at, Py_ssize_t end, const char *c_word,
                           Py_ssize_t length) except -1:
     if end - at < length or memcmp(c_text + at, c_word, <size_t> length) != 0:
-        raise GoJSONError(f"a value is none at byte {at}")
+        raise GoJSONError(f"invalid value at byte {at}")
     return at + length
 
 
 cdef Py_ssize_t skip_string(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """Any bytes but control characters; what is no UTF-8 is not an error."""
+    """Behind the string at at: any bytes but control characters. Invalid UTF-8 is not an error."""
     cdef int _digit
     at = expect(c_text, at, end, c'"')
     while at < end and c_text[at] != c'"':
         if <unsigned char> c_text[at] < 0x20:
-            raise GoJSONError(f"a control character stands in a string at byte {at}")
+            raise GoJSONError(f"control character in a string at byte {at}")
         if c_text[at] != c'\\':
             at += 1
             continue
@@ -202,20 +202,20 @@ cdef Py_ssize_t skip_string(const char *c_text, Py_ssize_t at, Py_ssize_t end) e
             for _digit in range(4):
                 at += 1
                 if at == end or not is_hex(c_text[at]):
-                    raise GoJSONError(f"an escape is none at byte {at}")
+                    raise GoJSONError(f"invalid escape at byte {at}")
         elif not is_escape(c_text[at]):
-            raise GoJSONError(f"an escape is none at byte {at}")
+            raise GoJSONError(f"invalid escape at byte {at}")
         at += 1
     return expect(c_text, at, end, c'"')
 
 
-cdef inline bint is_hex(char sign) noexcept nogil:
-    return c'0' <= sign <= c'9' or c'a' <= sign <= c'f' or c'A' <= sign <= c'F'
+cdef inline bint is_hex(char byte) noexcept nogil:
+    return c'0' <= byte <= c'9' or c'a' <= byte <= c'f' or c'A' <= byte <= c'F'
 
 
-cdef inline bint is_escape(char sign) noexcept nogil:
-    return (sign == c'"' or sign == c'\\' or sign == c'/' or sign == c'b' or sign == c'f' or sign == c'n'
-            or sign == c'r' or sign == c't')
+cdef inline bint is_escape(char byte) noexcept nogil:
+    return (byte == c'"' or byte == c'\\' or byte == c'/' or byte == c'b' or byte == c'f' or byte == c'n'
+            or byte == c'r' or byte == c't')
 
 
 cdef inline Py_ssize_t digits_from(const char *c_text, Py_ssize_t at, Py_ssize_t end) noexcept nogil:
@@ -226,7 +226,7 @@ cdef inline Py_ssize_t digits_from(const char *c_text, Py_ssize_t at, Py_ssize_t
 
 
 cdef Py_ssize_t some_digits(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
-    """Behind the digits at at, of which there must be one."""
+    """Behind the digits at at, at least one."""
     cdef Py_ssize_t behind = digits_from(c_text, at, end)
     if behind == at:
         raise GoJSONError(f"a digit is missing at byte {at}")
@@ -236,7 +236,7 @@ cdef Py_ssize_t some_digits(const char *c_text, Py_ssize_t at, Py_ssize_t end) e
 cdef Py_ssize_t skip_number(const char *c_text, Py_ssize_t at, Py_ssize_t end) except -1:
     if at < end and c_text[at] == c'-':
         at += 1
-    # A zero stands alone.
+    # No digit may follow a leading zero.
     at = at + 1 if at < end and c_text[at] == c'0' else some_digits(c_text, at, end)
     if at < end and c_text[at] == c'.':
         at = some_digits(c_text, at + 1, end)
@@ -248,29 +248,29 @@ cdef Py_ssize_t skip_number(const char *c_text, Py_ssize_t at, Py_ssize_t end) e
     return at
 
 
-# ---------------------------------------------------------------------- names and values, all of them checked
+# ---------------------------------------------------------------------- names and values, after checking
 
 cdef Field *find(const char *c_text, Py_ssize_t at, Py_ssize_t end, Field *fields, int count) noexcept:
-    """The field that the key between at and end stands for, or NULL."""
+    """The field that has the key between at and end, or NULL."""
     cdef char name[MAX_NAME_BYTES]
     cdef Py_ssize_t length = 0
-    cdef uint32_t sign
-    cdef int one
+    cdef uint32_t rune
+    cdef int index
     while at < end:
-        sign = next_sign(c_text, &at, end)
-        if c'A' <= sign <= c'Z':
-            sign += 32
-        elif sign == 0x17F:     # this one and the next fold to s and k, and no other sign to ASCII
-            sign = c's'
-        elif sign == 0x212A:
-            sign = c'k'
-        if sign >= 0x80 or length == MAX_NAME_BYTES:
+        rune = next_rune(c_text, &at, end)
+        if c'A' <= rune <= c'Z':
+            rune += 32
+        elif rune == 0x17F:     # this one and the next fold to s and k; no others fold to ASCII
+            rune = c's'
+        elif rune == 0x212A:
+            rune = c'k'
+        if rune >= 0x80 or length == MAX_NAME_BYTES:
             return NULL
-        name[length] = <char> sign
+        name[length] = <char> rune
         length += 1
-    for one in range(count):
-        if fields[one].name_bytes == length and memcmp(fields[one].name, name, <size_t> length) == 0:
-            return &fields[one]
+    for index in range(count):
+        if fields[index].name_bytes == length and memcmp(fields[index].name, name, <size_t> length) == 0:
+            return &fields[index]
     return NULL
 
 
@@ -292,12 +292,12 @@ cdef int check_kind(const char *c_text, Py_ssize_t at, Py_ssize_t end, int kind)
 
 
 cdef bint integer(const char *c_text, Py_ssize_t at, Py_ssize_t end, int64_t *number) noexcept nogil:
-    """Whether the value is a number without fraction or exponent that fits."""
+    """Whether the value is a number without fraction and exponent that fits into 64 bits."""
     cdef bint negative = c_text[at] == c'-'
     cdef uint64_t value = 0
     if negative:
         at += 1
-    # As zeros do not lead, what has more digits does not fit; 19 of them cannot wrap around.
+    # There are no leading zeros, so more digits cannot fit; 19 cannot wrap around.
     if at == end or end - at > 19:
         return False
     while at < end:
@@ -322,46 +322,46 @@ cdef object value_of(const char *c_text, Py_ssize_t at, Py_ssize_t end, int kind
 
 
 cdef str plain(const char *c_text, Py_ssize_t at, Py_ssize_t end):
-    """What stands between the quotes of a string."""
+    """The text between the quotes of a string."""
     cdef Py_ssize_t length = 0
-    # A byte that is no UTF-8 becomes three.
+    # An invalid byte becomes three.
     cdef char *c_out = <char *> malloc(<size_t> (3 * (end - at) + 1))
     if c_out is NULL:
         raise MemoryError
     try:
         while at < end:
-            length += put_sign(c_out + length, next_sign(c_text, &at, end))
+            length += put_rune(c_out + length, next_rune(c_text, &at, end))
         return PyUnicode_DecodeUTF8(c_out, length, NULL)
     finally:
         free(c_out)
 
 
-cdef uint32_t next_sign(const char *c_text, Py_ssize_t *c_at, Py_ssize_t end) noexcept nogil:
-    """The sign at at, which moves behind it; U+FFFD for one byte that is no UTF-8, and for a lone surrogate."""
+cdef uint32_t next_rune(const char *c_text, Py_ssize_t *c_at, Py_ssize_t end) noexcept nogil:
+    """The character at at, which moves behind it; U+FFFD for an invalid byte or a lone surrogate."""
     cdef Py_ssize_t at = c_at[0]
-    cdef uint32_t sign, low
+    cdef uint32_t rune, low
     cdef int length
     if c_text[at] != c'\\':
-        length = utf8_bytes(<const unsigned char *> c_text + at, end - at, &sign)
+        length = utf8_bytes(<const unsigned char *> c_text + at, end - at, &rune)
         c_at[0] = at + length
-        return sign
+        return rune
     if c_text[at + 1] != c'u':
         c_at[0] = at + 2
         return letter(c_text[at + 1])
-    sign = hex4(c_text + at + 2)
+    rune = hex4(c_text + at + 2)
     c_at[0] = at + 6
-    if not 0xD800 <= sign < 0xE000:
-        return sign
-    if sign < 0xDC00 and end - at >= 12 and c_text[at + 6] == c'\\' and c_text[at + 7] == c'u':
+    if not 0xD800 <= rune < 0xE000:
+        return rune
+    if rune < 0xDC00 and end - at >= 12 and c_text[at + 6] == c'\\' and c_text[at + 7] == c'u':
         low = hex4(c_text + at + 8)
         if 0xDC00 <= low < 0xE000:
             c_at[0] = at + 12
-            return 0x10000 + ((sign - 0xD800) << 10) + (low - 0xDC00)
+            return 0x10000 + ((rune - 0xD800) << 10) + (low - 0xDC00)
     return 0xFFFD
 
 
 cdef uint32_t letter(char escaped) noexcept nogil:
-    """What a backslash and this letter stand for."""
+    """The character that a backslash and this letter stand for."""
     if escaped == c'b':
         return 8
     if escaped == c'f':
@@ -384,15 +384,15 @@ cdef uint32_t hex4(const char *c_at) noexcept nogil:
     return value
 
 
-cdef int utf8_bytes(const unsigned char *c_at, Py_ssize_t have, uint32_t *sign) noexcept nogil:
-    """The length of the sign at c_at; 1, and U+FFFD, where there is none."""
+cdef int utf8_bytes(const unsigned char *c_at, Py_ssize_t have, uint32_t *rune) noexcept nogil:
+    """The length of the character at c_at; 1, and U+FFFD, if it is invalid."""
     cdef uint32_t first = c_at[0]
     cdef uint32_t value, least
     cdef int length, at
     if first < 0x80:
-        sign[0] = first
+        rune[0] = first
         return 1
-    sign[0] = 0xFFFD
+    rune[0] = 0xFFFD
     if first >= 0xF8 or first < 0xC0:
         return 1
     length = 4 if first >= 0xF0 else 3 if first >= 0xE0 else 2
@@ -406,26 +406,26 @@ cdef int utf8_bytes(const unsigned char *c_at, Py_ssize_t have, uint32_t *sign) 
         value = value << 6 | c_at[at] & 0x3F
     if value < least or value > 0x10FFFF or 0xD800 <= value < 0xE000:
         return 1
-    sign[0] = value
+    rune[0] = value
     return length
 
 
-cdef int put_sign(char *c_out, uint32_t sign) noexcept nogil:
-    """The sign as UTF-8; how many bytes."""
-    if sign < 0x80:
-        c_out[0] = <char> sign
+cdef int put_rune(char *c_out, uint32_t rune) noexcept nogil:
+    """Writes a character as UTF-8; how many bytes."""
+    if rune < 0x80:
+        c_out[0] = <char> rune
         return 1
-    if sign < 0x800:
-        c_out[0] = <char> (0xC0 | sign >> 6)
-        c_out[1] = <char> (0x80 | sign & 0x3F)
+    if rune < 0x800:
+        c_out[0] = <char> (0xC0 | rune >> 6)
+        c_out[1] = <char> (0x80 | rune & 0x3F)
         return 2
-    if sign < 0x10000:
-        c_out[0] = <char> (0xE0 | sign >> 12)
-        c_out[1] = <char> (0x80 | sign >> 6 & 0x3F)
-        c_out[2] = <char> (0x80 | sign & 0x3F)
+    if rune < 0x10000:
+        c_out[0] = <char> (0xE0 | rune >> 12)
+        c_out[1] = <char> (0x80 | rune >> 6 & 0x3F)
+        c_out[2] = <char> (0x80 | rune & 0x3F)
         return 3
-    c_out[0] = <char> (0xF0 | sign >> 18)
-    c_out[1] = <char> (0x80 | sign >> 12 & 0x3F)
-    c_out[2] = <char> (0x80 | sign >> 6 & 0x3F)
-    c_out[3] = <char> (0x80 | sign & 0x3F)
+    c_out[0] = <char> (0xF0 | rune >> 18)
+    c_out[1] = <char> (0x80 | rune >> 12 & 0x3F)
+    c_out[2] = <char> (0x80 | rune >> 6 & 0x3F)
+    c_out[3] = <char> (0x80 | rune & 0x3F)
     return 4

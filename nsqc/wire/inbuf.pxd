@@ -1,7 +1,7 @@
-# What a connection keeps of its input between reads: the bytes of one unfinished command.
+# What a connection keeps of its input between reads: the bytes of one incomplete command.
 
 cdef struct InBuf:
-    char *data          # owned; NULL while nothing is kept
+    char *data          # owned; NULL if nothing is kept
     Py_ssize_t length   # bytes kept
     Py_ssize_t room     # bytes allocated
 

@@ -1,4 +1,4 @@
-"""Multi-publish bodies, checked as they arrive. Makes no message; knows bytes only."""
+"""Checks multi-publish bodies as they arrive. Makes no messages; knows bytes only."""
 
 from libc.stdint cimport int64_t
 
@@ -14,20 +14,20 @@ cdef int64_t mpub_bytes(const MpubCheck *check) noexcept nogil:
 
 cdef int mpub_check(MpubCheck *check, const char *c_body, int64_t have, int64_t max_message,
                     int64_t max_body) noexcept nogil:
-    cdef int found
+    cdef int state
     if check.count == 0:
         if have < 4:
             return MPUB_MORE
         check.value = load_i32(c_body)
-        # The least message takes five bytes, four of them its size.
+        # The smallest message takes five bytes, four of them for its size.
         if check.value <= 0 or check.value > (max_body - 4) // 5:
             return MPUB_BAD_COUNT
         check.count = check.value
         check.at = 4
     while check.index < check.count:
-        found = mpub_next(check, c_body + check.at, have - check.at, max_message, max_body)
-        if found != MPUB_WHOLE:
-            return found
+        state = mpub_next(check, c_body + check.at, have - check.at, max_message, max_body)
+        if state != MPUB_WHOLE:
+            return state
         if check.at + 4 + check.value > have:
             return MPUB_MORE
         mpub_passed(check)
@@ -43,7 +43,7 @@ cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max
         return MPUB_BAD_SIZE
     if check.value > max_message:
         return MPUB_TOO_BIG
-    # Sizes do not count: a client that leaves them out of what it declares may fill the limit with its messages.
+    # Sizes do not count: a client that does not include them in what it declares may send messages up to the limit.
     if mpub_bytes(check) + check.value > max_body:
         return MPUB_OVERRUN
     return MPUB_WHOLE
@@ -56,12 +56,12 @@ cdef bint mpub_passed(MpubCheck *check) noexcept nogil:
 
 
 def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool:
-    """Whether a line that ends before end has more than limit bytes."""
+    """Whether any line that ends before end has more than limit bytes."""
     cdef const char *c_at = <const char *> body
     cdef const char *c_end = c_at + min(end, len(body))
     cdef const char *c_feed
     while c_end - c_at > limit:
-        # The last line feed that the line may have: what lies before it needs no look.
+        # The last place where this line may end. Lines that end before it are short enough.
         c_feed = <const char *> memrchr(c_at, c'\n', limit + 1)
         if c_feed is NULL:
             return True
@@ -70,11 +70,10 @@ def has_long_line(bytes body not None, Py_ssize_t end, Py_ssize_t limit) -> bool
 
 
 def check(bytes body not None, max_msg_size, max_body_size) -> int:
-    """Number of messages in a whole body; -1 where the count is at fault, -2 where a message is."""
-    cdef MpubCheck state
-    state.count = state.index = state.value = 0
-    state.at = 0
-    cdef int found = mpub_check(&state, body, len(body), max_msg_size, max_body_size)
-    if found == MPUB_WHOLE:
-        return state.count
-    return -1 if state.count == 0 else -2
+    """Number of messages in a complete body; -1 if the count is wrong, -2 if a message is."""
+    cdef MpubCheck progress
+    progress.count = progress.index = progress.value = 0
+    progress.at = 0
+    if mpub_check(&progress, body, len(body), max_msg_size, max_body_size) == MPUB_WHOLE:
+        return progress.count
+    return -1 if progress.count == 0 else -2

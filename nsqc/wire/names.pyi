@@ -1,5 +1,7 @@
-def is_valid_name(name: bytes) -> bool:
-    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -, "#ephemeral" may follow."""
+from typing import Final
 
-def is_ephemeral(name: bytes) -> bool:
-    """Whether a valid name ends with #ephemeral."""
+EPHEMERAL: Final[str]
+
+def is_valid_name(name: bytes) -> bool: ...
+
+def is_ephemeral(name: bytes) -> bool: ...

@@ -1,11 +1,14 @@
-"""Topic and channel names: what is allowed, and which are ephemeral. Knows bytes only."""
+"""Topic and channel names: which are valid, and which are ephemeral. Knows bytes only."""
 
 from libc.string cimport memcmp
 
 from nsqc.wire.const cimport MAX_NAME_BYTES
 
-cdef const char *EPHEMERAL = b"#ephemeral"
-cdef Py_ssize_t EPHEMERAL_BYTES = 10
+EPHEMERAL = "#ephemeral"    # what the names of topics and channels that keep nothing on disk end with
+
+cdef bytes ENDING = EPHEMERAL.encode()
+cdef const char *c_ending = ENDING
+cdef Py_ssize_t ENDING_BYTES = len(ENDING)
 
 cdef unsigned char ALLOWED[256]
 
@@ -23,8 +26,8 @@ fill_allowed()
 
 
 cdef bint name_is_ephemeral(const char *c_name, Py_ssize_t length) noexcept nogil:
-    return (length > EPHEMERAL_BYTES
-            and memcmp(c_name + length - EPHEMERAL_BYTES, EPHEMERAL, <size_t> EPHEMERAL_BYTES) == 0)
+    return (length > ENDING_BYTES
+            and memcmp(c_name + length - ENDING_BYTES, c_ending, <size_t> ENDING_BYTES) == 0)
 
 
 cdef bint name_is_valid(const char *c_name, Py_ssize_t length) noexcept nogil:
@@ -32,7 +35,7 @@ cdef bint name_is_valid(const char *c_name, Py_ssize_t length) noexcept nogil:
     if length < 1 or length > MAX_NAME_BYTES:
         return False
     if name_is_ephemeral(c_name, length):
-        length -= EPHEMERAL_BYTES
+        length -= ENDING_BYTES
     for at in range(length):
         if not ALLOWED[<unsigned char> c_name[at]]:
             return False
@@ -40,7 +43,7 @@ cdef bint name_is_valid(const char *c_name, Py_ssize_t length) noexcept nogil:
 
 
 def is_valid_name(bytes name not None) -> bool:
-    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -, "#ephemeral" may follow."""
+    """Whether name is a topic or channel name: 1 to 64 of . a-z A-Z 0-9 _ -; "#ephemeral" may follow, and counts."""
     return name_is_valid(name, len(name))
 
 

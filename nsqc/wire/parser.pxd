@@ -1,5 +1,5 @@
-# The V2 command parser: bytes in, one Command at a time out. It keeps no bytes: the caller keeps what belongs to an
-# unfinished command and offers it again, with more behind it, wherever it lies by then.
+# The V2 command parser: bytes in, one Command at a time out. It keeps no bytes: the caller keeps those of an incomplete
+# command and passes them again, with more behind them, wherever they are by then.
 #
 # States of a command:
 #   LINE     waiting for the line feed
@@ -26,16 +26,16 @@ cdef enum CommandKind:
 
 cdef enum ParseEvent:
     PARSE_MORE              # incomplete; nothing is used
-    PARSE_LINE              # a whole line; if has_body, nothing is used yet: call expect_body or give up
-    PARSE_BODY              # a whole command with body
+    PARSE_LINE              # a line; if the command has a body, nothing is used yet: call expect_body() or give up
+    PARSE_BODY              # a command with its body
     PARSE_LINE_TOO_LONG
-    PARSE_BAD_SIZE          # command.size is zero or below
+    PARSE_BAD_SIZE          # command.size is 0 or below
     PARSE_TOO_BIG           # command.size is above the limit
     PARSE_BAD_COUNT         # MPUB, from here on; see MpubState
     PARSE_BAD_MESSAGE_SIZE
     PARSE_MESSAGE_TOO_BIG
     PARSE_OVERRUN
-    PARSE_NO_MEMORY         # never from next(): for whoever takes a body over
+    PARSE_NO_MEMORY         # never from next(): for those who take a body over
 
 cdef enum ParseState:
     AT_LINE
@@ -43,36 +43,36 @@ cdef enum ParseState:
     AT_BODY
 
 cdef enum:
-    MAX_ARGS = 4            # words kept of a line, its name included; argc counts all
+    MAX_ARGS = 4            # words of a line that are kept, including the name; argc counts all
 
 cdef struct Command:
     int kind
-    int argc                # words of the line, the name included
-    const char *args[4]     # they point into the bytes given to next(), and hold until those move
+    int argc                # words of the line, including the name
+    const char *args[4]     # in the bytes passed to next(); valid until those move
     int32_t arg_bytes[4]
     int32_t size            # of the body, as declared
     const char *body        # with PARSE_BODY: size bytes
-    MpubCheck mpub          # of MPUB: count, and where an error lies
+    MpubCheck mpub          # of an MPUB: the count, and where an error is
 
 
 cdef class Parser:
     cdef int state                  # ParseState
     cdef Py_ssize_t used            # bytes of the command that next() completed
-    cdef Py_ssize_t line_bytes      # of the current line, line feed included; 0 while unknown
-    cdef Py_ssize_t searched        # bytes of the unfinished line already searched for a line feed
+    cdef Py_ssize_t line_bytes      # of the current line, including the line feed; 0: not known yet
+    cdef Py_ssize_t searched        # bytes of an incomplete line that have no line feed
     cdef int64_t limit              # of the body, set by expect_body
-    cdef int64_t max_message        # of one message in MPUB
-    cdef const char *c_split_at     # where the line lay when it was split into words
+    cdef int64_t max_message        # of one message in an MPUB
+    cdef const char *c_split_at     # where the line was when it was split into words
     cdef Command command
 
     @staticmethod
     cdef Parser new(int64_t max_message)
 
-    # Looks at the bytes from c_at to c_end, which begin with the current command. Returns a ParseEvent.
+    # Parses the bytes from c_at to c_end, which begin with the current command. Returns a ParseEvent.
     cdef int next(self, const char *c_at, const char *c_end) noexcept
     # Accepts the body of the command whose line next() has just returned, up to limit bytes.
     cdef void expect_body(self, int64_t limit) noexcept
-    # Whoever has taken the body over, after PARSE_MORE at AT_BODY, has it whole: the next command follows.
+    # After PARSE_MORE at AT_BODY a caller may take the body over itself. Now it is complete: the next command follows.
     cdef void body_ended(self) noexcept
 
     cdef int _line(self, const char *c_at, const char *c_end) noexcept
@@ -81,7 +81,8 @@ cdef class Parser:
 
 
 cdef bint command_has_body(int kind) noexcept nogil
-cdef int mpub_event(int found) noexcept nogil       # a ParseEvent for a MpubState
+cdef int mpub_event(int state) noexcept nogil       # the ParseEvent for an MpubState
 
-# A decimal number without sign, as the protocol has them; -1: not one. Wraps around like the original beyond 64 bits.
+# A decimal number without sign, as the protocol has them; False: it is not one. Like nsqd's, it wraps around beyond 64
+# bits.
 cdef bint parse_decimal(const char *c_text, Py_ssize_t length, int64_t *value) noexcept nogil

@@ -1,4 +1,4 @@
-"""The V2 command parser. It knows bytes only: no socket, no topic, no rule about who may send what when."""
+"""The V2 command parser. It knows only bytes: no sockets, no topics, no rules about who may send what and when."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -16,7 +16,7 @@ cdef bint command_has_body(int kind) noexcept nogil:
 
 
 cdef int command_kind(const char *c_name, Py_ssize_t length) noexcept nogil:
-    """The index of all commands."""
+    """The CommandKind of a name."""
     if length == 3:
         if memcmp(c_name, b"FIN", 3) == 0:
             return CMD_FIN
@@ -59,7 +59,7 @@ cdef bint parse_decimal(const char *c_text, Py_ssize_t length, int64_t *value) n
 
 @cython.final
 cdef class Parser:
-    """Splits a byte stream into commands; one for each connection."""
+    """Splits the input of one connection into commands."""
 
     def __init__(self):
         raise TypeError("Parser objects are made by Parser.new()")
@@ -99,7 +99,7 @@ cdef class Parser:
         return PARSE_LINE
 
     cdef void _split(self, const char *c_at) noexcept:
-        """The words of the line at c_at, without the line feed and one carriage return before it."""
+        """Splits the line at c_at into words, without the line feed and a carriage return before it."""
         cdef Command *command = &self.command
         cdef const char *c_end = c_at + self.line_bytes - 1
         cdef const char *c_blank
@@ -121,7 +121,7 @@ cdef class Parser:
     cdef int _body(self, const char *c_at, const char *c_end) noexcept:
         cdef Command *command = &self.command
         cdef Py_ssize_t have = c_end - c_at - self.line_bytes - 4
-        cdef int found
+        cdef int state
         if c_at != self.c_split_at:
             self._split(c_at)
         command.body = c_at + self.line_bytes + 4
@@ -136,10 +136,10 @@ cdef class Parser:
             self.state = AT_BODY
             memset(&command.mpub, 0, sizeof(command.mpub))
         if command.kind == CMD_MPUB:
-            found = mpub_check(&command.mpub, command.body, have, self.max_message, self.limit)
-            if found != MPUB_WHOLE:
-                return mpub_event(found)
-            # It ends with its last message, whatever size was declared.
+            state = mpub_check(&command.mpub, command.body, have, self.max_message, self.limit)
+            if state != MPUB_WHOLE:
+                return mpub_event(state)
+            # It ends with its last message, whatever size is declared.
             self.used = self.line_bytes + 4 + command.mpub.at
         else:
             if have < command.size:
@@ -149,15 +149,15 @@ cdef class Parser:
         return PARSE_BODY
 
 
-cdef int mpub_event(int found) noexcept nogil:
-    if found == MPUB_WHOLE:
+cdef int mpub_event(int state) noexcept nogil:
+    if state == MPUB_WHOLE:
         return PARSE_BODY
-    if found == MPUB_MORE:
+    if state == MPUB_MORE:
         return PARSE_MORE
-    if found == MPUB_BAD_COUNT:
+    if state == MPUB_BAD_COUNT:
         return PARSE_BAD_COUNT
-    if found == MPUB_BAD_SIZE:
+    if state == MPUB_BAD_SIZE:
         return PARSE_BAD_MESSAGE_SIZE
-    if found == MPUB_TOO_BIG:
+    if state == MPUB_TOO_BIG:
         return PARSE_MESSAGE_TOO_BIG
     return PARSE_OVERRUN

@@ -4,6 +4,4 @@ from nsqc.wire.codec import Codec
 
 @final
 class Snappy(Codec):
-    """Snappy's framing format."""
-
     def __init__(self) -> None: ...

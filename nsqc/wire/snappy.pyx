@@ -1,4 +1,4 @@
-"""Snappy in its framing format. cramjam does the blocks; chunks and checksums are done here."""
+"""Snappy in its framing format. cramjam does the blocks, chunks and checksums are done here."""
 
 cimport cython
 from libc.stdint cimport uint32_t
@@ -20,7 +20,7 @@ cdef enum:
     PLAIN = 0x01
     FIRST_SKIPPABLE = 0x80
     IDENTIFIER = 0xFF
-    # The longest that a compressor makes of a full block: 32 + n + n / 6.
+    # The most that a compressor makes of a full block: 32 + n + n / 6.
     MAX_BLOCK_BYTES = 76490
 
 cdef bytes IDENTIFIER_CHUNK = b"\xff\x06\x00\x00sNaPpY"
@@ -37,15 +37,15 @@ cdef class Snappy(Codec):
         self.name = "snappy"
 
     cdef Py_ssize_t decode(self, char *c_to) except -1:
-        """Fills c_to with as many whole chunks as have come and fit."""
+        """Decodes as many complete chunks as fit."""
         cdef Py_ssize_t filled = 0
         cdef Py_ssize_t have, length, plain
         cdef const unsigned char *c_at
         while True:
             have = self.fed.length - self.taken
-            if self.passing:
-                length = min(have, self.passing)
-                self.passing -= length
+            if self.skipping:
+                length = min(have, self.skipping)
+                self.skipping -= length
                 self.take(length)
                 have -= length
             if have < HEAD_BYTES:
@@ -54,7 +54,7 @@ cdef class Snappy(Codec):
             length = c_at[1] | c_at[2] << 8 | c_at[3] << 16
             if self.greeted and FIRST_SKIPPABLE <= c_at[0] < IDENTIFIER:
                 self.take(HEAD_BYTES)
-                self.passing = length
+                self.skipping = length
                 continue
             try:
                 check_head(self.greeted, c_at[0], length)
@@ -63,7 +63,7 @@ cdef class Snappy(Codec):
                 plain = self._chunk(c_at[0], length, c_to + filled, PIECE_BYTES - filled)
             except CodecError:
                 if filled:
-                    return filled       # the error shows again with the next call
+                    return filled       # the next call raises it again
                 raise
             if plain < 0:
                 return filled
@@ -71,7 +71,7 @@ cdef class Snappy(Codec):
             self.take(HEAD_BYTES + length)
 
     cdef Py_ssize_t _chunk(self, int kind, Py_ssize_t length, char *c_to, Py_ssize_t room) except -2:
-        """Decodes the chunk that lies there whole; how many plain bytes, or -1 where they do not fit."""
+        """Decodes a complete chunk; how many bytes, or -1 if they do not fit."""
         cdef unsigned char *c_data = <unsigned char *> self.fed.data + self.taken + HEAD_BYTES
         cdef Py_ssize_t plain
         cdef Py_buffer view
@@ -113,11 +113,11 @@ cdef class Snappy(Codec):
         return b"".join(parts)
 
     cdef bint cut_short(self) noexcept:
-        return self.passing > 0 or self.fed.length > self.taken
+        return self.skipping > 0 or self.fed.length > self.taken
 
 
 cdef int check_head(bint greeted, int kind, Py_ssize_t length) except -1:
-    """Refuses a chunk by its head alone, so that nothing is kept of it."""
+    """Refuses a chunk by its head alone: none of it is kept."""
     if kind == IDENTIFIER:
         if length != 6:
             raise CodecError("snappy stream identifier is wrong")
@@ -132,7 +132,7 @@ cdef int check_head(bint greeted, int kind, Py_ssize_t length) except -1:
 
 
 cdef Py_ssize_t plain_length(const unsigned char *c_at, Py_ssize_t length) except -1:
-    """The plain length that a block states, before anything is made of it. A block of no bytes has no use."""
+    """The decoded length that a block declares, checked before it is decoded; no compressor makes blocks of 0 bytes."""
     cdef Py_ssize_t value = 0
     cdef int shift = 0
     cdef Py_ssize_t at
@@ -151,7 +151,7 @@ cdef uint32_t little(const unsigned char *c_at) noexcept:
 
 
 cdef int add_block(list parts, char *c_from, Py_ssize_t size) except -1:
-    """One chunk of up to 64 KiB, compressed where that saves an eighth."""
+    """Adds a chunk of up to 64 KiB, compressed if that saves an eighth."""
     cdef uint32_t crc = crc32c_masked(<unsigned char *> c_from, size)
     cdef unsigned char head[8]
     cdef Py_ssize_t length

@@ -16,21 +16,21 @@ from perf.micro.timing import Part, Row, Size
 TITLE = "asyncio: nanoseconds a message of 200 bytes, beside the blocking client"
 BODY = b"x" * 200
 BATCH = 10_000
-TOPIC = "batches#ephemeral"      # nobody consumes it, and nothing is kept of what memory has no room for
+TOPIC = "batches#ephemeral"      # nobody consumes it, and what does not fit into memory is dropped
 TAKEN = "taken"
 SIDE = Side("nsqc", (sys.executable, "-m", "nsqc", "serve"))
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop] | None] = {"asyncio": None, "uvloop": uvloop.new_event_loop}
 
 
 def bench(size: Size) -> list[Row]:
-    """Each loop beside the blocking client, in turns."""
+    """Each event loop beside the blocking client, alternately."""
     with Server(SIDE) as server, Producer(f"127.0.0.1:{server.tcp}") as producer, ThreadPoolExecutor(8) as pool:
         beside = Beside(server, producer, pool, size)
         return [row for name, factory in LOOPS.items() for row in beside.rows(name, factory)]
 
 
 class Beside:
-    """What both clients do, and how many messages of it."""
+    """What both clients do, and with how many messages."""
 
     def __init__(self, server: Server, producer: Producer, pool: ThreadPoolExecutor, size: Size):
         self.address = f"127.0.0.1:{server.tcp}"
@@ -41,7 +41,7 @@ class Beside:
         producer.publish(TOPIC, BODY)
 
     def rows(self, name: str, factory: Callable[[], asyncio.AbstractEventLoop] | None) -> list[Row]:
-        """Those of one event loop."""
+        """The rows of one event loop."""
         with asyncio.Runner(loop_factory=factory) as runner:
             there = aio.Producer(self.address)
             runner.run(there.publish(TOPIC, BODY))
@@ -57,23 +57,23 @@ class Beside:
         return rows
 
     def row(self, name: str, run: Callable[[], None], other: str, beside: Callable[[], None], count: int) -> Row:
-        """One of them, beside the blocking client's."""
+        """One row: the asyncio client's time and the blocking one's."""
         return timing.compare(Part(name, self.ready(run), count), Part(other, self.ready(beside), count), self.size)
 
     def ready(self, run: Callable[[], None]) -> Callable[[], Callable[[], None]]:
-        """With enough messages to take."""
+        """Publishes enough messages to consume."""
         def make() -> Callable[[], None]:
             self.producer.publish_many(TAKEN, [BODY] * self.singles)
             return run
         return make
 
     def many(self) -> None:
-        """Batches, one behind the other."""
+        """Batches, one after the other."""
         for _ in range(self.batches):
             self.producer.publish_many(TOPIC, self.batch)
 
     async def aio_many(self, producer: aio.Producer) -> None:
-        """The same."""
+        """The same with asyncio."""
         for _ in range(self.batches):
             await producer.publish_many(TOPIC, self.batch)
 
@@ -90,13 +90,13 @@ class Beside:
         await asyncio.gather(*(some() for _ in range(100)))
 
     def taken(self) -> None:
-        """So many messages, finished one by one."""
+        """Consumes messages and finishes each."""
         with Consumer(TAKEN, "bench", self.address, max_in_flight=1000) as consumer:
             for _, message in zip(range(self.singles), consumer, strict=False):
                 message.finish()
 
     async def aio_taken(self) -> None:
-        """The same."""
+        """The same with asyncio."""
         async with aio.Consumer(TAKEN, "bench", self.address, max_in_flight=1000) as consumer:
             for _ in range(self.singles):
                 (await anext(consumer)).finish()

@@ -3,9 +3,9 @@
 from nsqc.client import encode
 from nsqc.client.inflow import Inflow
 from nsqc.client.message import messages
-from nsqc.wire.reader import message_frames
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.frames import message_frames
 
 TITLE = "client: nanoseconds a message of 200 bytes"
 BODY = b"x" * 200

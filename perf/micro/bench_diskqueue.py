@@ -1,4 +1,4 @@
-"""Records of a disk queue: append, flush, pop (nsqc.store.disk.queue, segment, diskio and iopool)."""
+"""Records of a disk queue: append, flush, pop (nsqc.store.disk)."""
 
 import tempfile
 import time
@@ -9,10 +9,11 @@ from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from perf.micro import timing
 from perf.micro.timing import Row, Size
+from tests.compiled import diskqueue
 
 TITLE = "diskqueue: nanoseconds a record of 200 bytes, calls and objects included"
 RECORDS = 200_000
-PER_TURN = 800
+PER_WRITE = 800
 BODY = b"x" * 200
 RECORD_BYTES = 4 + 26 + len(BODY)
 MESSAGE_ID = b"0123456789abcdef"
@@ -20,17 +21,17 @@ NOW = 1_700_000_000_000_000_000
 
 
 class NoSync:
-    """Takes sync jobs and does nothing: what is measured is the loop's part."""
+    """Accepts sync jobs and does nothing: only the loop's part is measured."""
 
     def __call__(self, job: Any) -> "NoSync":
         return self
 
     def add_done_callback(self, callback: Any) -> None:
-        """Never ends."""
+        """The job never ends."""
 
 
 class NoLog:
-    """Nothing may go wrong here."""
+    """A log that must remain empty."""
 
     def error(self, *line: Any) -> None:
         """Ends the bench."""
@@ -40,25 +41,25 @@ class NoLog:
 
 
 def once(folder: str, turns: int) -> dict[str, float]:
-    """One queue, filled and drained: nanoseconds a record of each step."""
+    """Fills and drains a queue: nanoseconds a record for each step."""
     log = NoLog()
     queue = DiskQueue("bench", folder, 100 << 20, 1 << 20, IoPool(), Syncer(10**9, 10**18, NoSync(), log), log)
     spent = dict.fromkeys(("append", "flush", "pop"), 0)
     for _ in range(turns):
         begin = time.perf_counter_ns()
-        for _ in range(PER_TURN):
-            queue.put(BODY, MESSAGE_ID, NOW)
+        for _ in range(PER_WRITE):
+            diskqueue.put(queue, BODY, MESSAGE_ID, NOW)
         middle = time.perf_counter_ns()
-        if queue.commit():
+        if diskqueue.commit(queue):
             raise OSError("the disk is full")
         spent["append"] += middle - begin
         spent["flush"] += time.perf_counter_ns() - middle
     begin = time.perf_counter_ns()
     for _ in range(queue.depth):
-        queue.get()
+        diskqueue.get(queue)
     spent["pop"] = time.perf_counter_ns() - begin
     queue.delete()
-    return {name: spent_ns / (turns * PER_TURN) for name, spent_ns in spent.items()}
+    return {name: spent_ns / (turns * PER_WRITE) for name, spent_ns in spent.items()}
 
 
 def plain(folder: str, turns: int) -> dict[str, float]:
@@ -69,7 +70,7 @@ def plain(folder: str, turns: int) -> dict[str, float]:
         for _ in range(turns):
             begin = time.perf_counter_ns()
             turn = bytearray()
-            for _ in range(PER_TURN):
+            for _ in range(PER_WRITE):
                 turn.extend(record)
             middle = time.perf_counter_ns()
             file.write(turn)
@@ -80,12 +81,12 @@ def plain(folder: str, turns: int) -> dict[str, float]:
         while file.read(1 << 18):
             pass
         spent["pop"] = time.perf_counter_ns() - begin
-    return {name: spent_ns / (turns * PER_TURN) for name, spent_ns in spent.items()}
+    return {name: spent_ns / (turns * PER_WRITE) for name, spent_ns in spent.items()}
 
 
 def bench(size: Size) -> list[Row]:
     """The best of each step over several queues."""
-    turns, own, reference = size.of(RECORDS // PER_TURN), [], []
+    turns, own, reference = size.of(RECORDS // PER_WRITE), [], []
     for _ in range(size.repeats):
         with tempfile.TemporaryDirectory() as folder:
             own.append(once(folder, turns))

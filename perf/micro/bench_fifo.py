@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from nsqc.store.fifo import MemoryQueue
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.fifo import MemoryQueue
 
 TITLE = "fifo: nanoseconds a call, the making of a message of 200 bytes included"
 

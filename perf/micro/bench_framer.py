@@ -1,8 +1,8 @@
 """Frames into a send buffer (nsqc.wire.framer)."""
 
-from nsqc.wire.reader import message_frames, response_frame
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.frames import message_frames, response_frame
 
 TITLE = "framer: nanoseconds a frame"
 STAMP = 1_700_000_000_000_000_000
@@ -10,7 +10,7 @@ MESSAGE_ID = b"0123456789abcdef"
 
 
 def bench(size: Size) -> list[Row]:
-    """Message frames of two sizes into one buffer, which is copied out once; single responses."""
+    """Message frames of two sizes into one buffer, which is copied once; single responses."""
     rows = []
     for body_bytes, count in ((200, size.of(1000)), (10_000, size.of(100))):
         body = b"x" * body_bytes

@@ -3,9 +3,9 @@
 import heapq
 import random
 
-from nsqc.store.heap import DeadlineHeap
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.heap import DeadlineHeap
 
 TITLE = "heap: nanoseconds a call, the making of an item included"
 ITEMS = 50_000

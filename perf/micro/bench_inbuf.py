@@ -1,16 +1,16 @@
 """Commands that come in pieces (nsqc.wire.inbuf, through the parser)."""
 
-from nsqc.wire.reader import CommandReader
 from perf.micro import timing
 from perf.micro.bench_parser import multi_publish
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.commands import CommandReader
 
 TITLE = "inbuf: nanoseconds a piece of an MPUB of 40 KB"
 PIECE = 1448
 
 
 def bench(size: Size) -> list[Row]:
-    """Pieces as a network cuts them; the last completes the command, which becomes objects."""
+    """Pieces of a packet's size; the last completes the command, of which objects are made."""
     command, times = multi_publish(), size.of(200)
     pieces = [command[at:at + PIECE] for at in range(0, len(command), PIECE)] * times
 

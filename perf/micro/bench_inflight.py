@@ -1,9 +1,10 @@
-"""The map of what is in flight (nsqc.store.inflight)."""
+"""The map of in-flight messages (nsqc.store.inflight)."""
 
 from nsqc.store.guid import GuidFactory
-from nsqc.store.inflight import IdTable
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.guid import next_id
+from tests.compiled.inflight import InFlightTable
 
 TITLE = "inflight: nanoseconds a call, the making of an entry included"
 NOW = 1_790_000_000_000_000_000
@@ -14,7 +15,7 @@ def bench(size: Size) -> list[Row]:
     rows = []
     for title, count in (("2,500 ids", 2500), ("200,000 ids", size.of(200_000))):
         factory = GuidFactory.make(1)
-        ids = [factory.next_id(NOW) for _ in range(count)]
+        ids = [next_id(factory, NOW) for _ in range(count)]
         rows += for_ids(title, ids, size)
     return rows
 
@@ -24,7 +25,7 @@ def for_ids(title: str, ids: list[bytes], size: Size) -> list[Row]:
     count, owners = len(ids), [1] * len(ids)
 
     def filled():
-        table = IdTable()
+        table = InFlightTable()
         timing.exhaust(map(table.add, ids, owners))
         return table
 
@@ -41,7 +42,7 @@ def for_ids(title: str, ids: list[bytes], size: Size) -> list[Row]:
         timing.compare(Part(f"{name}, {title}", over(make, name), count),
                        Part(text, over(dict_of, method), count), size)
         for name, make, text, dict_of, method in (
-            ("add", IdTable, "dict.setdefault", dict, "setdefault"),
+            ("add", InFlightTable, "dict.setdefault", dict, "setdefault"),
             ("find", filled, "dict.get", plain, "get"),
             ("remove", filled, "dict.pop", plain, "pop"))
     ]

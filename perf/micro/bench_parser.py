@@ -2,9 +2,9 @@
 
 import struct
 
-from nsqc.wire.reader import CommandReader
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.commands import CommandReader
 
 TITLE = "parser: nanoseconds a command, MPUB: a message"
 BODY = b"x" * 200
@@ -22,7 +22,7 @@ def multi_publish() -> bytes:
 
 
 def bench(size: Size) -> list[Row]:
-    """All command kinds of the hot path, whole in one buffer each."""
+    """All commands of the hot path, many of a kind in one buffer."""
     many = size.of(50_000)
     rows = []
     for name, command, commands, each in (

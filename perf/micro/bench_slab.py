@@ -1,14 +1,14 @@
 """Memory of messages (nsqc.store.slab and message, through the memory queue)."""
 
-from nsqc.store.fifo import MemoryQueue
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.fifo import MemoryQueue
 
 TITLE = "slab: nanoseconds a message, its place in the queue included"
 
 
 def bench(size: Size) -> list[Row]:
-    """Filling and clearing with bodies of several sizes; 5,000 bytes are beyond the slabs."""
+    """Filling and clearing with bodies of several sizes; the larger ones are in coarser size classes."""
     count, rows = size.of(50_000), []
     for body_bytes in (16, 200, 1000, 5000):
         bodies = [b"x" * body_bytes] * count
@@ -28,7 +28,7 @@ def fill(bodies: list[bytes]):
 
 
 def clear(bodies: list[bytes]):
-    """Gives all back."""
+    """Frees all."""
     def make():
         queue = MemoryQueue()
         timing.exhaust(map(queue.push, bodies))

@@ -31,7 +31,7 @@ def make_topic(channels: int):
 
 
 def bench(size: Size) -> list[Row]:
-    """publish one by one; batches to one channel and to four."""
+    """Single publishes; batches to one channel and to four."""
     body, batch, times = b"x" * 200, multi_publish()[HEAD_BYTES:], size.of(300)
     bodies = [body] * size.of(50_000)
 

@@ -2,16 +2,16 @@
 
 from collections import OrderedDict
 
-from nsqc.store.disk.unacked import UnackedList
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled.unacked import UnackedList
 
 TITLE = "unacked: nanoseconds for a record handed out and done with"
 WINDOW = 2500
 
 
 def bench(size: Size) -> list[Row]:
-    """Records that are finished in their order, and 2500 at a time in the opposite one."""
+    """Records that are finished in order, and 2500 at a time in reverse order."""
     count = size.of(100_000) // WINDOW * WINDOW or WINDOW
 
     def in_order():

@@ -8,12 +8,12 @@ from perf.micro import timing
 
 
 def names() -> list[str]:
-    """The benches there are."""
+    """The names of all benches."""
     return sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
 
 
 def main() -> None:
-    """Prints each bench's rows as soon as it has them."""
+    """Prints the rows of each bench when it is done."""
     parser = argparse.ArgumentParser(prog="python -m perf.micro.run", description=__doc__)
     parser.add_argument("bench", nargs="*", help=f"default all: {' '.join(names())}")
     parser.add_argument("--quick", action="store_true", help="tiny: shows that everything works, measures nothing")

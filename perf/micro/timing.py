@@ -1,8 +1,8 @@
 """Timing for the benches: nanoseconds an operation, the best of several runs, beside a reference in the same run.
 
-The reference is a fixed piece of plain work (a pass over the same bytes, a dict, a deque): its time moves with the
-machine as the bench's does, so the ratio of both can be compared between machines. Calls from Python are part of both
-where a module is driven call by call; where one call does many operations they vanish.
+The reference is a fixed piece of plain work (a pass over the same bytes, a dict, a deque). Its time depends on the
+machine as that of the bench does, so their ratio can be compared between machines. If a module is driven call by call,
+both include calls from Python; if one call does many operations, those are negligible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REPEATS = 7
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: ns an operation, and the reference's ns an operation."""
+    """One result: ns an operation, and ns an operation of the reference."""
 
     name: str
     ns: float
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Part:
-    """Work to be timed. make() prepares a fresh start and returns what is timed: a call without arguments."""
+    """Work to be timed. make() prepares a run and returns a function without arguments, which is timed."""
 
     name: str
     make: Callable[[], Callable[[], object]]
@@ -43,13 +43,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Size:
-    """How much a bench does: of a count, this share, and so many runs."""
+    """How much a bench does: a share of its usual operations, and how many runs."""
 
     share: float = 1.0
     repeats: int = REPEATS
 
     def of(self, count: int) -> int:
-        """The share of count, one at least."""
+        """The share of count, at least 1."""
         return max(1, int(count * self.share))
 
 
@@ -71,13 +71,13 @@ def once(part: Part) -> float:
 
 
 def compare(part: Part, reference: Part, size: Size) -> Row:
-    """Times both in turns; the best of each."""
+    """Times both alternately; the best of each."""
     times = [(once(part), once(reference)) for _ in range(size.repeats)]
     return Row(part.name, min(ns for ns, _ in times), reference.name, min(ns for _, ns in times))
 
 
 def exhaust(calls: Iterable[object]) -> None:
-    """Runs through an iterator at the least cost: exhaust(map(function, arguments))."""
+    """Exhausts an iterator at the least cost: exhaust(map(function, arguments))."""
     deque(calls, maxlen=0)
 
 

@@ -10,7 +10,7 @@ from nsqc.broker.topic import PENDING
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
 from nsqc.store.disk import syscalls
-from nsqc.store.disk.manager import Disks
+from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 
 
@@ -34,7 +34,7 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
         log = Log(level=5)
         with ThreadPoolExecutor(2) as workers:
             settings = Settings(Options(**options))
-            disks = Disks(settings.now, tmp_path, loop, workers, log)
+            disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
             try:

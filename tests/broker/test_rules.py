@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from nsqc.store import rules
-from nsqc.store.disk.unacked import UnackedList
 from tests.broker.harness import publish, run
+from tests.compiled import diskqueue
+from tests.compiled.unacked import UnackedList
 
 pytestmark = pytest.mark.skipif(not rules.ENABLED, reason="a release build checks no rules")
 
@@ -31,10 +32,10 @@ def test_what_is_dirty_must_be_scheduled(tmp_path, told, which):
         queue = (topic if which == "topic" else channel).disk
         queue.check_rules()
         assert told == []
-        queue.put(b"behind its back", ID, STAMP)
+        diskqueue.put(queue, b"behind its back", ID, STAMP)
         queue.check_rules()
         assert told == ["records wait for a write that nobody has asked for"]
-        queue.rollback()
+        diskqueue.rollback(queue)
 
     run(tmp_path, scenario, mem_queue_size=0)
 
@@ -45,8 +46,8 @@ def test_a_topic_must_not_give_up_places_before_their_copies_are_written(tmp_pat
         channel = topic.get_channel(b"c")
         topic.unpause()
         assert told == []
-        channel.disk.put(b"behind its back", ID, STAMP)
-        channel.disk.commit()
+        diskqueue.put(channel.disk, b"behind its back", ID, STAMP)
+        diskqueue.commit(channel.disk)
         topic.unpause()     # passes on what waits; the commit knows of no write
         assert told == ["a topic gives up places whose copies are not written"]
         await asyncio.sleep(0.05)

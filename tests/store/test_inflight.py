@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nsqc.store.inflight import IdTable
+from tests.compiled.inflight import InFlightTable
 
 ids = st.integers(0, 300).map(lambda n: b"%016x" % (n * 0x1000193))
 owners = st.integers(1, 3)
@@ -13,7 +13,7 @@ owners = st.integers(1, 3)
 class InFlightModel(RuleBasedStateMachine):
     @initialize()
     def start(self):
-        self.table = IdTable()
+        self.table = InFlightTable()
         self.model = []
 
     @rule(message_id=ids, owner=owners)
@@ -49,7 +49,7 @@ TestInFlightMap = InFlightModel.TestCase
 
 
 def test_grows_and_shrinks():
-    table = IdTable()
+    table = InFlightTable()
     many = [b"%016x" % (n << 12) for n in range(50_000)]
     for one in many:
         table.add(one, 1)

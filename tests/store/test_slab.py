@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nsqc.store import slab
-from nsqc.store.fifo import MemoryQueue
+from tests.compiled.fifo import MemoryQueue
 
 MIB = 1024 * 1024
 

@@ -9,9 +9,9 @@ import zlib
 import cramjam
 import pytest
 
-from nsqc.wire.crc32c import checksum
 from nsqc.wire.deflate import Deflate
 from nsqc.wire.snappy import Snappy
+from tests.compiled.checksums import checksum
 from tests.support.daemon import batch, wait_until
 from tests.support.secure import compress, connect, identify
 

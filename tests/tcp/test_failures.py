@@ -16,7 +16,7 @@ from nsqc.broker.health import WriteHealth
 from nsqc.broker.timers import Timers
 from nsqc.net.limits import ConnectionLimits
 from nsqc.options.declared import Options, Settings
-from nsqc.store.disk.manager import Disks
+from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.tcp import upgrade
 from nsqc.tcp.connection import Connection
@@ -138,7 +138,7 @@ def served(tmp_path, scenario):
         log = Lines()
         with ThreadPoolExecutor(4) as workers:
             settings = Settings(Options())
-            disks = Disks(settings.now, tmp_path, loop, workers, log)
+            disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1))
             hub = Hub(broker, settings, log, loop, ConnectionLimits(settings.now, log))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.wire.reader import CommandReader
+from tests.compiled.commands import CommandReader
 
 
 def sized(body: bytes) -> bytes:

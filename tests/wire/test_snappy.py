@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.wire.codec import CodecError
-from nsqc.wire.crc32c import checksum, checksum_by_tables
 from nsqc.wire.snappy import Snappy
+from tests.compiled.checksums import checksum, checksum_by_tables
 
 IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 

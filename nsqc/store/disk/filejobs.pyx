@@ -1,22 +1,19 @@
-"""Reading and writing queue files, on threads that hold no GIL. See the .pxd."""
+"""Writes and reads queue files, on threads that do not hold the GIL. See the .pxd."""
 
 from libc.errno cimport ENOENT
 from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
 from posix.fcntl cimport O_CREAT, O_RDWR
 from posix.unistd cimport close, unlink
 
+from nsqc.store.disk.names cimport PATH_BYTES, path_store
+from nsqc.store.disk.segment cimport Tally, block_read, tally
 from nsqc.store.disk.syscalls cimport io_open, io_truncate, io_write
-from nsqc.store.disk.segment cimport SIZE_BYTES, Tally, block_read, tally
+from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32
 
 
-cdef void path_store(char *c_path, const char *c_prefix, int64_t number) noexcept nogil:
-    snprintf(c_path, PATH_BYTES, "%s%06lld.dat", c_prefix, <long long> number)
-
-
 cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
-    """Bytes of the records that lie in the first length bytes with all of theirs."""
+    """Bytes of the records that lie whole in the first length bytes."""
     cdef int64_t offset = 0, size
     while offset + SIZE_BYTES <= length:
         size = SIZE_BYTES + <int64_t> load_i32(c_from + offset)
@@ -28,7 +25,7 @@ cdef int64_t whole_records(const char *c_from, int64_t length) noexcept nogil:
 
 cdef int write_span(WriteJob *job, int64_t number, int64_t at, const char *c_from, int64_t length,
                     int64_t *kept) noexcept nogil:
-    """Writes records to one file; 0 or errno. kept: bytes of them that stay in the file."""
+    """Writes records to one file; 0 or errno. kept: bytes of them that stay there."""
     cdef char c_path[PATH_BYTES]
     cdef int64_t written = 0
     cdef int error, fd
@@ -75,7 +72,7 @@ cdef void run_write(Job *c_job) noexcept nogil:
             number += 1
             at = 0
     if job.error and not job.partial:
-        # What had been written of it goes again; the loop counts on that.
+        # Nothing of it stays in the files; the loop relies on that.
         while number > job.number:
             path_store(c_path, job.c_prefix, number)
             unlink(c_path)
@@ -89,7 +86,7 @@ cdef void run_write(Job *c_job) noexcept nogil:
         job.kept = job.out.taken
         at = job.at
     if job.error and at == 0 and number > job.number:
-        # An empty file that nothing went to is none.
+        # Nothing was written to the last file: no file.
         path_store(c_path, job.c_prefix, number)
         unlink(c_path)
         number -= 1
@@ -105,7 +102,7 @@ cdef void run_read(Job *c_job) noexcept nogil:
     cdef int64_t number
     path_store(c_path, job.c_prefix, job.number)
     block_read(&job.block, c_path, job.at, job.limit, job.max_record, job.want)
-    if not job.counts or (job.block.answer == 1 and job.block.found == job.at):
+    if not job.counts or (job.block.answer == 1 and job.block.begin == job.at):
         return
     if job.block.answer < 0 and job.block.answer != -ENOENT:
         return

@@ -1,39 +1,63 @@
-"""The disk queues of one daemon: opened by name, ticked together."""
+"""The disk queues of one daemon: opened by name, synced together."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from concurrent.futures import Executor
-from typing import Any
+from typing import Protocol
 from weakref import WeakValueDictionary
 
+from nsqc.log import Log
 from nsqc.store.disk.index import Index
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
-from nsqc.store.disk.syncer import Syncer
+from nsqc.store.disk.syncer import Future, Job, Syncer
 from nsqc.store.rules import ENABLED as CHECKS
 
 THREADS = 4  # for reads and writes
 
 
-class Disks:
-    """Opens disk queues in a data path and keeps their syncs going."""
+class DiskOptions(Protocol):
+    """The daemon's options for disk queues."""
 
-    def __init__(self, options: Any, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop,
-                 workers: Executor, log: Any):
+    @property
+    def max_bytes_per_file(self) -> int:
+        """A new file begins behind these."""
+
+    @property
+    def message_limit(self) -> int:
+        """Bytes of the largest body."""
+
+    @property
+    def sync_every(self) -> int:
+        """Reads and writes between two syncs."""
+
+    @property
+    def sync_timeout(self) -> int:
+        """Nanoseconds between two syncs."""
+
+
+class DiskQueues:
+    """Opens disk queues in a data path and keeps them synced."""
+
+    def __init__(self, options: DiskOptions, data_path: str | os.PathLike[str], loop: asyncio.AbstractEventLoop,
+                 workers: Executor, log: Log):
         """workers: for syncs, and for nothing else that anybody waits for."""
+
+        def run(job: Job) -> Future:
+            return loop.run_in_executor(workers, job)
+
         self._folder = os.fspath(data_path)
         self._options = options
         self._log = log
         self._pool = IoPool(THREADS, loop)
-        self._syncer = Syncer(options.sync_every, options.sync_timeout,
-                              lambda job: loop.run_in_executor(workers, job), log)
+        self._syncer = Syncer(options.sync_every, options.sync_timeout, run, log)
         self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
         self.index = Index(self._folder)
 
     def open(self, name: str) -> DiskQueue:
-        """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it.
+        """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it. Raises OSError.
 
         While files of a deleted queue of that name are still being written or removed, the new one begins behind them.
         """
@@ -48,13 +72,13 @@ class Disks:
         return queue
 
     def tick(self) -> None:
-        """Looks at sync deadlines and idle queues."""
+        """Begins syncs that are due, and looks for idle queues."""
         self._syncer.tick()
         if CHECKS:
             self.check_rules()
 
     def check_rules(self) -> None:
-        """For the debug build: what is broken is told like an exception that nobody has caught."""
+        """For the debug build: a broken rule is reported like an uncaught exception."""
         for queue in list(self._queues.values()):
             queue.check_rules()
 
@@ -63,21 +87,21 @@ class Disks:
         return next(iter(self._syncer.failing.values()), None)
 
     async def removed(self) -> None:
-        """Waits until the files of all queues that were deleted so far are gone."""
+        """Waits until the files of all queues deleted so far are gone."""
         await self._syncer.removed()
 
     async def synced(self, queue: DiskQueue) -> None:
-        """Waits until what has just been emptied is off the disk."""
+        """Waits until what was just removed by empty() is gone from the disk."""
         await self._syncer.synced(queue)
 
     async def settle(self) -> None:
-        """Waits for what is being read, written or synced."""
+        """Waits for reads, writes and syncs under way."""
         while self._pool.under_way:
             await asyncio.sleep(0.001)
         await self._syncer.settle()
 
     async def quiet(self) -> None:
-        """For a stop: as settle(); from then on files are written where and when it is asked for."""
+        """For a stop: as settle(); from then on queues read and write on the loop, at once."""
         while self._pool.under_way or self._syncer.runs:
             await self.settle()
         self._pool.close()

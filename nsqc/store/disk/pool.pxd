@@ -1,14 +1,14 @@
-# File work that leaves the loop: jobs in C, run by threads that hold no GIL, and collected by the loop.
+# File work off the loop: jobs in C, run by threads that do not hold the GIL, and collected by the loop.
 #
-# A job is one allocation. submit() hands it to a thread; when it is done the loop calls its owner's job_done(), which
-# owns it from then on and frees it. Between the two the pool holds a reference to the owner.
+# A job is one allocation. submit() hands it to a thread; when it is done, the loop calls its owner's job_done(), which
+# owns it from then on and frees it. Meanwhile the pool holds a reference to the owner.
 #
-# A job that says it is short (a write of little, to the page cache) is run within submit() as well, while little is
-# written at all and no such job has been slow for long: two more switches of threads cost several times what it does.
-# Where much is written, the kernel lets writers wait now and then, and only threads should. One slow job ends it for
-# QUARANTINE_NS, and each further one for twice as long.
+# A short job (a small write, to the page cache) may be run within submit(), as long as little is written and no such
+# job has been slow lately: handing it to a thread and back would cost several times as much as the job. When much is
+# written, the kernel makes writers wait now and then, and those should be threads. After a slow job, short ones are
+# left to threads for QUARANTINE_NS; after each further slow one, for twice as long.
 #
-# A pool without threads runs each job within submit(), and job_done() with it: for tools, tests and the end of a stop.
+# A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
@@ -16,11 +16,11 @@ from libc.stdint cimport int64_t
 
 cdef struct Job:
     Job *next                                       # in the pool's lists
-    void (*run)(Job *job) noexcept nogil            # on a thread; must not touch Python
+    void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
     bint is_short           # may be run within submit()
     int64_t bytes           # that it writes
-    int64_t took_ns         # by the run
+    int64_t took_ns         # run() did
 
 
 cdef class JobOwner:
@@ -28,21 +28,21 @@ cdef class JobOwner:
 
 
 cdef class IoPool:
-    cdef readonly int threads           # at most; 0: jobs run at once
-    cdef readonly int64_t under_way     # jobs that were submitted and not collected
-    cdef int64_t quick                  # short jobs so far, up to FIRST_QUICK, that were quick
-    cdef int64_t trusted_ns             # monotonic: short jobs are run within submit() from then on
-    cdef int64_t quarantine_ns          # how long that takes after the next slow one
-    cdef int64_t window_ns              # monotonic: since when bytes are counted
-    cdef int64_t bytes_before           # written in the window before
+    cdef readonly int threads           # at most; 0: jobs are run at once
+    cdef readonly int64_t under_way     # jobs submitted and not collected
+    cdef int64_t quick                  # short jobs that were quick, counted up to FIRST_QUICK
+    cdef int64_t trusted_ns             # monotonic: until then short jobs are left to threads
+    cdef int64_t quarantine_ns          # how long, after the next slow one
+    cdef int64_t window_ns              # monotonic: when the current window began
+    cdef int64_t bytes_before           # written in the previous window
     cdef int64_t bytes_now
-    cdef int64_t burst_ns               # monotonic: since when spent_ns is counted
+    cdef int64_t burst_ns               # monotonic: when counting spent_ns began
     cdef int64_t spent_ns               # within submit()
     cdef object loop
-    cdef object watching                # the descriptor that the loop reads, while it does
-    cdef void *c_state                  # owned: what the threads share
+    cdef object watching                # the descriptor that the loop watches; None: none
+    cdef void *c_state                  # owned: State, which the threads share
 
-    # Takes the job. Where no thread can be had, it is run at once.
+    # Takes the job. If no thread can be started, it is run at once.
     cdef void submit(self, Job *job, JobOwner owner) noexcept
 
     cdef bint _may_run_here(self, Job *job) noexcept

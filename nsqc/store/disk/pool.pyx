@@ -1,4 +1,4 @@
-"""Threads for reads and writes of queue files. See the .pxd."""
+"""Threads that read and write queue files. See the .pxd."""
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -42,20 +42,20 @@ cdef extern from "<sys/eventfd.h>" nogil:
     int EFD_NONBLOCK
 
 cdef enum:
-    COLLECT_NS = 2000000        # of one loop iteration, for what follows from jobs that are done
+    COLLECT_NS = 2000000        # of a loop iteration, spent in job_done()
     STACK_BYTES = 262144        # of a thread; jobs are shallow
-    FIRST_QUICK = 32            # quick jobs that threads do before any is run within submit()
-    QUICK_NS = 1000000          # of a short job; more, and it is slow
-    WINDOW_NS = 1000000000      # in which bytes are counted
-    MUCH_BYTES = 16777216       # in this window and the one before: only threads write
-    BURST_NS = 6000000          # in so much time
-    HERE_NS = 2000000           # so much is spent within submit() at most
+    FIRST_QUICK = 32            # short jobs that must have been quick on threads before any is run within submit()
+    QUICK_NS = 1000000          # a short job that takes longer is slow
+    WINDOW_NS = 1000000000      # bytes are counted by windows of this length
+    MUCH_BYTES = 16777216       # from so many in this window and the previous one on, only threads write
+    BURST_NS = 6000000
+    HERE_NS = 2000000           # spent within submit() in BURST_NS, at most
 
 cdef int64_t QUARANTINE_NS = 10000000000
 cdef int64_t LONGEST_NS = 640000000000
 
 cdef struct State:
-    # Shared by the loop and the threads, under the mutex. The last one to leave frees it.
+    # Shared by the loop and the threads, under the mutex. The last of them frees it.
     pthread_mutex_t mutex
     pthread_cond_t filled
     Job *first              # waiting, in order
@@ -69,7 +69,7 @@ cdef struct State:
 
 
 cdef void *work(void *c_state) noexcept nogil:
-    """What a thread does until the pool is closed."""
+    """What each thread does until the pool is closed."""
     cdef State *state = <State *> c_state
     cdef Job *job
     cdef uint64_t one = 1
@@ -114,14 +114,14 @@ cdef void release(State *state) noexcept nogil:
 
 
 cdef class JobOwner:
-    """Whoever has jobs done."""
+    """Submits jobs and gets them back; job_done() is the subclass's."""
 
     cdef void job_done(self, Job *job) noexcept:
         free(job)
 
 
 cdef class IoPool:
-    """At most so many threads, started as they are needed; loop: where results are collected."""
+    """At most so many threads, each started when it is needed. The loop collects results; without one, no threads."""
 
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
@@ -159,7 +159,7 @@ cdef class IoPool:
             self._no_thread()
 
     cdef void _finish(self, Job *job) noexcept:
-        """Hands a job that is done back to its owner."""
+        """Returns a finished job to its owner."""
         cdef JobOwner owner = <JobOwner> job.owner
         self.under_way -= 1
         if job.is_short:
@@ -186,7 +186,7 @@ cdef class IoPool:
         return self.spent_ns < HERE_NS and now >= self.trusted_ns
 
     cdef void _judge(self, Job *job) noexcept:
-        """Learns from a short job whether the disk keeps up."""
+        """Learns from a finished short job whether the disk keeps up."""
         cdef int64_t now
         if job.took_ns <= QUICK_NS:
             self.quick += self.quick < FIRST_QUICK
@@ -199,7 +199,7 @@ cdef class IoPool:
             self.trusted_ns = max(self.trusted_ns, now + QUARANTINE_NS)
 
     cdef void _no_thread(self) noexcept:
-        """No thread could be started. Where there is none at all, the jobs are run here."""
+        """No thread could be started. If there is none at all, the next job is run here."""
         cdef State *state = <State *> self.c_state
         cdef Job *job
         pthread_mutex_lock(&state.mutex)
@@ -213,7 +213,7 @@ cdef class IoPool:
             self._finish(job)
 
     cdef bint _opened(self) noexcept:
-        """Whether there is something that threads can share."""
+        """Makes the state that threads share, if there is none yet; False: it cannot be made."""
         cdef State *state
         if self.c_state is not NULL:
             return True
@@ -238,7 +238,7 @@ cdef class IoPool:
         return True
 
     def collect(self):
-        """Called by the loop when jobs are done; goes on in the next iteration if there are many."""
+        """Called by the loop when jobs are done; if there are many, it continues in the next iteration."""
         cdef State *state = <State *> self.c_state
         cdef uint64_t value
         cdef int64_t deadline
@@ -262,7 +262,7 @@ cdef class IoPool:
                 return
 
     cdef void _put_back(self, Job *job) noexcept:
-        """What is left of the jobs that are done waits for the next iteration, in front of those done meanwhile."""
+        """Leaves finished jobs to the next iteration, before those that finish meanwhile."""
         cdef State *state = <State *> self.c_state
         cdef uint64_t one = 1
         cdef Job *last = job
@@ -278,7 +278,7 @@ cdef class IoPool:
             write(state.wake, &one, sizeof(one))
 
     def close(self):
-        """For a stop, when no job is under way any more: further jobs run at once, in the thread that submits them."""
+        """For a stop, when no job is under way any more: further jobs are run at once, by the thread that submits."""
         cdef State *state = <State *> self.c_state
         cdef bint last
         self.threads = 0
@@ -297,7 +297,7 @@ cdef class IoPool:
 
 
 cdef int start_thread(State *state) noexcept:
-    """0, or why there is no further thread. Signals stay with the main thread."""
+    """Starts a thread, on which signals are blocked: the main thread handles them. 0 or errno."""
     cdef pthread_t thread
     cdef pthread_attr_t attr
     cdef sigset_t every, before

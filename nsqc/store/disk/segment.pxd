@@ -1,44 +1,45 @@
 # One data file: how records lie in it, and how intact ones are told from damage. Knows positions, not queues.
 #
 #   offset  bytes  field            all numbers big-endian
-#        0      4  size of all that follows: 26 + body
-#        4      8  timestamp, nanoseconds since 1970
-#       12      2  attempts
-#       14     16  message id, lower-case hexadecimal digits
+#        0      4  size of what follows: 26 + body
+#        4     26  a message's head as on the wire: timestamp, attempts, id
 #       30      n  body
 #
-# Corruption rules. A record is damaged where its size is out of range or passes the end of data (the original's rule),
-# or where its id could not stand in a command line; an id needs not be hexadecimal: other writers make other ids.
-# Behind a damage the next head is searched that is plausible in size, timestamp and id, all as nsqd and nsqc write
-# them. The head behind each record is looked at, too: where it is not plausible, and a record that fits into the rest
-# of the file begins inside this one, then this one's size is damaged.
+# Corruption rules. A record is damaged if its size is out of range or exceeds the data (nsqd's rule), or if its id
+# could not be sent in a command line. An id need not be hexadecimal: other writers make other ids. Behind the damage,
+# the next head is searched that is plausible in size, timestamp and id, all as nsqd and nsqc write them. The head
+# behind each record is checked as well: if it is not plausible, and a record that fits into the rest of the file begins
+# inside this one, then this one's size is damaged.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.store.message cimport Message
+from nsqc.wire.const cimport ATTEMPTS_AT, MESSAGE_HEAD_BYTES, MESSAGE_ID_AT, SIZE_BYTES, TIMESTAMP_AT
 
 cdef enum:
-    SIZE_BYTES = 4
-    HEAD_BYTES = 30             # all before the body: the smallest record
-    BLOCK_BYTES = 256 * 1024    # of one read, once a file is read in earnest
+    RECORD_TIMESTAMP_AT = SIZE_BYTES + TIMESTAMP_AT
+    RECORD_ATTEMPTS_AT = SIZE_BYTES + ATTEMPTS_AT
+    RECORD_ID_AT = SIZE_BYTES + MESSAGE_ID_AT
+    HEAD_BYTES = SIZE_BYTES + MESSAGE_HEAD_BYTES    # all before the body: the smallest record
+    BLOCK_BYTES = 256 * 1024    # most that a search through a file reads at a time
 
 
 cdef struct Window:
-    # A piece of one file in memory. Bytes before limit never change, so what has been read stays true.
+    # A piece of one file in memory. Bytes before limit never change, so what has been read remains true.
     char *c_data            # owned; NULL until something is read
     int64_t room            # bytes allocated
     int64_t start           # offset in the file of the first byte
     int64_t length          # bytes that are valid; start + length <= limit
     int64_t limit           # end of data in the file
-    int64_t step            # bytes to read at least, when more is needed
-    int64_t unreadable      # bytes that the disk could not give and that read as zeros
+    int64_t step            # bytes to read at least when more is needed
+    int64_t unreadable      # bytes that the disk could not read; they are zeros
 
 
 cdef struct Tally:
     int64_t records         # intact ones
     int64_t end             # behind the last of them
-    int64_t damaged         # bytes in front of it that belong to none
+    int64_t damaged         # bytes before that which belong to none
     int64_t size            # of the file
-    int error               # errno, where the file could not be read
+    int error               # errno if the file could not be read
 
 
 cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil   # 0 or errno
@@ -46,10 +47,10 @@ cdef void window_adopt(Window *window, char *c_data, int64_t room) noexcept nogi
 cdef void window_free(Window *window) noexcept nogil
 
 cdef struct Block:
-    # What one read of a file has given: whole records that follow each other, each one checked.
-    Window window           # owned by whoever holds the block; its limit is the end of data in the file
-    int answer              # 1: there are some; 0: none up to the limit; below 0: -errno
-    int64_t found           # where the first begins
+    # What one read of a file has returned: whole records, one behind the other, each of them checked.
+    Window window           # owned by the holder of the block; its limit is the end of data in the file
+    int answer              # 1: there are records; 0: none up to the limit; below 0: -errno
+    int64_t begin           # where the first begins
     int64_t end             # behind the last
 
 # Reads records at or behind an offset, about want bytes of them and at least one. limit: the end of data; below 0: the
@@ -57,12 +58,12 @@ cdef struct Block:
 cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit, int64_t max_bytes,
                      int64_t want) noexcept nogil
 
-# The next record at or behind an offset: 1 and its place, 0 where none follows before the limit, or -errno.
+# The next record at or behind an offset: 1 and its place; 0 if none follows before the limit; or -errno.
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
-                      int64_t *found, int64_t *length) noexcept nogil
+                      int64_t *begin, int64_t *length) noexcept nogil
 # Whether a head with a sensible size, timestamp and id begins here; HEAD_BYTES must be readable.
 cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil
 cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil
 cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil      # NULL: no memory
-# Counts the records of a file from an offset on; limit: the end of data, below 0: the file's own.
+# Counts the records of a file from an offset on. limit: the end of data; below 0: the file's own.
 cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil

@@ -11,19 +11,25 @@ from posix.unistd cimport close
 
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_size
 from nsqc.store.message cimport message_new
+from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
+# For Python: of a record.
+RECORD_SIZE_BYTES = SIZE_BYTES
+RECORD_HEAD_BYTES = HEAD_BYTES
+RECORD_ID_OFFSET = RECORD_ID_AT
+
 cdef enum:
-    PAGE_BYTES = 4096           # what a disk fails to read at a time
-    READ_TRIES = 3              # of a page, before it counts as lost
-    FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further one is four times as large
+    PAGE_BYTES = 4096           # a disk fails to read whole pages
+    READ_TRIES = 3              # of a page, before it is lost
+    FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further read is four times as large
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef int64_t LAST_TIMESTAMP = <int64_t> 1 << 62     # in the year 2116
 
 cdef extern from *:
     """
-    /* Threads read, too. */
+    /* Atomic: threads read, too. */
     static long nsqc_windows_alive = 0;
     #define NSQC_COUNT_WINDOW(n) __atomic_fetch_add(&nsqc_windows_alive, (n), __ATOMIC_RELAXED)
     """
@@ -45,9 +51,9 @@ cdef inline bint eight_hex_digits(const char *c_text) noexcept nogil:
 
 
 cdef inline bint id_usable(const char *c_id) noexcept nogil:
-    """Whether it can stand in a command line: what cannot be finished must not be delivered."""
+    """Whether it can be sent in a command line: a message that cannot be finished must not be delivered."""
     cdef int at
-    for at in range(16):
+    for at in range(MESSAGE_ID_BYTES):
         if not c'!' <= c_id[at] <= c'~':
             return False
     return True
@@ -58,28 +64,29 @@ cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil:
     cdef int64_t timestamp
     if length < HEAD_BYTES or length > max_bytes:
         return False
-    timestamp = load_i64(c_head + 4)
-    return 0 < timestamp < LAST_TIMESTAMP and eight_hex_digits(c_head + 14) and eight_hex_digits(c_head + 22)
+    timestamp = load_i64(c_head + RECORD_TIMESTAMP_AT)
+    return (0 < timestamp < LAST_TIMESTAMP
+            and eight_hex_digits(c_head + RECORD_ID_AT) and eight_hex_digits(c_head + RECORD_ID_AT + 8))
 
 
 cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept nogil:
     store_i32(c_to, <int32_t> (message.size + (HEAD_BYTES - SIZE_BYTES)))
-    store_i64(c_to + 4, message.timestamp_ns)
-    store_u16(c_to + 12, attempts)
-    memcpy(c_to + 14, message.id, 16)
+    store_i64(c_to + RECORD_TIMESTAMP_AT, message.timestamp_ns)
+    store_u16(c_to + RECORD_ATTEMPTS_AT, attempts)
+    memcpy(c_to + RECORD_ID_AT, message.id, MESSAGE_ID_BYTES)
     memcpy(c_to + HEAD_BYTES, message.body, message.size)
 
 
 cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil:
-    attempts[0] = load_u16(c_record + 12)
-    return message_new(c_record + 14, load_i64(c_record + 4), c_record + HEAD_BYTES,
+    attempts[0] = load_u16(c_record + RECORD_ATTEMPTS_AT)
+    return message_new(c_record + RECORD_ID_AT, load_i64(c_record + RECORD_TIMESTAMP_AT), c_record + HEAD_BYTES,
                        <uint32_t> (load_i32(c_record) - (HEAD_BYTES - SIZE_BYTES)))
 
 
-# ---------------------------------------------------------------------- a piece of the file in memory
+# ---------------------------------------------------------------------- the window
 
 cdef int window_fill(Window *window, int fd, int64_t at, int64_t need) noexcept nogil:
-    """Has need bytes from offset at in memory, or all up to the limit; drops what lies before."""
+    """Makes need bytes from offset at available, or all up to the limit; drops those before."""
     cdef int64_t want, kept = 0, shift = at - window.start
     cdef int error
     need = min(need, window.limit - at)
@@ -127,13 +134,13 @@ cdef int read_on(Window *window, int fd, int64_t want) noexcept nogil:
         return <int> -got
     window.length += got
     if window.length < want:
-        # The file is shorter than it was known to be: what is missing is lost.
+        # The file has been shortened; the rest is lost.
         window.limit = window.start + window.length
     return 0
 
 
 cdef int read_by_pages(Window *window, int fd, int64_t want) noexcept nogil:
-    """What the disk cannot give becomes zeros, which are no record: the search for the next one takes over."""
+    """Pages that the disk cannot read become zeros: no record begins with those, so the next one is searched."""
     cdef int64_t got, at, room
     cdef int left
     while window.length < want:
@@ -178,7 +185,7 @@ cdef inline const char *bytes_at(Window *window, int64_t at) noexcept nogil:
 
 
 cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
-    """Whether a record that ends here is followed by another or by the end of data; -errno: cannot be read."""
+    """Whether another record or the end of data follows a record that ends here; -errno if it cannot be read."""
     cdef int error
     if end == window.limit:
         return 1
@@ -193,8 +200,8 @@ cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noex
 
 
 cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint chained,
-                int64_t *found) noexcept nogil:
-    """The first plausible record from at up to end, that fits into the file; chained: also into what follows."""
+                int64_t *begin) noexcept nogil:
+    """The first plausible record from at up to end that fits into the file; chained: with a plausible one behind it."""
     cdef int error, fits
     cdef int64_t after
     cdef const char *c_at
@@ -205,7 +212,7 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
         if window.limit - at < HEAD_BYTES:
             return 0
         c_at = bytes_at(window, at)
-        # The size of a message is far below 2^24, so most places are ruled out by one byte.
+        # A message is far smaller than 2^24 bytes, so one byte rules out most places.
         if c_at[0] == 0 and head_plausible(c_at, max_bytes):
             after = at + SIZE_BYTES + load_i32(c_at)
             fits = after <= window.limit
@@ -214,14 +221,14 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
                 if fits < 0:
                     return fits
             if fits:
-                found[0] = at
+                begin[0] = at
                 return 1
         at += 1
     return 0
 
 
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
-                      int64_t *found, int64_t *length) noexcept nogil:
+                      int64_t *begin, int64_t *length) noexcept nogil:
     cdef int64_t total, inside
     cdef int error, answer
     cdef const char *c_at
@@ -233,7 +240,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
             return 0
         c_at = bytes_at(window, at)
         total = SIZE_BYTES + <int64_t> load_i32(c_at)
-        if total < HEAD_BYTES or total > max_bytes or total > window.limit - at or not id_usable(c_at + 14):
+        if total < HEAD_BYTES or total > max_bytes or total > window.limit - at or not id_usable(c_at + RECORD_ID_AT):
             answer = search(window, fd, max_bytes, at + 1, window.limit, False, &at)
             if answer <= 0:
                 return answer
@@ -252,7 +259,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
             answer = 1 if answer == 0 else answer
         if answer < 0:
             return answer
-        found[0] = at
+        begin[0] = at
         length[0] = total
         error = window_fill(window, fd, at, total)
         return -error if error else 1
@@ -265,7 +272,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
     cdef int error, fd = io_open(c_path, O_RDONLY)
     cdef const char *c_at
     memset(block, 0, sizeof(block[0]))
-    block.found = block.end = at
+    block.begin = block.end = at
     if fd < 0:
         block.answer = fd
         return
@@ -275,18 +282,18 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
         block.answer = <int> block.window.limit
         block.window.limit = 0
     else:
-        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.found, &length)
+        block.answer = segment_next(&block.window, fd, max_bytes, at, &block.begin, &length)
     if block.answer == 1:
-        block.end = block.found + length
-        error = window_fill(&block.window, fd, block.found, max(length, want))
+        block.end = block.begin + length
+        error = window_fill(&block.window, fd, block.begin, max(length, want))
         if error:
             block.answer = -error
     close(fd)
-    # Those behind it are taken along while each is whole here and the head behind it is plausible.
+    # Those behind it belong to the block as long as each is whole here and the head behind it is plausible.
     while block.answer == 1 and block.window.start + block.window.length - block.end >= HEAD_BYTES:
         c_at = bytes_at(&block.window, block.end)
         total = SIZE_BYTES + <int64_t> load_i32(c_at)
-        if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + 14)
+        if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + RECORD_ID_AT)
                 or block.end + total > block.window.start + block.window.length):
             break
         if block.end + total != block.window.limit:
@@ -299,7 +306,7 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
 cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_bytes) noexcept nogil:
     cdef Tally result
     cdef Window window
-    cdef int64_t found, length
+    cdef int64_t begin, length
     cdef int answer = 1
     cdef int fd = io_open(c_path, O_RDONLY)
     memset(&result, 0, sizeof(result))
@@ -313,11 +320,11 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_b
     window.limit = result.size
     result.end = start
     while answer == 1:
-        answer = segment_next(&window, fd, max_bytes, result.end, &found, &length)
+        answer = segment_next(&window, fd, max_bytes, result.end, &begin, &length)
         if answer == 1:
             result.records += 1
-            result.damaged += found - result.end
-            result.end = found + length
+            result.damaged += begin - result.end
+            result.end = begin + length
     if answer < 0:
         result.error = -answer
     window_free(&window)
@@ -325,11 +332,11 @@ cdef Tally tally(const char *c_path, int64_t start, int64_t limit, int64_t max_b
     return result
 
 
-def count(path: str, start: int, max_bytes: int) -> tuple[int, int, int, int]:
-    """Reads a data file from an offset on. Raises OSError.
+def count(str path not None, start: int, max_bytes: int):
+    """Counts the records of a data file from an offset on. Raises OSError.
 
-    Returns (records, offset behind the last of them, damaged bytes before that, size of the file); max_bytes is the
-    largest record, its size field included.
+    Returns (records, offset behind the last of them, damaged bytes before that, size of the file). max_bytes: of the
+    largest record, size field included.
     """
     cdef bytes name = os.fsencode(path)
     cdef const char *c_path = name
@@ -343,5 +350,5 @@ def count(path: str, start: int, max_bytes: int) -> tuple[int, int, int, int]:
 
 
 def alive() -> int:
-    """Read blocks that exist now, of all queues."""
+    """Read blocks that exist now, in all queues."""
     return nsqc_windows_alive

@@ -1,38 +1,79 @@
-"""Syncs of disk queues, off the loop: data, then positions, then what positions no longer need.
+"""Syncs of disk queues, off the loop: data, then positions, then the removal of files that positions no longer need.
 
-A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old; a queue
-has one under way at most, and the next begins when it ends if it is due by then. A queue that is deleted has its files
-taken away when its running sync has ended; one of the same name that is made meanwhile waits with its first sync.
+A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
+has one under way at most; the next begins when that ends, if it is due by then. The files of a deleted queue are
+removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its first sync.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
-from nsqc.store.disk import syscalls
+from nsqc.log import Log
+from nsqc.store.disk import names, syscalls
 
-REWRITE_BYTES = 1 << 20  # of one read and write, where data is written again
+REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
 
-Run = Callable[[Callable[[], Any]], "asyncio.Future[Any]"]
-Done = list[tuple[str, str]]  # files to remove, or to rename where a new name stands beside
+Job = Callable[[], OSError | None]  # for a worker thread; what it failed with
+Future = asyncio.Future[OSError | None]
+Run = Callable[[Job], Future]
+Ended = Callable[[BaseException | None], None]
+Data = list[tuple[str, int]]  # files to sync; from an offset that is not negative on, they are written again first
+Done = list[tuple[str, str]]  # files to remove, or to rename if there is a new path
 
-numbers = itertools.count()
+
+class SyncedQueue(Protocol):
+    """A disk queue as the syncer sees it."""
+
+    @property
+    def name(self) -> str:
+        """TOPIC or TOPIC:CHANNEL."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it must not be synced any more, except by finish()."""
+
+    @property
+    def meta_path(self) -> str:
+        """Of the positions file."""
+
+    @property
+    def unsynced(self) -> int:
+        """Reads and writes since the last sync began."""
+
+    @property
+    def needs_sync(self) -> bool:
+        """Whether positions or data have changed since then."""
+
+    def sync_began(self) -> tuple[Data, bool, bytes, Done]:
+        """What the sync has to do: see Work."""
+
+    def sync_succeeded(self) -> None:
+        """What sync_began() has returned is done."""
+
+    def sync_failed(self, done: Done) -> None:
+        """It has to be done again, done included."""
+
+    def was_active(self) -> bool:
+        """Whether it was read or written since the last call."""
+
+    def release(self) -> None:
+        """Frees memory that an idle queue does not need."""
 
 
 class Work(NamedTuple):
     """One sync of a queue."""
 
     meta_path: str
-    data: list[tuple[str, int]]  # files to sync; from an offset that is not negative on, they are written again first
-    folder: bool  # there are new files
+    data: Data
+    folder: bool  # it has new files
     positions: bytes
     done: Done
 
@@ -40,29 +81,29 @@ class Work(NamedTuple):
 class Syncer:
     """All queues of a daemon that have something to sync."""
 
-    def __init__(self, every: int, timeout_ns: int, run: Run | None, log: Any):
-        """run(job) executes a job on a worker thread and returns its future on the loop; None: at once, here."""
+    def __init__(self, every: int, timeout_ns: int, run: Run | None, log: Log):
+        """run(job) runs a job on a worker thread and returns its future; None: jobs are run at once, here."""
         self.every = every
         self.timeout_ns = timeout_ns
         self._run = run
         self._log = log
-        self._since: dict[Any, int] = {}  # queue to the monotonic time of its first unsynced operation; 0: due now
-        self._running: dict[str, asyncio.Future[Any]] = {}  # queue name to its sync, or to the removal of its files
-        self._dying: dict[str, list[tuple[Any, Done]]] = {}  # deleted queues by name, and what is to be removed next
-        self.stale_writes = 0  # of deleted queues; counted by them
-        self._removals: set[asyncio.Future[Any]] = set()  # that are under way
+        self._since: dict[SyncedQueue, int] = {}  # to the monotonic time of the first unsynced operation; 0: due now
+        self._running: dict[str, Future] = {}  # queue name to its sync, or to the removal of its files
+        self._dying: dict[str, list[tuple[SyncedQueue, Done]]] = {}  # deleted queues by name, with files to remove
+        self.stale_writes = 0  # under way, of deleted queues; the queues count them
+        self._removals: set[Future] = set()  # under way
         self._closed: list[tuple[str, Work]] = []  # last syncs of closed queues
-        self._last: set[asyncio.Future[Any]] = set()  # those that are running
-        self._used: set[Any] = set()  # queues that may hold memory for reading and writing
+        self._last: set[Future] = set()  # those under way
+        self._used: set[SyncedQueue] = set()  # queues that may hold memory for reading and writing
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
-    def began(self, queue: Any) -> None:
+    def began(self, queue: SyncedQueue) -> None:
         """A queue has its first unsynced operation."""
         self._since.setdefault(queue, time.monotonic_ns())
         self._used.add(queue)
 
-    def start(self, queue: Any) -> None:
-        """Syncs a queue now, or when what runs under its name has ended."""
+    def start(self, queue: SyncedQueue) -> None:
+        """Syncs a queue now, or once what runs under its name has ended."""
         if queue.closed:
             return
         self._used.add(queue)
@@ -73,24 +114,24 @@ class Syncer:
         work = Work(queue.meta_path, *queue.sync_began())
         self._start(queue.name, partial(sync, work), partial(self._ended, queue, work))
 
-    def _start(self, name: str, job: Callable[[], Any], ended: Callable[[BaseException | None], None]) -> None:
-        """Runs a job under the name of a queue; ended(error) follows."""
+    def _start(self, name: str, job: Job, ended: Ended) -> None:
+        """Runs a job under the name of a queue, and then ended(error)."""
         if self._run is None:
             ended(job())
             return
         try:
             running = self._run(job)
-        except RuntimeError as error:  # no thread can be had
+        except RuntimeError as error:  # no thread can be started
             ended(error)
             return
         self._running[name] = running
         running.add_done_callback(partial(self._job_done, name, ended))
 
-    def _job_done(self, name: str, ended: Callable[[BaseException | None], None], job: asyncio.Future[Any]) -> None:
+    def _job_done(self, name: str, ended: Ended, job: Future) -> None:
         self._running.pop(name, None)
         ended(job.exception() or job.result())
 
-    def _ended(self, queue: Any, work: Work, error: BaseException | None) -> None:
+    def _ended(self, queue: SyncedQueue, work: Work, error: BaseException | None) -> None:
         """A sync has ended."""
         if queue.closed:
             if queue.name in self._dying:
@@ -108,19 +149,19 @@ class Syncer:
             self.start(queue)
 
     def tick(self) -> None:
-        """Begins the syncs whose time has come, and has idle queues give back what they hold."""
+        """Begins the syncs that are due, and has idle queues free their memory."""
         due = time.monotonic_ns() - self.timeout_ns
         for queue in [queue for queue, since in self._since.items() if since <= due]:
             self.start(queue)
         for queue in list(self._used):
-            if not queue.looked() and queue.name not in self._running and queue not in self._since:
+            if not queue.was_active() and queue.name not in self._running and queue not in self._since:
                 self._used.discard(queue)
                 queue.release()
 
-    # ------------------------------------------------------------------ queues that go
+    # ------------------------------------------------------------------ deleted queues
 
     def remove(self, done: Done) -> None:
-        """Takes files away that no positions speak of."""
+        """Removes files that no positions refer to."""
         if self._run is None:
             take_away(done)
             return
@@ -128,8 +169,8 @@ class Syncer:
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
-    def deleted(self, queue: Any) -> None:
-        """A queue is gone: its files are removed, its positions first."""
+    def deleted(self, queue: SyncedQueue) -> None:
+        """A queue is deleted: its positions are removed, then its files."""
         self._since.pop(queue, None)
         self._used.discard(queue)
         self.failing.pop(queue.name, None)
@@ -139,7 +180,7 @@ class Syncer:
             self._remove_next(queue.name)
 
     def _remove_next(self, name: str) -> None:
-        """Removes the files of deleted queues of that name, then lets one that is there now go on."""
+        """Removes the files of deleted queues of that name; then a new one of that name may sync."""
         gone = self._dying.pop(name, [])
         done = [(gone[0][0].meta_path, "")]
         for _, files in gone:
@@ -149,8 +190,8 @@ class Syncer:
             self._removals.add(self._running[name])
             self._running[name].add_done_callback(self._removals.discard)
 
-    def _removed(self, name: str, gone: list[tuple[Any, Done]], error: BaseException | None) -> None:
-        """gone: keeps the queues; while one exists, a new one of its name uses no file number of it."""
+    def _removed(self, name: str, gone: list[tuple[SyncedQueue, Done]], error: BaseException | None) -> None:
+        """gone keeps the queues alive: while one exists, a new one of its name uses none of its file numbers."""
         if name in self._dying:
             self._remove_next(name)
             return
@@ -163,7 +204,7 @@ class Syncer:
         return bool(self._running)
 
     async def removed(self) -> None:
-        """Waits until the files of all queues that were deleted so far are gone."""
+        """Waits until the files of all queues deleted so far are gone."""
         while True:
             waiting = {self._running[name] for name in self._dying if name in self._running} | self._removals
             if waiting:
@@ -174,10 +215,10 @@ class Syncer:
             else:
                 return
 
-    async def synced(self, queue: Any) -> None:
-        """Waits for the sync that the queue has just been started for."""
-        again = self._since.get(queue) == 0
-        for _ in range(1 + again):
+    async def synced(self, queue: SyncedQueue) -> None:
+        """Waits for the sync of a queue that start() has just been called for."""
+        waits = self._since.get(queue) == 0  # behind what runs under its name
+        for _ in range(1 + waits):
             if queue.name in self._running:
                 await asyncio.wait([self._running[queue.name]])
                 await asyncio.sleep(0)
@@ -185,17 +226,17 @@ class Syncer:
     # ------------------------------------------------------------------ the stop
 
     async def settle(self) -> None:
-        """Waits for the syncs under way and for those of closed queues; for a stop."""
+        """For a stop: waits for the syncs under way and for those of closed queues."""
         self.sync_closed()
         while waiting := self._last.union(self._running.values()):
             await asyncio.wait(waiting)
             await asyncio.sleep(0)
 
-    def finish(self, queue: Any) -> None:
+    def finish(self, queue: SyncedQueue) -> None:
         """Syncs a queue that closes, while nothing runs under its name.
 
-        That is noted for settle(): a disk syncs many queues at a time, and after all are written, in a fraction of the
-        time that one by one takes. Where there are no workers it is done here and now, and raises OSError.
+        That is left to settle(): once all queues are written, a disk syncs many at a time in a fraction of the time it
+        takes one by one. Without workers it is done here and now, and raises OSError.
         """
         self._since.pop(queue, None)
         self._used.discard(queue)
@@ -211,13 +252,15 @@ class Syncer:
 
     def sync_closed(self) -> None:
         """Begins the syncs of closed queues."""
+        if self._run is None:
+            return  # finish() has synced them
         closed, self._closed = self._closed, []
         for name, work in closed:
             job = self._run(partial(sync, work))
             self._last.add(job)
             job.add_done_callback(partial(self._finished, name))
 
-    def _finished(self, name: str, job: asyncio.Future[Any]) -> None:
+    def _finished(self, name: str, job: Future) -> None:
         self._last.discard(job)
         error = job.exception() or job.result()
         if error is not None:
@@ -229,7 +272,7 @@ class Syncer:
 
 
 def sync(work: Work) -> OSError | None:
-    """A whole sync; what it failed with."""
+    """Does all of it; returns what it failed with."""
     try:
         for path, rewrite_from in work.data:
             with suppress(FileNotFoundError):  # emptied or deleted meanwhile
@@ -244,8 +287,8 @@ def sync(work: Work) -> OSError | None:
 
 
 def sync_data(path: str, rewrite_from: int) -> None:
-    """fsync of a file that may be open elsewhere as well; from an offset on, if that is not negative, its data is
-    written again before, since an earlier sync has failed and may have left it clean in memory only."""
+    """Syncs a file, which may be open elsewhere as well. If the offset is not negative, data from there on is written
+    again first: an earlier sync has failed, and may have left it clean in memory only. Raises OSError."""
     if rewrite_from < 0:
         syscalls.sync_path(path)
         return
@@ -263,12 +306,12 @@ def sync_data(path: str, rewrite_from: int) -> None:
 
 
 def put_positions(work: Work) -> None:
-    """Puts positions in the place of the old ones. Raises OSError.
+    """Replaces the positions file. Raises OSError.
 
-    Where the disk has no room for a file beside, the old one is overwritten: it has its block already. A crash in the
-    midst of that leaves positions that cannot be read, and these are rebuilt from the files, all of which are there.
+    If the disk has no room for a second file, the old one is overwritten: it has its block already. A crash meanwhile
+    leaves positions that cannot be read; then they are rebuilt from the files, all of which still exist.
     """
-    temporary = f"{work.meta_path}.{os.getpid()}-{next(numbers)}.tmp"
+    temporary = names.temporary_of(work.meta_path)
     try:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -289,8 +332,8 @@ def put_positions(work: Work) -> None:
 
 
 def overwrite(work: Work) -> None:
-    """Positions over the old ones; where there are none and no room, none are needed once the files that are read
-    through are gone: the queue begins with the first file there is."""
+    """Writes positions over the old ones. If there are none, and no room, none are needed once the files that were read
+    to their end are gone: the queue begins with the first file that exists. Raises OSError."""
     try:
         descriptor = os.open(work.meta_path, os.O_WRONLY)
     except FileNotFoundError:
@@ -306,14 +349,14 @@ def overwrite(work: Work) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes data. Raises OSError."""
+    """Writes all data. Raises OSError."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest):]
 
 
 def take_away(done: Done) -> None:
-    """Removes or renames files."""
+    """Removes or renames files; what cannot be done is done at the next start."""
     for path, becomes in done:
         with suppress(OSError):
             if becomes:

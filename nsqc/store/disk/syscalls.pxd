@@ -1,11 +1,11 @@
-# System calls on files, whole: partial transfers and interrupted calls are continued here. A result below 0 or an int
-# result above 0 is an errno. All are safe on worker threads without the GIL.
+# System calls on files: interrupted calls and partial transfers are continued. Results are errno or -errno as said. All
+# may be called on worker threads, without the GIL.
 
 from libc.stdint cimport int64_t
 
-# Writes all bytes at an offset; 0 or errno; written: how many were.
+# Writes all bytes at an offset; 0 or errno. written: how many were.
 cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at, int64_t *written) noexcept nogil
-# Reads up to room bytes at an offset: how many, fewer only at the end of the file; or -errno.
+# Reads up to room bytes at an offset; how many, fewer only at the end of the file; or -errno.
 cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil
 cdef int io_open(const char *c_path, int flags) noexcept nogil      # descriptor, or -errno
 cdef int64_t io_size(int fd) noexcept nogil                         # bytes, or -errno

@@ -1,6 +1,6 @@
 """System calls on files, and the one seam through which tests make a disk fail.
 
-fail() and delay() are for what cannot be had from a real file system in a test: a failing fsync, a slow disk.
+fail() and delay() are for what a test cannot make a real file system do: a failing fsync, a slow disk.
 """
 
 import os
@@ -26,11 +26,11 @@ cdef struct Fault:
 
 cdef Fault[4] faults
 cdef int64_t[4] delays      # nanoseconds
-CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
+cdef dict CALLS = {"read": READ, "write": WRITE, "sync": SYNC, "rename": RENAME}
 
 
 cdef int fault_of(Call call) noexcept nogil:
-    """The errno that a test has asked for; 0 always, otherwise."""
+    """The errno that a test has asked for; otherwise 0."""
     cdef timespec pause
     if delays[<int> call]:
         pause.tv_sec = delays[<int> call] // 1000000000
@@ -87,7 +87,7 @@ cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogi
 cdef int io_open(const char *c_path, int flags) noexcept nogil:
     cdef int fd
     while True:
-        # Not blocking: something else than a file may have got that name.
+        # Not blocking: something other than a file may have that name.
         fd = open(c_path, flags | O_CLOEXEC | O_NONBLOCK, <int> 0o600)
         if fd >= 0:
             return fd
@@ -96,10 +96,10 @@ cdef int io_open(const char *c_path, int flags) noexcept nogil:
 
 
 cdef int64_t io_size(int fd) noexcept nogil:
-    cdef struct_stat found
-    if fstat(fd, &found) < 0:
+    cdef struct_stat status
+    if fstat(fd, &status) < 0:
         return -errno
-    return found.st_size
+    return status.st_size
 
 
 cdef int io_truncate(int fd, int64_t size) noexcept nogil:
@@ -167,14 +167,14 @@ def rename_file(path: str, becomes: str):
 
 
 def delay(call: str, int64_t nanoseconds):
-    """Makes calls of disk queues slow, as fail() makes them fail; 0 takes it back."""
+    """Makes calls of disk queues slow, as fail() makes them fail; 0 ends that."""
     delays[<int> CALLS[call]] = nanoseconds
 
 
 def fail(call: str, error: int, skip: int = 0, times: int = 1):
-    """Makes calls of disk queues fail: after skip more that succeed, the next times end with this errno.
+    """Makes calls of disk queues fail: after skip more that succeed, the next times fail with this errno.
 
-    call: "read", "write", "sync" or "rename". times=0 takes it back.
+    call: "read", "write", "sync" or "rename". times=0 ends that.
     """
     cdef Call number = CALLS[call]
     faults[<int> number].times = 0

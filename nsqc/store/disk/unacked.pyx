@@ -1,4 +1,4 @@
-"""Which records of a disk queue are out, and from where on the files must be kept for them."""
+"""Which records of a disk queue are out, and from where on its files must be kept for them."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 from nsqc.store.rules cimport CHECKS, broken
 
 cdef enum:
-    MAX_SPARE = 16384       # 56 bytes each; they come and go with every message that is read from disk
+    MAX_SPARE = 16384       # 56 bytes each; every message that is read from disk needs one for a while
 
 cdef Place *c_spare = NULL
 cdef int64_t spares = 0
@@ -77,8 +77,8 @@ cdef Place *unacked_add(Unacked *unacked, int64_t number, int64_t at, int64_t le
 
 cdef bint unacked_done(Unacked *unacked, Place *place) noexcept nogil:
     cdef bint oldest = unacked.oldest is place
-    # RULE: a place is done exactly once. Twice, and its memory would be two places; never, and files stay for nobody,
-    # which the count of places tells.
+    # RULE: a place is done exactly once. Twice, and two places would share its memory. Never, and files are kept for
+    # nothing; the count of places shows that.
     if CHECKS and place.serial < 0:
         broken("a place is done twice")
         return False
@@ -101,51 +101,6 @@ cdef int64_t places_alive() noexcept nogil:
     return alive_count
 
 
-cdef class UnackedList:
-    """The chain for Python. Tests and benches drive the same C functions through it."""
-
-    cdef Unacked unacked
-    cdef dict places        # serial to the address of its place
-
-    def __cinit__(self):
-        self.places = {}
-
-    def __dealloc__(self):
-        for serial in list(self.places):
-            self.done(serial)
-
-    def __len__(self):
-        return unacked_count(&self.unacked)
-
-    def add(self, int64_t number, int64_t at, int64_t length) -> int:
-        """The serial of a record of that length, handed out now."""
-        cdef Place *place = unacked_add(&self.unacked, number, at, length)
-        if place is NULL:
-            raise MemoryError
-        self.places[place.serial] = <size_t> place
-        return place.serial
-
-    def done(self, serial: int) -> bool:
-        """Whether the oldest has changed."""
-        return unacked_done(&self.unacked, <Place *> <size_t> self.places.pop(serial))
-
-    def done_twice(self, serial: int):
-        """What nobody may do, and the debug build must notice; for its test."""
-        cdef Place *place = <Place *> <size_t> self.places.pop(serial)
-        unacked_done(&self.unacked, place)
-        if CHECKS:
-            unacked_done(&self.unacked, place)
-
-    def first(self):
-        """(file, offset) of the oldest that is out; None: none is."""
-        cdef Place *place = self.unacked.oldest
-        return None if place is NULL else (place.number, place.at)
-
-    def drop(self):
-        """Nothing is out any more."""
-        unacked_drop(&self.unacked)
-
-
 def alive() -> int:
-    """Places that exist now, of all queues."""
+    """Places that exist now, in all queues."""
     return alive_count

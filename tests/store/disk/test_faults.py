@@ -5,6 +5,7 @@ import gc
 import os
 import random
 import struct
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from nsqc.store.disk.index import Index
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
+from tests.compiled import diskqueue
 from tests.store.disk.test_queue import open_below
 
 STAMP = 1_700_000_000_000_000_000
@@ -96,12 +98,12 @@ def record(number, body=b"body", size=None):
 
 def put(queue, *numbers, body=b"body"):
     for number in numbers:
-        queue.put(body, b"%016x" % number, STAMP + number)
+        diskqueue.put(queue, body, b"%016x" % number, STAMP + number)
 
 
 def take(queue, count=10**6):
     found = []
-    while len(found) < count and (item := queue.get()) is not None:
+    while len(found) < count and (item := diskqueue.get(queue)) is not None:
         found.append(int(item[1], 16))
     return found
 
@@ -109,7 +111,7 @@ def take(queue, count=10**6):
 def as_backlog(queue):
     """Takes as long as depth says that there is something, as a topic does."""
     found = []
-    while queue.depth and (item := queue.get()) is not None:
+    while queue.depth and (item := diskqueue.get(queue)) is not None:
         found.append(int(item[1], 16))
     return found
 
@@ -124,7 +126,7 @@ def half_read(place):
     """A queue of nine records, a few in a file, of which five are read."""
     queue = place.open()
     put(queue, *range(9))
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert take(queue, 5) == [0, 1, 2, 3, 4]
     return queue
 
@@ -141,7 +143,7 @@ def test_files_of_a_new_queue_are_not_removed_with_those_of_the_old(tmp_path):
     fresh = place.open()
     assert fresh.depth == 0
     put(fresh, 100, 101)
-    assert fresh.commit() == 0
+    assert diskqueue.commit(fresh) == 0
     later.run_all()
     assert take(fresh) == [100, 101]
     fresh.close()
@@ -159,7 +161,7 @@ def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
     fresh = place.open()
     assert fresh.depth == 0
     put(fresh, 100)
-    assert fresh.commit() == 0
+    assert diskqueue.commit(fresh) == 0
     later.run_all()
     fresh.release()
     assert take(fresh) == [100]
@@ -216,7 +218,7 @@ def test_zeros_at_the_end_are_half_a_record(tmp_path):
     assert queue.depth == 2
     assert place.told("300 bytes cut off")
     put(queue, 2)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert take(queue) == [0, 1, 2]
     assert not [name for name in place.names() if "bad" in name]
 
@@ -232,7 +234,7 @@ def test_wrong_depth_is_corrected(tmp_path, depth):
     put(queue, 4)
     found = []
     while queue.depth and len(found) < 100:
-        item = queue.get()
+        item = diskqueue.get(queue)
         if item is not None:
             found.append(int(item[1], 16))
     assert found == [0, 1, 2, 3, 4]
@@ -252,7 +254,7 @@ def test_file_shorter_than_its_positions_say(tmp_path):
     assert queue.depth == 3
     assert place.told("9 were expected")
     put(queue, 3)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert take(queue) == [0, 1, 2, 3]
 
 
@@ -306,7 +308,7 @@ def test_flipped_bit_in_a_size_costs_that_record_only(tmp_path, bit):
     place = Place(tmp_path)
     queue = place.open()
     found = []
-    while queue.depth and (item := queue.get()) is not None:
+    while queue.depth and (item := diskqueue.get(queue)) is not None:
         found.append((int(item[1], 16), item[0]))
     expected = [(number, b"x" * (200 + 3 * number)) for number in range(8) if number != 3]
     assert [item for item in found if item[0] != 3] == expected
@@ -320,9 +322,9 @@ def test_bodies_that_look_like_records_are_bodies(tmp_path):
     queue = place.open()
     bodies = [b"".join(record(100 + at) for at in range(number)) for number in range(12)]
     for number, body in enumerate(bodies):
-        queue.put(body, b"%016x" % number, STAMP)
-    assert queue.commit() == 0
-    assert [item[0] for item in iter(queue.get, None)] == bodies
+        diskqueue.put(queue, body, b"%016x" % number, STAMP)
+    assert diskqueue.commit(queue) == 0
+    assert [item[0] for item in iter(partial(diskqueue.get, queue), None)] == bodies
     queue.close()
     assert not place.told("damaged")
 
@@ -331,7 +333,7 @@ def test_ids_of_other_writers_are_read(tmp_path):
     content = b"".join(struct.pack(">iqH", 26 + 4, 0, 1) + b"Z" * 16 + b"body" for _ in range(5))
     write(tmp_path, content, f"5\n0,0\n0,{len(content)}\n")
     place = Place(tmp_path)
-    assert [item[1] for item in iter(place.open().get, None)] == [b"Z" * 16] * 5
+    assert [item[1] for item in iter(partial(diskqueue.get, place.open()), None)] == [b"Z" * 16] * 5
     assert not place.told("damaged")
 
 
@@ -367,8 +369,8 @@ def test_file_that_cannot_be_read_for_a_moment_is_not_given_up(tmp_path, error):
     queue = place.open()
     put(queue, 5)
     syscalls.fail("read", error, times=2)
-    assert queue.get() is None
-    assert queue.get() is None
+    assert diskqueue.get(queue) is None
+    assert diskqueue.get(queue) is None
     assert queue.depth == 6
     assert take(queue) == [0, 1, 2, 3, 4, 5]
     assert not [name for name in place.names() if "bad" in name]
@@ -379,7 +381,7 @@ def test_read_that_succeeds_when_repeated_is_no_damage(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     put(queue, *range(5))
-    queue.commit()
+    diskqueue.commit(queue)
     syscalls.fail("read", errno.EIO, times=3)
     assert take(queue) == [0, 1, 2, 3, 4]
     assert not [name for name in place.names() if "bad" in name]
@@ -434,10 +436,10 @@ def test_positions_never_rest_at_the_end_of_a_full_file(tmp_path):
     queue = place.open()
     for number in range(20):
         put(queue, number)
-        assert queue.commit() == 0
+        assert diskqueue.commit(queue) == 0
         assert take(queue, 1) == [number]
         put(queue, 1000 + number)
-        assert queue.commit() == 0
+        assert diskqueue.commit(queue) == 0
         depth, read, _ = queue.meta_text().decode().split("\n")[:3]
         read_file, read_at = map(int, read.split(","))
         path = tmp_path / f"q.diskqueue.{read_file:06d}.dat"
@@ -482,7 +484,7 @@ def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
         place = Place(tmp_path)
         queue = place.open(f"q{number}")
         put(queue, 1)
-        queue.commit()
+        diskqueue.commit(queue)
         del queue, place
         gc.collect()
     assert segment.alive() == before

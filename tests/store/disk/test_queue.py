@@ -21,6 +21,7 @@ from nsqc.store.disk import syscalls
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
+from tests.compiled import diskqueue
 
 STAMP = 1_700_000_000_000_000_000
 MAX_MESSAGE = 10_000
@@ -55,7 +56,7 @@ def message_id(number: int) -> bytes:
 
 
 def put(queue, number: int, body: bytes | None = None, attempts: int = 0):
-    queue.put(b"body-%d" % number if body is None else body, message_id(number), STAMP + number, attempts)
+    diskqueue.put(queue, b"body-%d" % number if body is None else body, message_id(number), STAMP + number, attempts)
 
 
 def record(number: int, body: bytes | None = None, attempts: int = 0) -> bytes:
@@ -66,7 +67,7 @@ def record(number: int, body: bytes | None = None, attempts: int = 0) -> bytes:
 
 def drain(queue) -> list[int]:
     found = []
-    while (item := queue.get()) is not None:
+    while (item := diskqueue.get(queue)) is not None:
         found.append(int(item[1], 16))
     return found
 
@@ -118,12 +119,12 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule()
     def commit(self):
-        assert self.queue.commit() == 0
+        assert diskqueue.commit(self.queue) == 0
         self.unwritten = 0
 
     @rule()
     def rollback(self):
-        assert self.queue.rollback() == self.unwritten
+        assert diskqueue.rollback(self.queue) == self.unwritten
         for _ in range(self.unwritten):
             self.model.pop()
         self.unwritten = 0
@@ -131,7 +132,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 10))
     def get(self, count):
         for _ in range(count):
-            found = self.queue.get()
+            found = diskqueue.get(self.queue)
             if not self.model:
                 assert found is None
                 return
@@ -157,7 +158,7 @@ class QueueModel(RuleBasedStateMachine):
         again = self.queue.depth - len(self.model)
         assert again >= 0
         for _ in range(again):
-            assert self.queue.get() is not None
+            assert diskqueue.get(self.queue) is not None
 
     @rule()
     def empty(self):
@@ -222,7 +223,7 @@ def test_rolls_before_the_limit_would_be_passed(files):
     queue = files.open()
     for number in range(20):
         put(queue, number, b"x" * 70)  # 100 bytes each, 500 in a file
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     sizes = [os.stat(Path(files.folder) / name).st_size for name in names(files) if "meta" not in name]
     assert sizes == [500] * 4
     assert drain(queue) == list(range(20))
@@ -233,7 +234,7 @@ def test_a_record_larger_than_a_file_has_one_of_its_own(files):
     queue = files.open()
     put(queue, 1, b"x" * 2000)
     put(queue, 2)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert queue.write_number == 1
     assert drain(queue) == [1, 2]
 
@@ -242,7 +243,7 @@ def test_reader_that_caught_up_survives_the_roll(files):
     queue = files.open()
     for number in range(200):
         put(queue, number, b"x" * 70)
-        assert queue.commit() == 0
+        assert diskqueue.commit(queue) == 0
         assert drain(queue) == [number]
     assert not [line for line in files.log.lines if "damaged" in line]
     assert not [name for name in names(files) if name.endswith(".bad")]
@@ -255,8 +256,8 @@ def test_unwritten_records_can_be_read(files):
     assert drain(queue) == [1, 2]
     put(queue, 3)
     put(queue, 4)
-    assert queue.get()[1] == message_id(3)
-    assert queue.commit() == 0
+    assert diskqueue.get(queue)[1] == message_id(3)
+    assert diskqueue.commit(queue) == 0
     assert drain(queue) == [4]
 
 
@@ -264,11 +265,11 @@ def test_empty_and_delete_remove_files(files):
     queue = files.open()
     for number in range(30):
         put(queue, number)
-    queue.commit()
+    diskqueue.commit(queue)
     queue.empty()
     assert [n for n in names(files) if n.endswith(".dat") and "meta" not in n] == []
     put(queue, 99)
-    queue.commit()
+    diskqueue.commit(queue)
     assert drain(queue) == [99]
     queue.delete()
     assert names(files) == []
@@ -277,7 +278,7 @@ def test_empty_and_delete_remove_files(files):
 def test_a_new_queue_of_a_deleted_name_begins_anew(files):
     queue = files.open()
     put(queue, 1)
-    queue.commit()
+    diskqueue.commit(queue)
     queue.delete()
     queue = files.open()
     assert queue.depth == 0
@@ -308,7 +309,7 @@ def test_half_a_record_at_the_end_is_cut_off(tmp_path):
     assert queue.depth == 5
     assert any("50 bytes cut off" in line for line in again.log.lines)
     put(queue, 6)
-    queue.commit()
+    diskqueue.commit(queue)
     assert drain(queue) == [0, 1, 2, 3, 4, 6]
     assert not [name for name in names(again) if name.endswith(".bad")]
 
@@ -349,7 +350,7 @@ def test_unreadable_file_at_the_start(tmp_path):
     assert queue.depth == 0
     assert names(files) == ["q.diskqueue.000000.dat.bad", "q.diskqueue.meta.dat"]
     put(queue, 1)
-    queue.commit()
+    diskqueue.commit(queue)
     assert drain(queue) == [1]
 
 
@@ -384,13 +385,13 @@ def test_every_intact_record_around_a_damage_is_delivered(tmp_path, seed):
     again = Harness(folder, files.max_bytes)
     queue = again.open()
     found = []
-    while (item := queue.get()) is not None:
+    while (item := diskqueue.get(queue)) is not None:
         found.append((item[1], item[0]))
     intact = [(message_id(number), body) for number, body in enumerate(bodies) if number not in hit]
     assert [pair for pair in found if pair in intact] == intact
     assert queue.depth == 0
     put(queue, 1000)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert drain(queue) == [1000]
 
 
@@ -434,10 +435,10 @@ def test_a_directory_in_place_of_the_file(tmp_path):
     queue = Harness(tmp_path).open()
     (tmp_path / "q.diskqueue.000000.dat").mkdir()
     put(queue, 1)
-    assert queue.commit() == errno.EISDIR
+    assert diskqueue.commit(queue) == errno.EISDIR
     assert queue.depth == 1
     (tmp_path / "q.diskqueue.000000.dat").rmdir()
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert drain(queue) == [1]
 
 
@@ -445,6 +446,7 @@ def test_full_disk_changes_nothing_and_heals(tmp_path):
     script = textwrap.dedent("""
         import errno, os, resource, signal, sys
         sys.path.insert(0, os.getcwd())
+        from tests.compiled import diskqueue
         from tests.store.disk.test_queue import Harness, drain, put
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
@@ -454,14 +456,14 @@ def test_full_disk_changes_nothing_and_heals(tmp_path):
         for number in range(20):
             put(queue, number, b"x" * 70)
             if number == 4:
-                assert queue.commit() == 0
-        assert queue.commit() == errno.EFBIG
+                assert diskqueue.commit(queue) == 0
+        assert diskqueue.commit(queue) == errno.EFBIG
         assert queue.depth == 20 and queue.write_at == 500
         assert os.stat(folder + "/q.diskqueue.000000.dat").st_size == 500
-        assert [queue.get()[1] for _ in range(7)][-1] == b"%016x" % 6, "also what could not be written can be read"
-        assert queue.commit() == errno.EFBIG
+        assert [diskqueue.get(queue)[1] for _ in range(7)][-1] == b"%016x" % 6, "also what could not be written can be read"
+        assert diskqueue.commit(queue) == errno.EFBIG
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert queue.commit() == 0
+        assert diskqueue.commit(queue) == 0
         assert drain(queue) == list(range(7, 20))
         print("done")
     """)
@@ -474,16 +476,16 @@ def test_failed_write_over_several_files_is_taken_back(tmp_path):
     files = Harness(tmp_path, 200)
     queue = files.open()
     put(queue, 0, b"x" * 70)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     for number in range(1, 9):
         put(queue, number, b"x" * 70)
     syscalls.fail("write", errno.ENOSPC, skip=2)
-    assert queue.commit() == errno.ENOSPC
+    assert diskqueue.commit(queue) == errno.ENOSPC
     assert (queue.write_number, queue.write_at, queue.depth) == (0, 100, 9)
-    assert queue.rollback() == 8
+    assert diskqueue.rollback(queue) == 8
     for number in range(10, 14):
         put(queue, number, b"x" * 70)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     queue.close()
     assert drain(Harness(tmp_path, 200).open()) == [0, 10, 11, 12, 13]
 
@@ -494,12 +496,12 @@ def test_failed_sync_is_tried_again(tmp_path):
     syscalls.fail("sync", errno.EIO)
     for number in range(5):
         put(queue, number)
-    queue.commit()
+    diskqueue.commit(queue)
     assert any("failed to sync" in line for line in files.log.lines)
     assert "q.diskqueue.meta.dat" not in names(files)
     for number in range(5, 10):
         put(queue, number)
-    queue.commit()
+    diskqueue.commit(queue)
     assert (tmp_path / "q.diskqueue.meta.dat").read_text().startswith("10\n")
 
 
@@ -512,7 +514,7 @@ def test_queues_hold_no_descriptors(tmp_path):
     for turn in range(5):
         for number, queue in enumerate(queues):
             put(queue, turn * 100 + number)
-            assert queue.commit() == 0
+            assert diskqueue.commit(queue) == 0
             assert open_below(tmp_path) == []
     for number, queue in enumerate(queues):
         assert drain(queue) == [turn * 100 + number for turn in range(5)]
@@ -529,13 +531,13 @@ def test_sync_every_counts_reads_and_writes(tmp_path):
     meta = tmp_path / "q.diskqueue.meta.dat"
     for number in range(9):
         put(queue, number)
-        queue.commit()
+        diskqueue.commit(queue)
     assert not meta.exists()
     put(queue, 9)
-    queue.commit()
+    diskqueue.commit(queue)
     assert meta.read_text() == f"10\n0,0\n0,{queue.write_at}\n"
     for _ in range(10):
-        queue.get()
+        diskqueue.get(queue)
     assert meta.read_text().startswith("0\n0,360\n")
 
 
@@ -568,7 +570,7 @@ def test_sync_is_always_under_way_while_more_is_due(tmp_path):
     queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     for number in range(23):
         put(queue, number)
-        queue.commit()
+        diskqueue.commit(queue)
     assert len(jobs) == 1
     jobs[0].finish()
     assert (tmp_path / "q.diskqueue.meta.dat").read_text().startswith("5\n")
@@ -599,7 +601,7 @@ def test_deleted_queue_does_not_get_its_positions_back(tmp_path):
     syncer = Syncer(1, 10**9, Job, log)
     queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     put(queue, 1)
-    queue.commit()
+    diskqueue.commit(queue)
     first = pending[0]
     first.answer = first.call()
     queue.delete()
@@ -622,9 +624,9 @@ def test_random_order_of_everything_leaves_no_descriptor(tmp_path):
         if action < 0.5:
             put(queue, rng.randrange(10**6))
         elif action < 0.7:
-            queue.commit()
+            diskqueue.commit(queue)
         elif action < 0.9:
-            queue.get()
+            diskqueue.get(queue)
         elif action < 0.95:
             queue.empty()
         else:
@@ -639,8 +641,8 @@ def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):
     queue = Harness(tmp_path, 1000, every=1).open()
     for number, size in enumerate([64, 300, 300]):
         put(queue, number, b"x" * size)
-    queue.commit()
-    assert queue.get()[1] == message_id(0)
+    diskqueue.commit(queue)
+    assert diskqueue.get(queue)[1] == message_id(0)
     put(queue, 3, b"x" * 217)
-    queue.commit()
+    diskqueue.commit(queue)
     assert drain(queue) == [1, 2, 3]

@@ -6,11 +6,13 @@ import struct
 
 import pytest
 
-from nsqc.store.disk import diskmeta
-from nsqc.store.disk.index import Index
+from nsqc.store import badfiles
+from nsqc.store.disk.index import ODD, Index, queue_files
+from nsqc.store.disk.names import META
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
+from tests.compiled import diskqueue
 
 STAMP = 1_700_000_000_000_000_000
 SIZE = 34  # of a record
@@ -60,28 +62,28 @@ def record(number: int) -> bytes:
 
 
 def put(queue, number):
-    queue.put(b"%04d" % number, b"%016x" % number, STAMP + number)
+    diskqueue.put(queue, b"%04d" % number, b"%016x" % number, STAMP + number)
 
 
 def drain(queue) -> list[int]:
     """As a channel reads: while depth says that there is something."""
     found = []
     while queue.depth:
-        item = queue.get()
+        item = diskqueue.get(queue)
         if item is None:
             assert not queue.read_error
             continue
         found.append(int(item[1], 16))
-    assert queue.get() is None
+    assert diskqueue.get(queue) is None
     return found
 
 
 def works_on(place, queue, expected):
     """It delivers that, takes more, and all the same after a stop."""
     put(queue, 9000)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert queue.depth >= 1
-    found = [queue.get() for _ in expected[:1]]
+    found = [diskqueue.get(queue) for _ in expected[:1]]
     assert [int(item[1], 16) for item in found] == expected[:1]
     queue.close()
     assert drain(Place(place.folder).open()) == [*expected[1:], 9000]
@@ -198,10 +200,10 @@ def test_a_gap_that_comes_while_it_is_open_is_left_behind_in_one_step(place, gap
     place.write(gap + 1, 2, 3)
     place.meta(4, (0, 0), (gap + 1, 2 * SIZE))
     queue = place.open()
-    assert queue.get()[0] == b"0000"
+    assert diskqueue.get(queue)[0] == b"0000"
     os.unlink(queue.path_of(1))
-    assert [queue.get()[0], queue.get()[0]] == [b"0002", b"0003"]
-    assert queue.get() is None
+    assert [diskqueue.get(queue)[0], diskqueue.get(queue)[0]] == [b"0002", b"0003"]
+    assert diskqueue.get(queue) is None
     assert queue.depth == 0
     told = [line for line in place.log.lines if f"{gap} files are missing" in line or "is missing" in line]
     assert len(told) <= 2, "not one for each"
@@ -290,11 +292,11 @@ def test_what_stands_in_place_of_the_positions_is_set_aside(place, kind):
 
 def test_what_cannot_be_set_aside_is_written_past(place, monkeypatch):
     place.path(4).mkdir()
-    monkeypatch.setattr(diskmeta, "set_aside", lambda path: None)
+    monkeypatch.setattr(badfiles, "set_aside", lambda path: None)
     queue = place.open()
     assert queue.write_number == 5
     put(queue, 1)
-    assert queue.commit() == 0
+    assert diskqueue.commit(queue) == 0
     assert drain(queue) == [1]
 
 
@@ -333,9 +335,9 @@ def test_the_index_knows_what_a_listing_finds(place):
     assert index.names(False) == ["q", "q.diskqueue.q", "q:c"]
     assert index.names(True) == ["q"]
     for name in index.names(False):
-        assert diskmeta.queue_files(str(place.folder), name) == index.queues[name]
-    assert index.take("q") == {0: 2 * SIZE, 1: SIZE, 2: diskmeta.ODD, diskmeta.META: diskmeta.queue_files(
-        str(place.folder), "q")[diskmeta.META]}
+        assert queue_files(str(place.folder), name) == index.queues[name]
+    assert index.take("q") == {0: 2 * SIZE, 1: SIZE, 2: ODD, META: queue_files(
+        str(place.folder), "q")[META]}
     assert index.take("q") == index.take("unknown") == {}
 
 

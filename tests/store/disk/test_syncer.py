@@ -6,6 +6,7 @@ import os
 import pytest
 
 from nsqc.store.disk import syncer, syscalls
+from tests.compiled import diskqueue
 from tests.store.disk.test_queue import Harness, drain, message_id, put
 
 
@@ -37,17 +38,17 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
     files = Harness(tmp_path, 10**6, every=10**6)
     queue = files.open()
     put(queue, 1)
-    queue.commit()
+    diskqueue.commit(queue)
     files.syncer.start(queue)
     durable = queue.write_at
     put(queue, 2)
-    queue.commit()
+    diskqueue.commit(queue)
     syscalls.fail("sync", errno.EIO)
     files.syncer.start(queue)
     assert any("failed to sync" in line for line in files.log.lines)
     assert not any(call[0] == "write" for call in calls)
     put(queue, 3)
-    queue.commit()
+    diskqueue.commit(queue)
     syscalls.fail("sync", errno.EIO)      # once more, after the data was written again
     files.syncer.start(queue)
     del calls[:]
@@ -57,7 +58,7 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
     assert calls[-1] == ("positions", "q.diskqueue.meta.dat")
     del calls[:]
     put(queue, 4)
-    queue.commit()
+    diskqueue.commit(queue)
     files.syncer.start(queue)
     assert not any(call[0] == "write" for call in calls), "it is believed again"
     assert drain(queue) == [1, 2, 3, 4]
@@ -69,7 +70,7 @@ def test_files_that_were_left_are_written_again_too(tmp_path, calls):
     syscalls.fail("sync", errno.EIO)
     for number in range(6):
         put(queue, number)
-    queue.commit()
+    diskqueue.commit(queue)
     files.syncer.start(queue)
     files.syncer.start(queue)
     written = {call[1] for call in calls if call[0] == "write"}
@@ -97,13 +98,13 @@ def test_a_full_disk_empties(tmp_path, monkeypatch, before):
     queue = files.open()
     for number in range(20):
         put(queue, number)
-    queue.commit()
+    diskqueue.commit(queue)
     if before:
         files.syncer.start(queue)
     disk = Fuller(monkeypatch)
     disk.full = True
     for number in range(15):
-        assert queue.get()[1] == message_id(number)
+        assert diskqueue.get(queue)[1] == message_id(number)
     files.syncer.start(queue)
     assert before != bool(files.syncer.failing), "where there never was a block for positions, they stay unwritten"
     left = sorted(name for name in os.listdir(tmp_path) if "meta" not in name)
@@ -165,9 +166,9 @@ def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ende
     topic, channel = files.open("t"), files.open("t:c")
     topic.copies.append(channel)
     put(topic, 1)
-    topic.commit()
+    diskqueue.commit(topic)
     put(channel, 1)
-    channel.commit()
+    diskqueue.commit(channel)
     if closes:
         channel.close()
         topic.close()
@@ -183,7 +184,7 @@ def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ende
     del calls[:]
     if not closes:
         put(topic, 2)
-        topic.commit()
+        diskqueue.commit(topic)
         files.syncer.start(topic)
         jobs[0].run()
         assert ("sync", "t:c.diskqueue.000000.dat") not in calls, "it is durable by now"
@@ -195,12 +196,12 @@ def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_p
     files.syncer = syncer.Syncer(1, 10**9, jobs, files.log)
     queue = files.open()
     put(queue, 1)
-    queue.commit()
+    diskqueue.commit(queue)
     jobs[0].run()
     queue.delete()
     fresh = type(queue)("q", str(tmp_path), 10**6, 10_000, files.pool, files.syncer, files.log, first=queue.write_number)
     put(fresh, 2)
-    fresh.commit()
+    diskqueue.commit(fresh)
     assert len(jobs) == 1, "the removal; the first sync of the new queue waits"
     jobs[0].run()
     while jobs:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store.disk import unacked
-from nsqc.store.disk.unacked import UnackedList
+from tests.compiled.unacked import UnackedList
 
 MOST_BYTES = 1 << 30
 

@@ -1,13 +1,11 @@
-"""The parser and framer for Python: tests, benches and tools read commands and build frames through it.
+"""The command parser (nsqc.wire.parser and inbuf), driven from Python.
 
-A CommandReader keeps unfinished input as a connection does, so what it returns does not depend on how the bytes were
-cut.
+A CommandReader keeps an incomplete command as a connection does, so what it returns does not depend on how the input
+was cut.
 """
 
 cimport cython
 
-from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE
-from nsqc.wire.framer cimport SendBuf, frame_bytes, frame_message, sendbuf_free
 from nsqc.wire.inbuf cimport InBuf, inbuf_append, inbuf_drop, inbuf_free
 from nsqc.wire.parser cimport (MAX_ARGS, PARSE_BAD_COUNT, PARSE_BAD_MESSAGE_SIZE, PARSE_BAD_SIZE, PARSE_BODY,
                                PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MESSAGE_TOO_BIG, PARSE_MORE, PARSE_OVERRUN,
@@ -30,7 +28,7 @@ cdef class CommandReader:
     cdef Parser parser
     cdef InBuf inbuf
     cdef long max_message, max_body
-    cdef readonly object failed     # why the input cannot be read on; None: it can
+    cdef readonly object failed     # why no more input can be parsed; None: it can
 
     def __init__(self, max_message: int = 1048576, max_body: int = 5242880):
         self.parser = Parser.new(max_message)
@@ -42,26 +40,26 @@ cdef class CommandReader:
 
     @property
     def kept(self) -> int:
-        """Bytes of the unfinished command."""
+        """Bytes of the incomplete command."""
         return self.inbuf.length
 
     def feed(self, bytes data not None) -> list:
-        """The commands that are whole now, each as (words, body or None); at most four words of a line are kept."""
+        """The commands that are complete now, each as (words, body or None); at most four words of a line are kept."""
         cdef list commands = []
         if self.failed is None:
             if inbuf_append(&self.inbuf, data, len(data)) < 0:
                 raise MemoryError
             while self.inbuf.length and self.failed is None:
-                if not self._one(commands):
+                if not self._next(commands):
                     break
         return commands
 
     def count(self, bytes data not None) -> int:
-        """How many commands lie in data; makes nothing of them."""
+        """How many commands data has; makes no objects of them."""
         cdef const char *c_at = data
         cdef const char *c_end = c_at + len(data)
         cdef int event
-        cdef long found = 0
+        cdef long number = 0
         while c_at < c_end:
             event = self.parser.next(c_at, c_end)
             if event == PARSE_LINE and command_has_body(self.parser.command.kind):
@@ -69,11 +67,11 @@ cdef class CommandReader:
                 continue
             if event != PARSE_LINE and event != PARSE_BODY:
                 break
-            found += 1
+            number += 1
             c_at += self.parser.used
-        return found
+        return number
 
-    cdef bint _one(self, list commands) except -1:
+    cdef bint _next(self, list commands) except -1:
         cdef Parser parser = self.parser
         cdef int event = parser.next(self.inbuf.data, self.inbuf.data + self.inbuf.length)
         cdef bytes name
@@ -94,44 +92,3 @@ cdef class CommandReader:
         commands.append((words, body))
         inbuf_drop(&self.inbuf, parser.used)
         return True
-
-
-def response_frame(bytes data not None) -> bytes:
-    """A response frame."""
-    return one_frame(FRAME_RESPONSE, data)
-
-
-def error_frame(bytes data not None) -> bytes:
-    """An error frame."""
-    return one_frame(FRAME_ERROR, data)
-
-
-cdef bytes one_frame(int frame_type, bytes data):
-    cdef SendBuf buf
-    buf.data = NULL
-    buf.length = buf.room = 0
-    try:
-        if frame_bytes(&buf, frame_type, data, len(data)) < 0:
-            raise MemoryError
-        return buf.data[:buf.length]
-    finally:
-        sendbuf_free(&buf)
-
-
-def message_frames(bytes body not None, timestamp_ns: int, attempts: int, bytes message_id not None,
-                   count: int = 1) -> bytes:
-    """count equal message frames; message_id has 16 digits."""
-    cdef SendBuf buf
-    cdef long left = count
-    if len(message_id) != 16:
-        raise ValueError("a message id has 16 digits")
-    buf.data = NULL
-    buf.length = buf.room = 0
-    try:
-        while left > 0:
-            if frame_message(&buf, timestamp_ns, attempts, message_id, body, <unsigned int> len(body)) < 0:
-                raise MemoryError
-            left -= 1
-        return buf.data[:buf.length]
-    finally:
-        sendbuf_free(&buf)

@@ -1,0 +1,47 @@
+"""Files that cannot be used are kept under another name, PATH.bad, for whoever wants to look into them."""
+
+from __future__ import annotations
+
+import os
+
+
+def set_aside(path: str) -> str | None:
+    """Renames a file, or what else has its name, to PATH.bad; returns the new path, or None if it cannot be renamed."""
+    name = bad_name(path)
+    try:
+        os.rename(path, name)
+    except OSError:
+        return None
+    return name
+
+
+def keep_bad(path: str) -> bool:
+    """Gives a damaged file a second name, PATH.bad, that remains when it is removed under the first.
+
+    False if the file system has no hard links: then it has to be renamed once all of it has been read.
+    """
+    name = bad_name(path)
+    if same_file(path, name):
+        return True
+    try:
+        os.link(path, name)
+    except OSError:
+        return False
+    return True
+
+
+def bad_name(path: str) -> str:
+    """The one it has already, or the first of PATH.bad, PATH.bad.1, ... that is free: earlier damage is kept."""
+    name, number = f"{path}.bad", 0
+    while os.path.lexists(name) and not same_file(path, name):
+        number += 1
+        name = f"{path}.bad.{number}"
+    return name
+
+
+def same_file(path: str, other: str) -> bool:
+    """Whether two paths lead to one file."""
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False

@@ -1,0 +1,9 @@
+from typing import Never, final
+
+@final
+class GuidFactory:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @staticmethod
+    def make(node_id: int, first_unit: int = 0) -> GuidFactory: ...
+    @property
+    def reached(self) -> int: ...

@@ -1,0 +1,60 @@
+"""Work in slices (nsqc.store.slices), driven from Python."""
+
+from libc.stdint cimport uint32_t
+
+from nsqc.store.delivery cimport delivery_new
+from nsqc.store.disk.unacked cimport Unacked, unacked_add, unacked_drop
+from nsqc.store.fifo cimport Fifo, fifo_push
+from nsqc.store.heap cimport Heap, heap_push
+from nsqc.store.message cimport message_new
+from nsqc.store.slices cimport Sliced, Slicer, Trash
+
+
+cdef class Work(Sliced):
+    """Takes so many slices; each one is appended to journal. greedy: a slice lasts until its time is over."""
+
+    cdef Slicer slicer
+    cdef object name
+    cdef list journal
+    cdef readonly int left
+    cdef bint greedy
+
+    def __init__(self, Slicer slicer not None, name, list journal not None, int slices, bint greedy=False):
+        self.slicer = slicer
+        self.name = name
+        self.journal = journal
+        self.left = slices
+        self.greedy = greedy
+
+    def start(self):
+        """Adds it to the slicer's work."""
+        self.slicer.add(self)
+
+    cdef bint run_slice(self) noexcept:
+        self.journal.append(self.name)
+        while self.greedy and not self.slicer.over():
+            pass
+        self.left -= 1
+        return self.left > 0
+
+
+def throw_away(Slicer slicer not None, int messages, int deliveries):
+    """Hands so many messages to the trash, and so many deliveries, each with a place."""
+    cdef Trash trash = Trash.new(slicer)
+    cdef Fifo fifo = Fifo(NULL, NULL, 0, 0, 0)
+    cdef Heap heap = Heap(NULL, 0, 0)
+    cdef Unacked unacked = Unacked(NULL, NULL, 0, 0)
+    cdef int number
+    for number in range(messages):
+        fifo_push(&fifo, message_new(b"0" * 16, 0, b"x", 1), <uint32_t> (number & 1), 0)
+    for number in range(deliveries):
+        delivery = delivery_new(message_new(b"0" * 16, 0, b"x", 1), 1)
+        delivery.deadline_ns = number
+        delivery.place = unacked_add(&unacked, 0, number, 31)
+        heap_push(&heap, delivery)
+    unacked_drop(&unacked)
+    trash.take_fifo(&fifo)
+    trash.take_heap(0, &heap)
+    if fifo.count or heap.count:
+        raise AssertionError("the trash has left something behind")
+    trash.start()

@@ -1,0 +1,156 @@
+"""Threads for file work: where jobs run, how many at a time, and where their results are collected."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from nsqc.store.disk.pool import IoPool
+from tests.compiled.pool import Jobs
+
+
+@pytest.fixture
+def gate():
+    """A pipe: jobs that wait at its read end are let through by writing to the other."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def with_loop(scenario):
+    """Runs scenario(pool of two threads, jobs) on a loop."""
+    async def main():
+        pool = IoPool(2, asyncio.get_running_loop())
+        try:
+            await scenario(pool, Jobs())
+        finally:
+            while pool.under_way:
+                await asyncio.sleep(0.001)
+            pool.close()
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+async def ended(jobs: Jobs, count: int) -> None:
+    while len(jobs.done) < count:
+        await asyncio.sleep(0.001)
+
+
+def test_without_threads_jobs_run_at_once():
+    pool, jobs = IoPool(), Jobs()
+    for number in range(3):
+        jobs.submit(pool, number)
+    here = threading.get_ident()
+    assert jobs.done == [(number, here, here) for number in range(3)]
+    assert (pool.threads, pool.under_way) == (0, 0)
+
+
+def test_threads_without_a_loop_are_none():
+    assert IoPool(4).threads == 0
+
+
+def test_results_are_collected_on_the_loop():
+    async def scenario(pool, jobs):
+        for number in range(50):
+            jobs.submit(pool, number)
+        assert pool.under_way == 50 and jobs.done == []
+        await ended(jobs, 50)
+        here = threading.get_ident()
+        assert sorted(number for number, _, _ in jobs.done) == list(range(50))
+        assert all(ran != here and collected == here for _, ran, collected in jobs.done)
+        assert len({ran for _, ran, _ in jobs.done}) <= 2 and pool.under_way == 0
+
+    with_loop(scenario)
+
+
+def test_a_job_that_waits_holds_up_its_thread_only(gate):
+    async def scenario(pool, jobs):
+        jobs.submit(pool, 0, gate[0])
+        for number in range(1, 6):
+            jobs.submit(pool, number)
+        await ended(jobs, 5)
+        assert [number for number, _, _ in jobs.done] == [1, 2, 3, 4, 5], "one thread keeps their order"
+        os.write(gate[1], b"x")
+        await ended(jobs, 6)
+
+    with_loop(scenario)
+
+
+def test_no_more_threads_than_allowed(gate):
+    async def scenario(pool, jobs):
+        for number in range(5):
+            jobs.submit(pool, number, gate[0])
+        os.write(gate[1], b"xxxxx")
+        await ended(jobs, 5)
+        assert len({ran for _, ran, _ in jobs.done}) == 2
+
+    with_loop(scenario)
+
+
+def test_short_jobs_are_left_to_threads_until_enough_were_quick():
+    async def scenario(pool, jobs):
+        for number in range(32):
+            jobs.submit(pool, number, is_short=True)
+            await ended(jobs, number + 1)
+        assert all(ran != threading.get_ident() for _, ran, _ in jobs.done)
+
+    with_loop(scenario)
+
+
+def test_then_they_run_at_once():
+    """On a busy machine one may be slow, which keeps all others away for a while; a new pool has no such memory."""
+    at_once = []
+
+    async def scenario(pool, jobs):
+        for number in range(40):
+            jobs.submit(pool, number, is_short=True)
+            await ended(jobs, number + 1)
+        at_once.append(any(ran == threading.get_ident() for _, ran, _ in jobs.done))
+
+    for _ in range(50):
+        with_loop(scenario)
+        if at_once[-1]:
+            return
+    pytest.fail("no short job was run at once")
+
+
+def test_much_to_write_is_left_to_threads():
+    async def scenario(pool, jobs):
+        for number in range(40):
+            jobs.submit(pool, number, is_short=True, size=16 << 20)
+            await ended(jobs, number + 1)
+        assert all(ran != threading.get_ident() for _, ran, _ in jobs.done)
+
+    with_loop(scenario)
+
+
+def test_after_a_slow_one_short_jobs_are_left_to_threads(gate):
+    async def scenario(pool, jobs):
+        for number in range(40):
+            jobs.submit(pool, number, is_short=True)
+            await ended(jobs, number + 1)
+        # Much to write, so this one is not run here, where nobody could open the gate.
+        jobs.submit(pool, 40, gate[0], is_short=True, size=1 << 30)
+        await asyncio.sleep(0.05)
+        os.write(gate[1], b"x")
+        await ended(jobs, 41)
+        jobs.submit(pool, 41, is_short=True)
+        await ended(jobs, 42)
+        assert jobs.done[-1][1] != threading.get_ident()
+
+    with_loop(scenario)
+
+
+def test_a_closed_pool_runs_jobs_at_once():
+    async def scenario(pool, jobs):
+        jobs.submit(pool, 0)
+        await ended(jobs, 1)
+        pool.close()
+        jobs.submit(pool, 1)
+        here = threading.get_ident()
+        assert jobs.done[1] == (1, here, here)
+        pool.close()
+        pool.collect()
+
+    with_loop(scenario)

@@ -1,0 +1,98 @@
+"""Long work in slices: in turns, within an iteration's time, and until it is finished."""
+
+from nsqc.store import delivery
+from nsqc.store.disk import unacked
+from nsqc.store.slices import Slicer
+from tests.compiled.slices import Work, throw_away
+
+
+class Loop:
+    """Collects what is to be called in the next iteration."""
+
+    def __init__(self):
+        self.calls = []
+
+    def call_soon(self, call):
+        self.calls.append(call)
+
+    def iterate(self):
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+def test_works_take_turns():
+    loop, journal = Loop(), []
+    slicer = Slicer(loop)
+    for name, slices in (("a", 3), ("b", 1), ("c", 2)):
+        work = Work(slicer, name, journal, slices)
+        work.start()
+        work.start()
+    assert len(loop.calls) == 1 and journal == []
+    while loop.calls:
+        loop.iterate()
+    assert journal == ["a", "b", "c", "a", "c", "a"]
+
+
+def test_an_iteration_leaves_the_rest_to_the_next():
+    loop, journal = Loop(), []
+    slicer = Slicer(loop)
+    works = [Work(slicer, name, journal, 20, greedy=True) for name in "ab"]
+    for work in works:
+        work.start()
+    loop.iterate()
+    assert 1 <= len(journal) <= 5, "slices that take all their time fill an iteration"
+    assert len(loop.calls) == 1
+    while loop.calls:
+        loop.iterate()
+    assert sorted(journal) == ["a"] * 20 + ["b"] * 20
+    assert [work.left for work in works] == [0, 0]
+
+
+def test_finish_does_all_of_it():
+    loop, journal = Loop(), []
+    slicer = Slicer(loop)
+    Work(slicer, "a", journal, 5).start()
+    slicer.finish()
+    assert journal == ["a"] * 5
+    loop.iterate()
+    assert journal == ["a"] * 5 and loop.calls == []
+
+
+def test_without_a_loop_a_slice_does_not_end():
+    slicer, journal = Slicer(), []
+    work = Work(slicer, "a", journal, 2)
+    work.start()
+    assert journal == []
+    slicer.finish()
+    assert work.left == 0
+
+
+def test_python_calls():
+    loop, left = Loop(), [3]
+
+    def step():
+        left[0] -= 1
+        return left[0]
+
+    Slicer(loop).call(step)
+    for _ in range(3):
+        loop.iterate()
+    assert left == [0] and loop.calls == []
+
+
+def test_the_trash_frees_everything():
+    deliveries, places = delivery.alive(), unacked.alive()
+    loop = Loop()
+    slicer = Slicer(loop)
+    throw_away(slicer, 2000, 1000)
+    assert (delivery.alive(), unacked.alive()) == (deliveries + 1000, places + 1000)
+    while loop.calls:
+        loop.iterate()
+    assert (delivery.alive(), unacked.alive()) == (deliveries, places)
+
+
+def test_without_a_loop_the_trash_is_freed_at_once():
+    deliveries, places = delivery.alive(), unacked.alive()
+    throw_away(Slicer(), 100, 100)
+    assert (delivery.alive(), unacked.alive()) == (deliveries, places)
