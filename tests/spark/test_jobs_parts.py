@@ -15,10 +15,10 @@ import pytest
 
 from nsqc.commands.app import run
 from nsqc.spark import reasons
-from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nodes, page, running, template
+from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nsqd_http, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.pace import begun, by_due, by_rate
+from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
 from tests.spark.conftest import address
 from tests.spark.test_archive import record
 
@@ -50,7 +50,7 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE"], "Missing option '--topic'"),
     (["produce", "FILE", "--topic=t"], "give one of --nsqd and --nsqlookupd"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--nsqlookupd=b:1"], "give one of --nsqd and --nsqlookupd"),
-    (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is no HOST:PORT"),
+    (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is not HOST:PORT"),
     (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
     (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
     (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
@@ -247,8 +247,8 @@ def test_a_pace_begins_when_there_are_rows_and_a_task_done_again_keeps_the_plan(
 # ---------------------------------------------------------------------- counts of a backfill
 
 
-def counts(published: int, **waiting) -> nodes.Counts:
-    return nodes.Counts(Counter(t=published), Counter(waiting))
+def counts(published: int, **waiting) -> nsqd_http.Counts:
+    return nsqd_http.Counts(Counter(t=published), Counter(waiting))
 
 
 def test_a_backfill_compares_what_it_published_with_what_nsqd_took(capsys):
@@ -286,9 +286,9 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def some_figures() -> metrics.Figures:
+def some_metrics() -> metrics.Metrics:
     day = 86400
-    return metrics.Figures(
+    return metrics.Metrics(
         rows=6, bytes=3 << 20, first=10.0 * day, last=10.0 * day + 7200, late=(0.5, 2.0, 90.0, 4000.0), width=3600,
         buckets=[metrics.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), metrics.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
         steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
@@ -297,7 +297,7 @@ def some_figures() -> metrics.Figures:
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
-    text = page.page(some_figures(), "Messages of <t>")
+    text = page.page(some_metrics(), "Messages of <t>")
     parsed = Balanced()
     parsed.feed(text)
     assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
@@ -310,7 +310,7 @@ def test_the_page_is_whole_and_needs_nothing_else():
 def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
     """What can be seen without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or
     leaves its drawing, and each value of a table stands beside its head."""
-    text = page.page(some_figures(), "t")
+    text = page.page(some_metrics(), "t")
     assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
     style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]
     for rule in (".broad { display: none; }", ".narrow { display: block; }", "th { display: none; }",

@@ -241,7 +241,7 @@ def test_disk_queues_as_a_table(spark, daemon):
 
 
 @pytest.mark.parametrize(("schema", "more", "says"), [
-    (None, {"path": "/nowhere"}, "path=/nowhere is no folder"),
+    (None, {"path": "/nowhere"}, "path=/nowhere is not a folder"),
     ("body binary", {}, "there is no column body binary"),
     ("value string", {}, "there is no column value string"),
     (None, {"range": "some"}, "must be unread or all"),

@@ -21,10 +21,10 @@ import typer
 
 import nsqc.spark
 from nsqc.spark import options
-from nsqc.spark.jobs import checks, handshake, running, words
+from nsqc.spark.jobs import checks, handshake, running, arguments
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.voice import Rate, Voice, counted
+from nsqc.spark.jobs.progress import Rate, Progress, counted
 from nsqc.wire.names import is_ephemeral
 
 BATCH_ROWS = 1_000_000
@@ -36,17 +36,17 @@ SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.
 
 def lasting_channel(name: str) -> str:
     """A callback for typer."""
-    checks.reads(options.name)(name)
+    checks.reads(values.read_name)(name)
     if is_ephemeral(name.encode()):
         raise typer.BadParameter(f"{name} would lose its messages whenever the job is not connected")
     return name
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
     archive: Annotated[Path, typer.Argument(help="the archive; --create makes one", metavar="FOLDER")],
     topic: checks.Topic,
-    peers: words.Peers,
+    peers: arguments.Cluster,
     channel: Annotated[str, typer.Option(help="the channel to consume", callback=lasting_channel)] = "archive",
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="end when nsqd has nothing more; else run until SIGTERM")] = False,
@@ -66,31 +66,31 @@ def command(
     source = {**peers.options, "topic": topic, "channel": channel, "maxRowsPerBatch": str(batch_rows),
               "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000)),
               "failWhenUnreachable": "0" if not until_idle else "300"}
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was archived"
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was archived"
         if not peers.create and not (archive / "_ledger.json").exists():
             raise running.JobError(f"{archive} is no archive: --create begins one there; if it has moved, or its disk "
                                    "is not mounted, say where it is")
         ledger = None if peers.create else Ledger(archive, topic)
-        handshake.shake(peers.options, voice.note)
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
+        handshake.shake(peers.options, progress.note)
+        if not peers.create and (known := handshake.known(peers.options, peers.http, progress.note)):
             known.need_channel(topic, channel)
         ledger = ledger or Ledger(archive, topic)
-        with ledger.job("archive") as space, running.session("nsqc archive", voice, SETTINGS) as spark:
-            store = Store(ledger, space, voice.tell)
-            voice.count = lambda: store.rows
-            voice.done = lambda: (f"archived {store.rows:,} messages in {store.files:,} files; "
+        with ledger.job("archive") as space, running.session("nsqc archive", progress, SETTINGS) as spark:
+            store = Store(ledger, space, progress.result)
+            progress.count = lambda: store.rows
+            progress.summary = lambda: (f"archived {store.rows:,} messages in {store.files:,} files; "
                                   f"the archive has {ledger.read().rows:,}")
             trigger = {"availableNow": True} if until_idle else {"processingTime": f"{every} seconds"}
-            stopped = run(spark, store, source, trigger, voice)
+            stopped = run(spark, store, source, trigger, progress)
         if stopped and until_idle:
             raise running.Stopped(stopped)
-        voice.tell(voice.done())
+        progress.result(progress.summary())
         if small_files:
-            voice.says("compacting")
+            progress.show("compacting")
             done = compact(ledger, TARGET_MIB * MIB)
             if done.before:
-                voice.tell(f"{done.before:,} small files are now {done.after:,}")
+                progress.result(f"{done.before:,} small files are now {done.after:,}")
     return 0
 
 
@@ -161,10 +161,10 @@ class Store:
             self.is_closed = True
 
 
-def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any], voice: Voice) -> int:
+def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any], progress: Progress) -> int:
     """Archives until nothing comes or a signal does: its number, or 0. Raises what Spark raises."""
     stop = threading.Event()
-    hurry = running.Hurry(voice)
+    hurry = running.Hurry(progress)
     numbers: list[int] = []
 
     def end(number: int) -> None:
@@ -177,7 +177,7 @@ def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any
         query = (frame.writeStream.foreachBatch(store.put).trigger(**trigger)
                  .option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
         rate = Rate()
-        voice.says(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *troubles(query)]))
+        progress.show(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *troubles(query)]))
         try:
             while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):
                 pass

@@ -21,20 +21,20 @@ from typing import Annotated, Any
 import typer
 
 from nsqc.spark import options
-from nsqc.spark.jobs import checks, handshake, nodes, running, words
-from nsqc.spark.jobs.published import Record
-from nsqc.spark.jobs.voice import Voice
+from nsqc.spark.jobs import checks, handshake, nsqd_http, running, arguments
+from nsqc.spark.jobs.backfill_log import BackfillLog
+from nsqc.spark.jobs.progress import Progress
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
     data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy",
                                               metavar="FOLDER", callback=checks.folder)],
-    peers: words.Peers,
+    peers: arguments.Cluster,
     topic: Annotated[list[str] | None, typer.Option(
-        help="only this topic; may be repeated", callback=checks.reads(options.name))] = None,
+        help="only this topic; may be repeated", callback=checks.reads(values.read_name))] = None,
     channel: Annotated[list[str] | None, typer.Option(
-        help="of the channels' queues only this one's; may be repeated", callback=checks.reads(options.name))] = None,
+        help="of the channels' queues only this one's; may be repeated", callback=checks.reads(values.read_name))] = None,
     topic_queue: Annotated[bool, typer.Option(help="the topics' own queues, too")] = True,
     to_topic: Annotated[str | None, typer.Option(
         help="publish to this topic instead of the one a message was in", callback=checks.topic)] = None,
@@ -53,43 +53,43 @@ def command(
     Timestamps, ids and attempts are new; delays of deferred messages are over. The queues are not changed; what was
     published is noted beside them.
     """
-    with running.failures() as voice, unused(data_path):
-        voice.done = lambda: "nothing was published"
+    with running.failures() as progress, unused(data_path):
+        progress.summary = lambda: "nothing was published"
         source = {"path": str(data_path.absolute()), "range": "all" if read_all else "unread",
                   "onBadRecord": "skip" if skip_bad else "fail", "maxMsgSize": str(max_msg_size)}
         record = Record(data_path)
         spans = found(source, topic, channel, topic_queue)
         if not again:
             record.refuse_again(spans)
-        handshake.shake(peers.options, voice.note)
-        addresses = list(peers.http) or nodes.http_addresses(peers.options)
+        handshake.shake(peers.options, progress.note)
+        addresses = list(peers.http) or nsqd_http.http_addresses(peers.options)
         for address in addresses:
-            nodes.get(address, "/info")
+            nsqd_http.get(address, "/info")
         targets = {to_topic} if to_topic else {span.queue.topic for span in spans}
         for target in () if peers.create else sorted(targets):
             handshake.Known(addresses).need_topic(target)
         if not spans:
-            voice.tell("there is nothing to publish")
+            progress.result("there is nothing to publish")
             return 0
-        with running.session("nsqc backfill", voice) as spark:
+        with running.session("nsqc backfill", progress) as spark:
             sink = {**peers.options, "maxMsgSize": str(max_msg_size),
                     "maxBodySize": str(max(5 << 20, 2 * max_msg_size))}
             wanted = chosen(spark.read.format("nsq_diskqueue").options(**source).load(), topic, channel, topic_queue)
-            record.begin(spans, voice.note)
+            record.begin(spans, progress.note)
             is_whole = False
             try:
-                backfill(spark, wanted, sink, to_topic, addresses, voice, rate)
+                backfill(spark, wanted, sink, to_topic, addresses, progress, rate)
                 is_whole = True
             finally:
-                record.end(voice.count(), is_whole)
+                record.end(progress.count(), is_whole)
     return 0
 
 
 def found(source: dict[str, str], topics: list[str] | None, channels: list[str] | None,
           topic_queue: bool) -> list[Any]:
-    """What is to be read: nsqc.spark.archive.Span. Raises JobError where there are no queues, or not those that are
+    """What is to be read: nsqc.spark.queue_files.Span. Raises JobError where there are no queues, or not those that are
     asked for."""
-    from nsqc.spark import archive
+    from nsqc.spark import queue_files
 
     chosen = options.diskqueue(source)
     queues = archive.queues(chosen.path, chosen)
@@ -137,32 +137,32 @@ def chosen(frame: Any, topics: list[str] | None, channels: list[str] | None, top
 
 
 def backfill(spark: Any, frame: Any, sink: dict[str, str], to_topic: str | None, addresses: list[str],
-             voice: Voice, rate: float | None) -> int:
+             progress: Progress, rate: float | None) -> int:
     """Publishes and compares the counts; how many messages. Raises JobError where they do not agree."""
     from pyspark.sql import functions
 
     from nsqc.spark.jobs import publishing
 
     started = time.monotonic()
-    voice.says("counting the messages in the disk queues")
+    progress.show("counting the messages in the disk queues")
     for row in frame.groupBy("topic", "channel").count().orderBy("topic", "channel").collect():
         of_channel = f", channel {row.channel}" if row.channel else ""
-        voice.tell(f"read {row['count']:,} messages of {row.topic}{of_channel}")
+        progress.result(f"read {row['count']:,} messages of {row.topic}{of_channel}")
     once = frame.dropDuplicates(["topic", "id"])
     target = functions.lit(to_topic) if to_topic else functions.col("topic")
     expected = Counter({row[0]: row[1] for row in once.groupBy(target).count().collect()})
     if not expected:
-        voice.tell("there is nothing to publish")
+        progress.result("there is nothing to publish")
         return 0
-    before = nodes.counts(addresses, list(expected))
-    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, voice, rate,
+    before = nsqd_http.counts(addresses, list(expected))
+    totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
                                 total=expected.total())
-    publishing.tell(voice, totals, ", ".join(sorted(expected)), started)
-    compare(expected, totals.rows, before, nodes.counts(addresses, list(expected)), voice.tell)
+    publishing.tell(progress, totals, ", ".join(sorted(expected)), started)
+    compare(expected, totals.rows, before, nsqd_http.counts(addresses, list(expected)), progress.result)
     return totals.rows
 
 
-def compare(expected: Counter[str], published: int, before: nodes.Counts, after: nodes.Counts,
+def compare(expected: Counter[str], published: int, before: nsqd_http.Counts, after: nsqd_http.Counts,
             tell: Callable[[str], Any] = print) -> None:
     """Tells what the live nodes took. Raises JobError where that is too little."""
     if published != expected.total():

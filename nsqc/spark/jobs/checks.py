@@ -81,7 +81,7 @@ def micros(text: str) -> int:
 
 def topic(name: str | None) -> str | None:
     """A topic's name, or none."""
-    return reads(options.name)(name)
+    return reads(values.read_name)(name)
 
 
 Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from nsqc.spark.jobs import checks, running, words
+from nsqc.spark.jobs import checks, running, arguments
 from nsqc.spark.jobs.ledger import File, Ledger
 
 MIB = 1 << 20
@@ -31,7 +31,7 @@ class Done(NamedTuple):
     rows: int
 
 
-@words.plain
+@arguments.without_nsqd
 def command(
     archive: checks.Archive,
     target_mib: Annotated[int, typer.Option(help="size of a large file, in MiB", min=1, max=1 << 20)] = TARGET_MIB,
@@ -40,11 +40,11 @@ def command(
 
     The archive may be written and read meanwhile.
     """
-    with running.failures() as voice:
-        voice.done = lambda: "the archive has all of its rows, in its old files or in new ones"
-        voice.says("compacting")
+    with running.failures() as progress:
+        progress.summary = lambda: "the archive has all of its rows, in its old files or in new ones"
+        progress.show("compacting")
         done = compact(Ledger(archive), target_mib * MIB)
-        voice.tell(f"{done.before} files with {done.rows} rows are now {done.after}")
+        progress.result(f"{done.before} files with {done.rows} rows are now {done.after}")
     return 0
 
 

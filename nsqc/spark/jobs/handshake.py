@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
-from nsqc.spark import link, options
-from nsqc.spark.jobs import nodes
+from nsqc.spark import connect, options
+from nsqc.spark.jobs import nsqd_http
 from nsqc.spark.jobs.running import JobError
 
 SECONDS = 2.0
@@ -32,10 +32,10 @@ def shake(given: dict[str, str], note: Callable[[str], Any] = print) -> None:
     nsqd does is an error, for it will not change. given: the data sources' options. Raises JobError."""
     named = ""
     if "nsqlookupd" in given:
-        addresses = addresses_by_lookup(options.addresses(given["nsqlookupd"]), note)
+        addresses = addresses_by_lookup(values.read_addresses(given["nsqlookupd"]), note)
         named = ", which nsqlookupd names (an nsqd's --broadcast-address)"
     else:
-        addresses = list(options.addresses(given["nsqd"]))
+        addresses = list(values.read_addresses(given["nsqd"]))
     chosen = options.sink(given | {"timeout": str(SECONDS)})
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(lambda address: complaint(address, chosen), addresses))
@@ -186,10 +186,10 @@ def lookup_complaint(address: str) -> Down:
 def known(given: dict[str, str], http_addresses: tuple[str, ...], note: Callable[[str], Any]) -> Known | None:
     """Where to ask for topics; None, with a note, where that cannot be found out."""
     try:
-        addresses = list(http_addresses) or nodes.http_addresses(given)
+        addresses = list(http_addresses) or nsqd_http.http_addresses(given)
         for address in addresses:
-            nodes.get(address, "/info")
-    except nodes.NodeError as error:
+            nsqd_http.get(address, "/info")
+    except nsqd_http.NodeError as error:
         if http_addresses:
             raise JobError(f"--http {error}") from None
         note(f"whether topics are there is not known: {error}")
@@ -228,7 +228,7 @@ class Known:
 
     @staticmethod
     def _stats(address: str, more: str) -> list[dict]:
-        return nodes.get(address, f"/stats?format=json&include_clients=false{more}")["topics"] or []
+        return nsqd_http.get(address, f"/stats?format=json&include_clients=false{more}")["topics"] or []
 
 
 def choice(what: str, name: str, there: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""The figures of a report, counted by Spark from the rows of archives."""
+"""The metrics of a report, counted by Spark from the rows of archives."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Figures:
+class Metrics:
     """All of a report. first, last: of the messages' times, seconds since 1970; late: latency by SHARES, then the
     greatest; steps: messages with a latency below each of LATENCY_STEPS and not below the one before, then the rest."""
 
@@ -66,8 +66,8 @@ class Figures:
     bodies: list[Body]
 
 
-def count(frame: Any) -> Figures | None:
-    """The figures of rows as archives have them; None where there are none."""
+def count(frame: Any) -> Metrics | None:
+    """The metrics of rows as archives have them; None where there are none."""
     from pyspark.sql import functions as f
 
     sized = frame.select(
@@ -80,7 +80,7 @@ def count(frame: Any) -> Figures | None:
     if not rows:
         return None
     width = bucket_width(last - first)
-    return Figures(
+    return Metrics(
         rows, size, first, last, (*late, latest), width,
         [Bucket(int(row[0]) * width, row[1], row[2], tuple(row[3])) for row in sized.groupBy(
             f.floor(f.col("seconds") / width)).agg(f.count("*"), f.sum("size"), percentiles).orderBy(f.asc_nulls_last(

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from nsqc.spark.jobs import charts
-from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Figures
+from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Metrics
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b2330; --soft: #5d6879; --rule: #e3e7ee;
@@ -43,10 +43,10 @@ tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 """
 
 
-def page(figures: Figures, title: str) -> str:
+def page(metrics: Metrics, title: str) -> str:
     """The whole file."""
-    parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(figures.first)} to {moment(figures.last)}, times in UTC</p>",
-             totals(figures), volume(figures), latency(figures), attempts(figures), sources(figures), bodies(figures)]
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(metrics.first)} to {moment(metrics.last)}, times in UTC</p>",
+             totals(metrics), volume(metrics), latency(metrics), attempts(metrics), sources(metrics), bodies(metrics)]
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>\n" + "\n".join(parts)
@@ -55,61 +55,61 @@ def page(figures: Figures, title: str) -> str:
 
 # ---------------------------------------------------------------------- sections
 
-def totals(figures: Figures) -> str:
+def totals(metrics: Metrics) -> str:
     """The few numbers to see first."""
-    half, most, nearly, longest = figures.late
-    again = sum(count for times, count in figures.attempts.items() if times > 1)
-    shown = {"messages": f"{figures.rows:,}", "in bodies": size(figures.bytes), "latency, median": span(half),
+    half, most, nearly, longest = metrics.late
+    again = sum(count for times, count in metrics.attempts.items() if times > 1)
+    shown = {"messages": f"{metrics.rows:,}", "in bodies": size(metrics.bytes), "latency, median": span(half),
              "95 %": span(most), "99 %": span(nearly), "longest": span(longest),
              "more than one attempt": f"{again:,}"}
     return "<dl>" + "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
                             for name, value in shown.items()) + "</dl>"
 
 
-def volume(figures: Figures) -> str:
+def volume(metrics: Metrics) -> str:
     """Messages over time."""
-    labels, rows = over_time(figures)
+    labels, rows = over_time(metrics)
     found = [row.rows if row else 0 for row in rows]
     tips = [f"{label}: {row.rows if row else 0:,} messages, {size(row.bytes if row else 0)}"
             for label, row in zip(labels, rows, strict=True)]
-    return (f"<h2>Messages published, per {span(figures.width)}</h2>"
+    return (f"<h2>Messages published, per {span(metrics.width)}</h2>"
             + charts.bars(labels, found, number, "messages over time", tips))
 
 
-def latency(figures: Figures) -> str:
+def latency(metrics: Metrics) -> str:
     """From the time of a message to its archiving."""
-    labels, rows = over_time(figures)
+    labels, rows = over_time(metrics)
     series = {name: [row.latency[place] if row else None for row in rows]
               for place, name in enumerate(("median", "95 %", "99 %"))}
     bounds = [span(step) for step in LATENCY_STEPS]
     names = [f"< {bounds[0]}", *(f"{low} – {high}" for low, high in pairwise(bounds)),
              f"≥ {bounds[-1]}"]
-    steps = [(name, count) for name, count in zip(names, figures.steps, strict=True) if count]
+    steps = [(name, count) for name, count in zip(names, metrics.steps, strict=True) if count]
     return ("<h2>Latency of consumption</h2><p>From a message's own time, given by nsqd when it was published, to the "
             "batch that archived it, by time of publishing.</p>"
             + charts.lines(labels, series, span, "latency over time")
             + charts.bars([name for name, _ in steps], [count for _, count in steps], number, "messages by latency"))
 
 
-def attempts(figures: Figures) -> str:
+def attempts(metrics: Metrics) -> str:
     """How often messages were delivered."""
-    return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in figures.attempts],
-                                              list(figures.attempts.values()), number, "messages by attempts"))
+    return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in metrics.attempts],
+                                              list(metrics.attempts.values()), number, "messages by attempts"))
 
 
-def sources(figures: Figures) -> str:
+def sources(metrics: Metrics) -> str:
     """Who produced most, by size."""
     return "<h2>Size by topic and nsqd</h2>" + table(
         ["topic", "nsqd", "messages", "bytes", "share", "mean", "largest"],
-        ([one.topic, one.nsqd, f"{one.rows:,}", size(one.bytes), f"{one.bytes / max(figures.bytes, 1):.1%}",
-          size(one.bytes / one.rows), size(one.largest)] for one in figures.sources), text_columns=2)
+        ([one.topic, one.nsqd, f"{one.rows:,}", size(one.bytes), f"{one.bytes / max(metrics.bytes, 1):.1%}",
+          size(one.bytes / one.rows), size(one.largest)] for one in metrics.sources), text_columns=2)
 
 
-def bodies(figures: Figures) -> str:
+def bodies(metrics: Metrics) -> str:
     """The largest messages."""
     return "<h2>Largest messages</h2>" + table(
         ["topic", "published", "id", "begins with", "size"],
-        ([one.topic, moment(one.seconds), one.id, one.beginning, size(one.size)] for one in figures.bodies),
+        ([one.topic, moment(one.seconds), one.id, one.beginning, size(one.size)] for one in metrics.bodies),
         text_columns=4)
 
 
@@ -128,12 +128,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int
 
 # ---------------------------------------------------------------------- values
 
-def over_time(figures: Figures) -> tuple[list[str], list]:
+def over_time(metrics: Metrics) -> tuple[list[str], list]:
     """A label for each bucket from the first to the last, and the bucket, None where nothing was published."""
-    known = {bucket.start: bucket for bucket in figures.buckets}
-    starts = range(min(known), max(known) + 1, figures.width)
-    form = "%Y-%m-%d" if figures.width >= DAY else "%d %b %H:%M" if figures.last - figures.first > DAY else (
-        "%H:%M" if figures.width >= MINUTE else "%H:%M:%S")
+    known = {bucket.start: bucket for bucket in metrics.buckets}
+    starts = range(min(known), max(known) + 1, metrics.width)
+    form = "%Y-%m-%d" if metrics.width >= DAY else "%d %b %H:%M" if metrics.last - metrics.first > DAY else (
+        "%H:%M" if metrics.width >= MINUTE else "%H:%M:%S")
     return [datetime.fromtimestamp(start, UTC).strftime(form) for start in starts], [known.get(at) for at in starts]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from nsqc.spark.jobs import checks, handshake, inputs, running, template, words
+from nsqc.spark.jobs import checks, handshake, inputs, running, template, arguments
 
 
 def known_format(name: str | None) -> str | None:
@@ -27,13 +27,13 @@ def readable_template(text: str | None) -> str | None:
     return text
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
     files: Annotated[list[str], typer.Argument(
         help="files, folders of files, patterns; also URIs that Spark knows", metavar="FILE",
         callback=checks.all_exist)],
     topic: checks.Topic,
-    peers: words.Peers,
+    peers: arguments.Cluster,
     form: Annotated[str | None, typer.Option(
         "--format", help="csv, json (a value a line), parquet or text; by default what the names end with",
         callback=known_format)] = None,
@@ -58,20 +58,20 @@ def command(
     if form is None:
         raise typer.BadParameter("the files' names do not tell their format: give --format")
     options = {**peers.options, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was published"
-        handshake.shake(peers.options, voice.note)
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was published"
+        handshake.shake(peers.options, progress.note)
+        if not peers.create and (known := handshake.known(peers.options, peers.http, progress.note)):
             known.need_topic(topic)
-        with running.session("nsqc produce", voice) as spark:
+        with running.session("nsqc produce", progress) as spark:
             from nsqc.spark.jobs import publishing
 
             started = time.monotonic()
-            voice.says("listing files")
+            progress.show("listing files")
             frame = inputs.read(spark, files, form, header, delimiter)
             whole = form != "text" and column is None
-            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, voice, rate)
-            publishing.tell(voice, totals, topic, started)
+            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, progress, rate)
+            publishing.tell(progress, totals, topic, started)
     return 0
 
 

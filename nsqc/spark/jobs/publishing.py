@@ -8,36 +8,36 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nsqc.spark.jobs.tally import Tally
-from nsqc.spark.jobs.voice import Rate, Voice, counted
+from nsqc.spark.jobs.task_rows import TaskRows
+from nsqc.spark.jobs.progress import Rate, Progress, counted
 from nsqc.spark.sink import Totals
 
 NOTHING = "nothing was published"
 
 
-def publish(spark: Any, frame: Any, options: dict[str, str], voice: Voice, rate: float | None = None,
+def publish(spark: Any, frame: Any, options: dict[str, str], progress: Progress, rate: float | None = None,
             speed: float | None = None, total: int | None = None) -> Totals:
     """Publishes all rows. rate: messages a second over all tasks. speed: how fast the column due goes by, 1 being as
     it was. total: how many rows there are, where that is known. Raises what Spark raises; then some rows may be
-    published, and voice.done says how many at least."""
-    from nsqc.spark.jobs.pace import PacedSink
+    published, and progress.summary says how many at least."""
+    from nsqc.spark.jobs.paced_sink import PacedSink
 
     spark.dataSource.register(PacedSink)
     pace = {}
     if rate is not None or speed is not None:
         frame, tasks = side_by_side(spark, frame)
         pace = {"rate": repr(rate / tasks)} if rate is not None else {"speed": repr(speed)}
-    tally = Tally(spark.conf.get("spark.driver.host"))
-    voice.count, voice.done = (lambda: tally.rows), (lambda: so_far(tally.rows))
-    voice.says(counted("published", lambda: tally.rows, Rate(), total))
+    task_rows = TaskRows(spark.conf.get("spark.driver.host"))
+    progress.count, progress.summary = (lambda: task_rows.rows), (lambda: so_far(task_rows.rows))
+    progress.show(counted("published", lambda: task_rows.rows, Rate(), total))
     try:
         with tempfile.TemporaryDirectory(prefix="nsqc-totals-") as folder:
             path = Path(folder) / "totals.json"
             frame.write.format(PacedSink.name()).mode("append").options(
-                **options, **pace, tally=tally.address, totalsPath=str(path)).save()
+                **options, **pace, task_rows=task_rows.address, totalsPath=str(path)).save()
             return Totals(**json.loads(path.read_text())) if path.exists() else Totals()
     finally:
-        tally.close()
+        task_rows.close()
 
 
 def so_far(rows: int) -> str:
@@ -52,13 +52,13 @@ def side_by_side(spark: Any, frame: Any) -> tuple[Any, int]:
     return (frame.coalesce(slots), slots) if count > slots else (frame, count)
 
 
-def tell(voice: Voice, totals: Totals, topic: str, started: float) -> None:
+def tell(progress: Progress, totals: Totals, topic: str, started: float) -> None:
     """The totals, for people; started: time.monotonic() before."""
-    voice.count, voice.done = (lambda: totals.rows), (lambda: f"{totals.rows:,} messages were published")
+    progress.count, progress.summary = (lambda: totals.rows), (lambda: f"{totals.rows:,} messages were published")
     seconds = max(time.monotonic() - started, 1e-6)
     more = [text for count, text in ((totals.skipped, "{:,} rows left out that nsqd would refuse"),
                                      (totals.resent, "{:,} published again after a broken connection, perhaps twice"))
             if count for text in [text.format(count)]]
-    voice.tell(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, "
+    progress.result(f"published {totals.rows:,} messages to {topic} in {seconds:.1f} s, "
                f"{totals.rows / seconds:,.0f} a second"
                + "".join(f"; {text}" for text in more))

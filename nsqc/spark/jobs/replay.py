@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from nsqc.spark.jobs import checks, handshake, running, words
+from nsqc.spark.jobs import checks, handshake, running, arguments
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.voice import Voice
+from nsqc.spark.jobs.progress import Progress
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
     archive: checks.Archive,
-    peers: words.Peers,
+    peers: arguments.Cluster,
     topic: Annotated[str | None, typer.Option(
         help="the topic to publish to; by default the one that was archived", callback=checks.topic)] = None,
     since: checks.Since = None,
@@ -35,38 +35,38 @@ def command(
     start, end = since and checks.micros(since), until and checks.micros(until)
     if start is not None and end is not None and start >= end:
         raise typer.BadParameter(f"--from {since} is not before --to {until}")
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was published"
-        handshake.shake(peers.options, voice.note)
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was published"
+        handshake.shake(peers.options, progress.note)
         ledger = Ledger(archive)
         to = topic or ledger.read().topic
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
+        if not peers.create and (known := handshake.known(peers.options, peers.http, progress.note)):
             known.need_topic(to)
-        with running.session("nsqc replay", voice) as spark:
-            replay(spark, ledger, {**peers.options, "topic": to}, (start, end), voice, rate, speed)
+        with running.session("nsqc replay", progress) as spark:
+            replay(spark, ledger, {**peers.options, "topic": to}, (start, end), progress, rate, speed)
     return 0
 
 
 def replay(spark: Any, ledger: Ledger, options: dict[str, str], span: tuple[int | None, int | None],
-           voice: Voice, rate: float | None, speed: float | None) -> int:
+           progress: Progress, rate: float | None, speed: float | None) -> int:
     """Publishes; how many messages. Raises JobError where that is not what the archive has."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import publishing, reading
+    from nsqc.spark.jobs import publishing, archive_rows
 
     started = time.monotonic()
-    voice.says("counting the archive's messages")
-    with reading.rows(spark, ledger, *span) as frame:
+    progress.show("counting the archive's messages")
+    with archive_rows.read(spark, ledger, *span) as frame:
         expected, first = frame.select(functions.count("*"), functions.min(functions.unix_micros("timestamp"))).first()
         if not expected:
-            voice.tell("the archive has no messages of that time")
+            progress.result("the archive has no messages of that time")
             return 0
         wanted = [functions.col("value")]
         if speed is not None:
             wanted.append((functions.unix_micros("timestamp") - first).alias("due"))
         ordered = in_order(spark, frame).select(*wanted)
-        totals = publishing.publish(spark, ordered, options, voice, rate, speed, expected)
-    publishing.tell(voice, totals, options["topic"], started)
+        totals = publishing.publish(spark, ordered, options, progress, rate, speed, expected)
+    publishing.tell(progress, totals, options["topic"], started)
     if totals.rows != expected:
         raise running.JobError(f"the archive has {expected:,} messages of that time, published were {totals.rows:,}")
     return totals.rows

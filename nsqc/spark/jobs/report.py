@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nsqc.spark.jobs import checks, running, words
+from nsqc.spark.jobs import checks, running, arguments
 from nsqc.spark.jobs.ledger import Ledger
 
 
@@ -26,7 +26,7 @@ def writable(path: Path) -> Path:
     return path
 
 
-@words.plain
+@arguments.without_nsqd
 def command(
     archives: Annotated[list[Path], typer.Argument(help="the archives", metavar="FOLDER", callback=each_archive)],
     to: Annotated[Path, typer.Option(
@@ -41,29 +41,29 @@ def command(
     HTML file that needs nothing else.
     """
     start, end = since and checks.micros(since), until and checks.micros(until)
-    with running.failures() as voice:
-        voice.done = lambda: f"{to} is as it was"
+    with running.failures() as progress:
+        progress.summary = lambda: f"{to} is as it was"
         ledgers = [Ledger(archive) for archive in archives]
-        with running.session("nsqc report", voice) as spark, ExitStack() as stack:
+        with running.session("nsqc report", progress) as spark, ExitStack() as stack:
             rows = sum(ledger.read().rows for ledger in ledgers)
-            voice.says(tasks(spark, f"reading archives with {rows:,} messages"))
-            from nsqc.spark.jobs import metrics, page, reading
+            progress.show(tasks(spark, f"reading archives with {rows:,} messages"))
+            from nsqc.spark.jobs import metrics, page, archive_rows
 
-            frames = [stack.enter_context(reading.rows(spark, ledger, start, end)) for ledger in ledgers]
+            frames = [stack.enter_context(archive_rows.read(spark, ledger, start, end)) for ledger in ledgers]
             found = metrics.count(reduce(lambda one, other: one.unionByName(other), frames))
         if found is None:
             raise running.JobError("there are no messages of that time to report on")
         topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers}))
         to.write_text(page.page(found, title or f"Messages of {topics}"), encoding="utf-8")
         half, most, nearly, longest = map(page.span, found.late)
-        voice.tell(f"{found.rows:,} messages with {page.size(found.bytes)} from {page.moment(found.first)} to "
+        progress.result(f"{found.rows:,} messages with {page.size(found.bytes)} from {page.moment(found.first)} to "
                    f"{page.moment(found.last)}; latency: median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
-        voice.tell(f"{to} written")
+        progress.result(f"{to} written")
     return 0
 
 
 def tasks(spark: Any, doing: str) -> Callable[[], str]:
-    """For Voice.says(): how much of what Spark works on now is done."""
+    """For Progress.show(): how much of what Spark works on now is done."""
     tracker = spark.sparkContext.statusTracker()
 
     def text() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from nsqc.spark.jobs.voice import PREFIX, Voice
+from nsqc.spark.jobs.progress import PREFIX, Progress
 from nsqc.spark.reasons import is_sparks, reason
 
 FAILED = 1
@@ -37,34 +37,34 @@ class Stopped(BaseException):
 
 
 @contextmanager
-def failures() -> Iterator[Voice]:
+def failures() -> Iterator[Progress]:
     """Ends the job with one line for whatever is raised in it, and its exit code: 128 and the signal's number where it
     was stopped by one, else 1. With --verbose the traces come before that line."""
-    voice = Voice()
+    progress = Progress()
     try:
-        with signals(Stop(voice)):
+        with signals(Stop(progress)):
             try:
-                yield voice
+                yield progress
             finally:
-                voice.quiet()
+                progress.end()
     except (typer.Exit, typer.TyperException):
         raise
     except Stopped as stop:
         show_trace()
-        fail(f"stopped by {stop}; {voice.done()}", 128 + stop.number)
+        fail(f"stopped by {stop}; {progress.summary()}", 128 + stop.number)
     except (RuntimeError, ValueError, OSError) as error:
         show_trace()
-        fail((reason(error) if is_sparks(error) else str(error)) + done_before(voice))
+        fail((reason(error) if is_sparks(error) else str(error)) + done_before(progress))
     except Exception as error:
         show_trace()
         known = is_sparks(error) or type(error).__module__.startswith("pyarrow")
         fail((reason(error) if known else f"{type(error).__name__}: {error} (--verbose shows where)")
-             + done_before(voice))
+             + done_before(progress))
 
 
-def done_before(voice: Voice) -> str:
+def done_before(progress: Progress) -> str:
     """What a job that failed has done all the same."""
-    return f"; {voice.done()}" if voice.count() else ""
+    return f"; {progress.summary()}" if progress.count() else ""
 
 
 def fail(text: str, code: int = FAILED) -> None:
@@ -92,12 +92,12 @@ def be_verbose(asked: bool) -> bool:
 
 
 @contextmanager
-def session(name: str, voice: Voice, settings: dict[str, str] | None = None) -> Iterator[Any]:
+def session(name: str, progress: Progress, settings: dict[str, str] | None = None) -> Iterator[Any]:
     """A Spark session with the formats, ended afterwards unless it was there before; within, SIGTERM and SIGINT cancel
     what runs, and then raise Stopped. settings: of spark.sql, for as long as this lasts. Raises NoSpark, NoJava,
     JobError where Java does not start."""
-    spark, is_ours = start(name, voice)
-    canceller = Canceller(spark, voice)
+    spark, is_ours = start(name, progress)
+    canceller = Canceller(spark, progress)
     try:
         with configured(spark, settings or {}), signals(canceller.begin):
             yield spark
@@ -116,10 +116,10 @@ class Canceller:
     """Cancels Spark's jobs from a signal on. From a thread of its own: the main thread's connection to Java is taken by
     the very call that is to end, and an exception raised in the midst of that would leave it unusable."""
 
-    def __init__(self, spark: Any, voice: Voice):
+    def __init__(self, spark: Any, progress: Progress):
         self.number = 0         # the signal
         self._spark = spark
-        self._hurry = Hurry(voice)
+        self._hurry = Hurry(progress)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cancel", daemon=True)
 
@@ -147,17 +147,17 @@ class Canceller:
 class Hurry:
     """Ends the process at the third signal, whatever hangs."""
 
-    def __init__(self, voice: Voice):
-        self._voice = voice
+    def __init__(self, progress: Progress):
+        self._progress = progress
         self._signals = 0
 
     def count(self, number: int) -> None:
         """One more has come."""
         self._signals += 1
         if self._signals == 1:
-            self._voice.stopping()
+            self._progress.stopping()
         elif self._signals == 2:
-            self._voice.note("already stopping; a third signal ends the job at once")
+            self._progress.note("already stopping; a third signal ends the job at once")
         else:
             os.write(2, f"\n{PREFIX}ended at once by {signal.Signals(number).name}\n".encode())
             os._exit(128 + number)
@@ -166,8 +166,8 @@ class Hurry:
 class Stop:
     """What a signal does outside of Spark: raises Stopped once; more of them do not disturb what that brings about."""
 
-    def __init__(self, voice: Voice):
-        self._hurry = Hurry(voice)
+    def __init__(self, progress: Progress):
+        self._hurry = Hurry(progress)
         self._is_raised = False
 
     def __call__(self, number: int) -> None:
@@ -177,7 +177,7 @@ class Stop:
             raise Stopped(number)
 
 
-def start(name: str, voice: Voice) -> tuple[Any, bool]:
+def start(name: str, progress: Progress) -> tuple[Any, bool]:
     """The running session, or a new one; whether it is new. Raises NoSpark, NoJava, JobError."""
     from nsqc.spark import sessions
 
@@ -186,13 +186,13 @@ def start(name: str, voice: Voice) -> tuple[Any, bool]:
 
     if SparkSession.getActiveSession() is not None:
         return sessions.session(name), False
-    voice.says("starting Spark…")
+    progress.show("starting Spark…")
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit has decided where this runs; a local master would overrule it.
         SparkSession.builder.appName(name).getOrCreate().sparkContext.setLogLevel(log_level())
         return sessions.session(name), True
     os.environ["NSQC_SPARK_LOG"] = PREFIX       # so that workers mark the lines that are for the job's user
-    sieve = Sieve(voice)
+    sieve = Sieve(progress)
     try:
         # A session of its own: Ctrl-C is for this process alone, which then cancels tasks in order.
         return sessions.session(name, log_level=log_level(), java={
@@ -214,9 +214,9 @@ class Sieve:
     """Java's stderr, and that of the workers behind it: with --verbose everything passes, else only the lines that
     nsqc's own code has marked. end: a descriptor to write to."""
 
-    def __init__(self, voice: Voice):
+    def __init__(self, progress: Progress):
         self.last: list[str] = []       # what Java said last and was kept back, until it has started
-        self._voice = voice
+        self._progress = progress
         self._has_started = False
         read, self.end = os.pipe()
         threading.Thread(target=self._run, args=(read,), name="java", daemon=True).start()
@@ -230,7 +230,7 @@ class Sieve:
         with open(read, encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 if line.startswith(PREFIX):
-                    self._voice.note(line.removeprefix(PREFIX).rstrip())
+                    self._progress.note(line.removeprefix(PREFIX).rstrip())
                 elif verbose():
                     with suppress(OSError, ValueError):
                         sys.stderr.write(line)

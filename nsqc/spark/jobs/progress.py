@@ -19,7 +19,7 @@ RATE_SECONDS = 5.0      # over which a rate is taken
 PREFIX = "nsqc spark: "
 
 
-class Voice:
+class Progress:
     """Says what the job is doing, from says() on until quiet(). Thread-safe."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Rate:
 
 
 def counted(verb: str, count: Callable[[], int], rate: Rate, total: int | None = None) -> Callable[[], str]:
-    """For Voice.says(): published 12,000 of 100,000 messages, 6,100 a second."""
+    """For Progress.show(): published 12,000 of 100,000 messages, 6,100 a second."""
     def text() -> str:
         number = count()
         of = f" of {total:,}" if total is not None else ""

@@ -17,8 +17,8 @@ RECORD = struct.Struct(">16sQQ")    # token, number of the task's attempt, rows 
 RECEIVE_BYTES = 1 << 20
 
 
-class Tally:
-    """On the driver. address: for Teller, as text."""
+class TaskRows:
+    """On the driver. address: for RowReporter, as text."""
 
     def __init__(self, host: str) -> None:
         family = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0][0]
@@ -28,7 +28,7 @@ class Tally:
         self._token = secrets.token_bytes(16)
         self._rows: dict[int, int] = {}
         self.address = f"{self._token.hex()}@{host}:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run, name="tally", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="task_rows", daemon=True)
         self._thread.start()
 
     @property
@@ -57,7 +57,7 @@ class Tally:
                     self._rows[task] = max(rows, self._rows.get(task, 0))
 
 
-class Teller:
+class RowReporter:
     """In a task. A driver that cannot be reached is no reason to publish less: nothing is raised."""
 
     def __init__(self, address: str, task: int):

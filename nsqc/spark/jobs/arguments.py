@@ -32,13 +32,13 @@ class Peers:
 def shared(
     nsqd: Annotated[str | None, typer.Option(
         help="nsqd's TCP address HOST:PORT, several divided by commas",
-        callback=checks.reads(options.addresses))] = None,
+        callback=checks.reads(values.read_addresses))] = None,
     nsqlookupd: Annotated[str | None, typer.Option(
         help="instead: nsqlookupd's HTTP address HOST:PORT, several divided by commas",
-        callback=checks.reads(options.addresses))] = None,
+        callback=checks.reads(values.read_addresses))] = None,
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd; by default the port behind TCP's, or what nsqlookupd tells",
-        callback=checks.reads(options.addresses))] = None,
+        callback=checks.reads(values.read_addresses))] = None,
     create: Annotated[bool, typer.Option(
         "--create", help="make a topic or channel that is not there, instead of failing")] = False,
     tls: Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")] = False,
@@ -67,7 +67,7 @@ def shared(
         given |= {key: str(path.absolute()) for key, path in files.items() if path}
     if auth_secret:
         given["authSecret"] = auth_secret
-    return Peers(given, options.addresses(http) if http else (), create)
+    return Peers(given, values.read_addresses(http) if http else (), create)
 
 
 def peered(command: Callable[..., int]) -> Callable[..., int]:

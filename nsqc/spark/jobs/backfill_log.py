@@ -44,7 +44,7 @@ class Record:
                            "file, everything is published") from None
 
     def refuse_again(self, spans: Iterable[Any]) -> None:
-        """Raises JobError where an earlier run had some of it. spans: nsqc.spark.archive.Span."""
+        """Raises JobError where an earlier run had some of it. spans: nsqc.spark.queue_files.Span."""
         files = by_name(spans)
         for run in reversed(self.runs):
             if any(name in files and start < files[name][1] and files[name][0] < end

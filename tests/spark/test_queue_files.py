@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nsqc.spark import archive, columns, options
+from nsqc.spark import queue_files, columns, options
 from tests.support.daemon import wait_until
 
 ALL = columns.names(columns.RECORD)

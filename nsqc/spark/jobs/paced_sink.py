@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter
 from pyspark.sql.types import StructType
 
 from nsqc.spark import options, sink
-from nsqc.spark.jobs.tally import Teller
+from nsqc.spark.jobs.task_rows import RowReporter
 from nsqc.spark.writers import BatchWriter, Published
 
 STEP_SECONDS = 0.05     # rows due within that go together
@@ -40,20 +40,20 @@ class PacedSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Raises OptionError."""
         given = dict(self.options)
-        rate, speed, tally = given.pop("rate", None), given.pop("speed", None), given.pop("tally", "")
+        rate, speed, task_rows = given.pop("rate", None), given.pop("speed", None), given.pop("task_rows", "")
         chosen = options.sink(given)
         sink.check_schema(StructType([field for field in schema.fields if field.name != "due"]), chosen)
-        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, tally)
+        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, task_rows)
 
 
 class PacedWriter(BatchWriter):
     """Begins, on all executors, shortly after it was made."""
 
-    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, tally: str = ""):
+    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, task_rows: str = ""):
         super().__init__(chosen)
         self.rate = rate
         self.speed = speed
-        self.tally = tally      # nsqc.spark.jobs.tally.Tally.address
+        self.task_rows = task_rows      # nsqc.spark.jobs.task_rows.TaskRows.address
         self.begin = time.time() + LEAD_SECONDS
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
@@ -62,10 +62,10 @@ class PacedWriter(BatchWriter):
         publisher = sink.Publisher(self.options, context.partitionId())
         with ExitStack() as stack:
             stack.callback(publisher.close)
-            if self.tally:
-                teller = Teller(self.tally, context.taskAttemptId())
-                stack.callback(teller.close)
-                publisher.acknowledged = teller.tell
+            if self.task_rows:
+                reporter = RowReporter(self.task_rows, context.taskAttemptId())
+                stack.callback(reporter.close)
+                publisher.acknowledged = reporter.report
             for piece, due in self._pieces(iterator):
                 await_time(due, publisher)
                 publisher.publish(piece)
