@@ -32,8 +32,8 @@ class Single:
 
 
 class Many:
-    """MPUBs of up to batch_bytes and batch_rows. bodies: any iterable; it is consumed here, so that nothing is sent if it
-    raises or yields a body that nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
+    """MPUBs of up to batch_bytes and batch_rows. bodies: any iterable; it is consumed here, so that nothing is sent if
+    it raises or yields a body that nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
 
     def __init__(self, options: Options, topic: str, bodies: Iterable[Body], batch_bytes: int = BATCH_BYTES,
                  batch_rows: int = BATCH_ROWS, window: int = WINDOW):

@@ -61,8 +61,8 @@ class Reply(enum.Enum):
 
 
 class Core:
-    """features: nsqd's answer to IDENTIFY; identity: to AUTH. failed_ids: messages whose FIN, REQ or TOUCH was too late:
-    nsqd delivers them again. inflow: received but not collected yet."""
+    """features: nsqd's answer to IDENTIFY; identity: to AUTH. failed_ids: messages whose FIN, REQ or TOUCH was too
+    late: nsqd delivers them again. inflow: received but not collected yet."""
 
     def __init__(self, address: str, options: Options):
         self.address = address
@@ -75,8 +75,8 @@ class Core:
         self.features: dict[str, Any] = {}      # Any: JSON
         self.identity: dict[str, Any] = {}      # Any: JSON
         self.subscribed = False
-        # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again, over
-        # a new connection of the owner.
+        # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
+        # over a new connection of the owner.
         self.tolerant = False
         self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered yet
 
@@ -103,8 +103,7 @@ class Core:
             answer = yield Send(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
             self.identity = self._json(answer, "AUTH")
 
-    # Any: JSON
-    def _json(self, answer: bytes, command: str) -> dict[str, Any]:
+    def _json(self, answer: bytes, command: str) -> dict[str, Any]:     # Any: JSON
         try:
             value = json.loads(answer)
         except ValueError:

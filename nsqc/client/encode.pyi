@@ -16,8 +16,8 @@ def dpub(topic: bytes, body: bytes, delay_ms: int) -> bytes:
     """DPUB."""
 
 def mpub(topic: bytes, bodies: tuple[bytes, ...], start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
-    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both limits;
-    max_bytes counts the body of the command. bodies: from all_checked."""
+    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
+    limits; max_bytes counts the body of the command. bodies: from all_checked."""
 
 def finish(ids: Ids) -> bytes:
     """FIN for each of the ids, 16 bytes each."""

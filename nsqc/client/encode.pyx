@@ -63,8 +63,8 @@ def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
 
 def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
          int64_t max_bytes) -> tuple:
-    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both limits;
-    max_bytes counts the body of the command. bodies: from all_checked."""
+    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
+    limits; max_bytes counts the body of the command. bodies: from all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)
     cdef int64_t size = SIZE_BYTES, record
     cdef bytes line = b"MPUB " + topic + b"\n", command, body

@@ -8,8 +8,8 @@ class BadStream(ValueError):
 
 @final
 class Inflow:
-    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in columns(),
-    in nanoseconds."""
+    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in
+    columns(), in nanoseconds."""
 
     def __new__(cls, max_frame: int, tick_ns: int = 1) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

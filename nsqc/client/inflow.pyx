@@ -22,8 +22,8 @@ class BadStream(ValueError):
 
 @cython.final
 cdef class Inflow:
-    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in columns(),
-    in nanoseconds."""
+    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in
+    columns(), in nanoseconds."""
 
     def __cinit__(self, Py_ssize_t max_frame, int64_t tick_ns = 1):
         if tick_ns < 1:

@@ -1,4 +1,5 @@
-"""Which nsqd exist: asked of nsqlookupd over HTTP. An nsqlookupd that is down does no harm while another one answers."""
+"""Which nsqd exist: asked of nsqlookupd over HTTP. An nsqlookupd that is down does no harm while another one
+answers."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ class Stream:
     # ------------------------------------------------------------------ in
 
     def receive(self, inflow: Inflow, deadline: float | None) -> int:
-        """Reads into inflow; how many bytes: 0 if nothing is available and deadline is None. Raises EOFError at the end,
-        BadStream for anything but frames."""
+        """Reads into inflow; how many bytes: 0 if nothing is available and deadline is None. Raises EOFError at the
+        end, BadStream for anything but frames."""
         if self._codec is not None:
             return self._receive_coded(self._codec, inflow, deadline)
         self._wait_until(deadline)

@@ -47,7 +47,8 @@ class ChannelDepth:
             self._stopped.wait(POLL_SECONDS)
 
     def _addresses(self) -> list[str]:
-        """HTTP addresses: given ones, those that nsqlookupd reports, or the port after TCP's if it is the same nsqd's."""
+        """HTTP addresses: given ones, those that nsqlookupd reports, or the port after TCP's if it is the same
+        nsqd's."""
         options = self._options
         if options.http:
             return list(options.http)

@@ -125,7 +125,7 @@ def reachable(address: str) -> Finding:
     except ClientError as error:
         from nsqc.spark.jobs import handshake
 
-        return Finding("nsqd", False, handshake.stranger(address) or handshake.with_address(address, error))
+        return Finding("nsqd", False, handshake.other_server(address) or handshake.with_address(address, error))
     connection.close()
     return Finding("nsqd", True, f"{address} is version {connection.features.get('version', 'unknown')}")
 

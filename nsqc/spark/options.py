@@ -69,12 +69,13 @@ class NsqdOptions:
     """Which nsqd, and how to connect to them."""
 
     nsqd: Annotated[tuple[str, ...], Option(
-        ADDRESSES, "TCP addresses of the nsqd", default="one of `nsqd` and `nsqlookupd` is required")] = ()
+        ADDRESSES, "TCP addresses of the nsqd", default="this or `nsqlookupd` is required")] = ()
     nsqlookupd: Annotated[tuple[str, ...], Option(
-        ADDRESSES, "HTTP addresses of nsqlookupd, to find the nsqd", default="one of `nsqd` and `nsqlookupd` is required")] = ()
+        ADDRESSES, "HTTP addresses of nsqlookupd, to find the nsqd", default="see `nsqd`")] = ()
     timeout: Annotated[float, Option(seconds(0.01, 3600), "for connecting, and for every answer")] = 10.0
     maxMsgSize: Annotated[int, Option(
-        size(1, GIB), "the nsqd's `--max-msg-size`, which it does not report; nothing larger is sent or accepted")] = MIB
+        size(1, GIB), "the nsqd's `--max-msg-size`, which it does not report; nothing larger is sent or accepted",
+    )] = MIB
     tls: Annotated[bool, Option(FLAG, "to all nsqd; it is an error if an nsqd does not offer it")] = False
     tlsCaFile: Annotated[str | None, Option(
         FILE, "authorities, PEM; every executor needs this file", default="the system's")] = None
@@ -135,8 +136,8 @@ class Stream(NsqdOptions):
         seconds(0, 3600), "the first pause between tries to connect; it doubles up to 15 s")] = 0.1
     lookupInterval: Annotated[float, Option(seconds(0.05, 86400), "between lookups at nsqlookupd")] = 60.0
     failWhenUnreachable: Annotated[float, Option(
-        seconds(0, 10**7), "the query fails if no nsqd at all was reachable for this long; 0: never. `availableNow` "
-        "fails after `timeout`")] = 300.0
+        seconds(0, 10**7), "the query fails if no nsqd at all was reachable for this long; 0: never. The default outlasts "
+        "the restart of a machine, and still reports a wrong address soon. `availableNow` fails after `timeout`")] = 300.0
     http: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of the nsqd, for the metric `depth` only",
         default="the port after TCP's, or what nsqlookupd reports")] = ()

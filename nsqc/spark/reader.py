@@ -67,7 +67,7 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stage: StageLog | None = None
         self._stager: Stager | None = None
         self._available_now = False
-        
+
     def __getstate__(self) -> dict[str, object]:
         """Executors get only the options."""
         return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False}

@@ -4,7 +4,8 @@ from nsqc.client.batch import Ids
 
 @final
 class RecentIds:
-    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per id."""
+    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per
+    id."""
 
     def __new__(cls, capacity: int) -> Self: ...
     @property

@@ -23,7 +23,8 @@ cdef inline void load(Key *key, const unsigned char *c_id, uint32_t node) noexce
 
 @cython.final
 cdef class RecentIds:
-    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per id."""
+    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per
+    id."""
 
     def __cinit__(self, uint32_t capacity):
         cdef uint32_t size = 16

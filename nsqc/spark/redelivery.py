@@ -2,8 +2,8 @@
 
 nsqd delivers a message again if its FIN is lost, late, or fails. Two bounded sets of ids recognise that: the ids staged
 last, which is enough while deliveries come in order, and suspects, whose FIN may not have reached nsqd. An nsqd that
-sends a message has seen the FIN of the message one RDY window before it; so when a connection breaks, the ids of its last
-two windows become suspects.
+sends a message has seen the FIN of the message one RDY window before it; so when a connection breaks, the ids of its
+last two windows become suspects.
 """
 
 from __future__ import annotations

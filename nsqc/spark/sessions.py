@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, IO, TypedDict
+from typing import IO, TYPE_CHECKING, TypedDict
 
 from nsqc.spark import java as javas
 from nsqc.spark import reasons
@@ -41,9 +41,9 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
             log_level: str = "ERROR", java: JavaProcess | None = None) -> SparkSession:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
-    settings: Spark's own; they override the defaults here (loopback only, no web page, UTC). log_level: Spark's, such as
-    INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught error of Spark ends with its
-    reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava if there is no Java.
+    settings: Spark's own; they override the defaults here (loopback only, no web page, UTC). log_level: Spark's, such
+    as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught error of Spark ends with
+    its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava if there is no Java.
     """
     need_packages()
     from pyspark.sql import SparkSession
@@ -73,8 +73,8 @@ def launch(settings: Mapping[str, str], java: JavaProcess) -> None:
     if SparkContext._gateway is not None:       # of a session that has ended
         SparkContext(conf=conf)
         return
-    # In a daemon thread, where no signal handler raises: launch_gateway would then remove the folder in which Java writes
-    # its port, and a Java that cannot write it does not end with this process.
+    # In a daemon thread, where no signal handler raises: launch_gateway would then remove the folder in which Java
+    # writes its port, and a Java that cannot write it does not end with this process.
     gateways: list[JavaGateway] = []
     errors: list[BaseException] = []
 

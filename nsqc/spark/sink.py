@@ -197,7 +197,8 @@ class Publisher:
             self.on_acknowledged(self.totals)
 
     def _attempt(self, action: Callable[[Connection], None]) -> None:
-        """Runs action on the connection. If there is none, or it breaks, submits everything pending to the next nsqd."""
+        """Runs action on the connection. If there is none, or it breaks, submits everything pending to the next
+        nsqd."""
         if self._connection is not None:
             try:
                 action(self._connection)

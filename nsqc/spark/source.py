@@ -11,9 +11,9 @@ from nsqc.spark import columns, options, sink
 from nsqc.spark.reader import NsqStreamReader, Refusal
 from nsqc.spark.writers import BatchWriter, StreamWriter
 
-BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when it "
-           "has finished with a table. Use spark.readStream with .trigger(availableNow=True), which reads what is there now "
-           "and stops, or format nsq_diskqueue for files")
+BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
+           "it has finished with a table. Use spark.readStream with .trigger(availableNow=True), which reads what is "
+           "there now and stops, or format nsq_diskqueue for files")
 
 
 class NsqSource(DataSource):
@@ -30,8 +30,8 @@ class NsqSource(DataSource):
         try:
             options.at_load(self.options)
         except options.OptionError as error:
-            advice = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there now"
-                    if "required" in str(error) else "")
+            advice = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there "
+                      "now" if "required" in str(error) else "")
             raise options.OptionError(f"{error}{advice}") from None
         return columns.MESSAGE
 
@@ -40,8 +40,8 @@ class NsqSource(DataSource):
         raise NotImplementedError(BOUNDED)
 
     def streamReader(self, schema: StructType) -> NsqStreamReader | Refusal:
-        """A Refusal for wrong options or a given schema: Spark's runner hides what is raised here behind an error of its
-        own."""
+        """A Refusal for wrong options or a given schema: Spark's runner hides what is raised here behind an error of
+        its own."""
         try:
             chosen = columns.chosen(schema, columns.MESSAGE, self.name())
             if chosen != columns.names(columns.MESSAGE):

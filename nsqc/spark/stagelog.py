@@ -5,8 +5,8 @@
     NUMBER.seg          frames (nsqc.spark.frames), from the row of that number on; 20 digits
 
 Rows are counted over the life of the log. Rows that sync() has returned for survive a crash of the machine; a torn end
-of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: by their ids
-redeliveries are recognised after a restart. Thread-safe for one writer and one reader.
+of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: by their
+ids redeliveries are recognised after a restart. Thread-safe for one writer and one reader.
 """
 
 from __future__ import annotations
@@ -198,8 +198,8 @@ class StageLog:
     # ------------------------------------------------------------------ writing
 
     def append(self, node: str, batch: pa.RecordBatch) -> int:
-        """Adds the stored columns of one nsqd's messages; returns the bytes they take. Not durable before sync(). Raises
-        OSError; the log is then unchanged."""
+        """Adds the stored columns of one nsqd's messages; returns the bytes they take. Not durable before sync().
+        Raises OSError; the log is then unchanged."""
         if self._file < 0 or self._size >= self.segment_bytes:
             self._roll()
         parts, length = frames.encode(self._written, node, batch)

@@ -2,8 +2,8 @@
 
     connections ──batches──▶ writer: drop redeliveries, append, fdatasync ──ids──▶ connections: FIN
 
-The writer takes the next batch when it has finished one, so a sync carries everything that arrived during the one before.
-Back-pressure: RDY 0 while the log is full, and no reading while the writer is behind. Knows no Spark.
+The writer takes the next batch when it has finished one, so a sync carries everything that arrived during the one
+before. Back-pressure: RDY 0 while the log is full, and no reading while the writer is behind. Knows no Spark.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What an option takes (for the table in docs/spark.md), how its text is read (raises ValueError), and how a value is
-    shown."""
+    """What an option takes (for the table in docs/spark.md), how its text is read (raises ValueError), and how a value
+    is shown."""
 
     takes: str
     read: Callable[[str], T]

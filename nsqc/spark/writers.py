@@ -77,4 +77,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Runs on the driver when a partition has failed: Spark will publish the batch again."""
-        sink.log.error("batch %d failed; these rows stay published and will be published again: %s", batchId, total(messages))
+        sink.log.error("batch %d failed; these rows stay published and will be published again: %s", batchId,
+                       total(messages))

@@ -15,7 +15,7 @@ import pytest
 from nsqc.spark import reasons
 from nsqc.spark.jobs import progress
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.task_rows import RECORD, TaskRows, RowReporter
+from nsqc.spark.jobs.task_rows import RECORD, RowReporter, TaskRows
 from tests.support.daemon import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,7 +97,7 @@ def test_the_third_signal_ends_a_job_that_hangs(job):
     next(line for line in one.stderr if "a third signal ends the job at once" in line)
     one.send_signal(signal.SIGINT)
     assert one.wait(SECONDS) == 130
-    assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended at once by SIGINT"
+    assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended immediately by SIGINT"
 
 
 @pytest.mark.parametrize("ask", ["--verbose", "NSQC_VERBOSE", ""])
@@ -110,7 +110,7 @@ def test_traces_come_before_the_line_where_they_are_asked_for(tmp_path, ask):
                           env={**os.environ, **({ask: "1"} if ask.isupper() else {})})
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) == bool(ask)
-    assert "_ledger.json cannot be read" in done.stderr.splitlines()[-1]
+    assert "_ledger.json is not readable" in done.stderr.splitlines()[-1]
 
 
 def test_what_nobody_foresaw_is_one_line_too(tmp_path):

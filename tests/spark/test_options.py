@@ -1,8 +1,11 @@
 """Options: each is read, misspelt ones and senseless values are refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from nsqc.spark import options
+from nsqc.spark.option_tables import tables
 from nsqc.spark.options import OptionError
 
 SINK = {"nsqd": "a:1"}
@@ -79,3 +82,10 @@ def test_senseless_options_are_refused(read, given, says):
 def test_a_secret_is_not_in_an_error():
     with pytest.raises(OptionError, match="authSecret=…: must not be empty"):
         options.sink({**SINK, "authSecret": " "})
+
+
+def test_the_documentation_has_the_declared_options():
+    """python -m nsqc.spark.option_tables prints the tables."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
+    for table in tables():
+        assert table in text, table

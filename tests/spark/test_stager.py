@@ -175,7 +175,7 @@ def test_one_dead_nsqd_does_not_hold_the_others_up(daemon, run):
     run.wait(10)
     run.stager.drain_from_now()
     wait_until(run.stager.drained, "the end of the drain")
-    assert run.stager.unreachable() is None
+    assert not run.stager.unreachable()
 
 
 def test_a_full_log_takes_no_more_and_goes_on_when_there_is_room(daemon, run):

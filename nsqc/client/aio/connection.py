@@ -1,4 +1,5 @@
-"""One V2 connection on an event loop: a protocol that reads into a buffer of its own and writes once per loop iteration.
+"""One V2 connection on an event loop: a protocol that reads into a buffer of its own and writes once per loop
+iteration.
 
 Each command that nsqd answers has a future; there are no tasks. A waiter may be cancelled: its answer is then consumed
 in its turn and dropped.
@@ -110,7 +111,8 @@ class Connection(Core, asyncio.BufferedProtocol):
         if isinstance(step, Secure):
             if self._raw:
                 raise ConnectError(f"{self.address}: unencrypted bytes instead of TLS")
-            transport = await self.loop.start_tls(self._live_transport, self, step.context, server_hostname=step.server_name)
+            transport = await self.loop.start_tls(self._live_transport, self, step.context,
+                                                  server_hostname=step.server_name)
             if transport is None:
                 raise ConnectError(f"{self.address}: closed by nsqd")
             self._transport = transport
@@ -277,8 +279,8 @@ class Connection(Core, asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ out
 
     def post(self, data: bytes) -> None:
-        """Sends bytes at the end of this loop iteration. Thread-safe: messages may be answered in worker threads. Raises
-        ConnectError."""
+        """Sends bytes at the end of this loop iteration. Thread-safe: messages may be answered in worker threads.
+        Raises ConnectError."""
         if self.error is not None:
             raise self._copy(self.error)
         if get_ident() != self._thread:
@@ -315,7 +317,8 @@ class Connection(Core, asyncio.BufferedProtocol):
             raise self._copy(self.error)
 
     def submit(self, commands: bytes, answers: int = 1) -> asyncio.Future[bytes]:
-        """Sends commands that nsqd answers with this many OKs; the future gets the last of them. Raises ConnectError."""
+        """Sends commands that nsqd answers with this many OKs; the future gets the last of them. Raises
+        ConnectError."""
         self.post(commands)
         waiter: asyncio.Future[bytes] = self.loop.create_future()
         if not self._owed:

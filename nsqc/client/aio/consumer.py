@@ -213,7 +213,8 @@ class Consumer:
     # ------------------------------------------------------------------ closing
 
     async def close(self) -> None:
-        """Requeues all unanswered messages at once, for other consumers, and closes. Pending get() calls return None."""
+        """Requeues all unanswered messages at once, for other consumers, and closes. Pending get() calls return
+        None."""
         if self._closed:
             return
         if self._keeper is not None and self._keeper.get_loop() is not asyncio.get_running_loop():

@@ -1,5 +1,5 @@
-"""Publishing from any number of tasks over one connection: commands of one loop iteration leave together, and if an nsqd
-fails, the next one gets what was not acknowledged.
+"""Publishing from any number of tasks over one connection: commands of one loop iteration leave together, and if an
+nsqd fails, the next one gets what was not acknowledged.
 
 Delivery is at least once: what was sent but not acknowledged before a connection broke is sent again.
 """
@@ -24,7 +24,8 @@ from nsqc.client.producer import OWN
 
 
 class Producer:
-    """Like nsqc.client.Producer, for the tasks of one event loop: `async with Producer(["127.0.0.1:4150"]) as producer`.
+    """Like nsqc.client.Producer, for the tasks of one event loop: `async with Producer(["127.0.0.1:4150"]) as
+    producer`.
 
     A cancelled publish may or may not have been sent; others are not affected. Raises BadAddress, ValueError,
     TypeError.
@@ -44,9 +45,9 @@ class Producer:
 
     async def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                            batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time. bodies: any iterable, consumed
-        before anything is sent. If a connection breaks halfway, everything is sent again. Raises as publish, and what
-        the iterable raises."""
+        """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time. bodies: any iterable,
+        consumed before anything is sent. If a connection breaks halfway, everything is sent again. Raises as publish,
+        and what the iterable raises."""
         many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
         if many:
             await self._attempt(many)

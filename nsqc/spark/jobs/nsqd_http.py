@@ -1,4 +1,4 @@
-"""What live nsqd say of their topics, over HTTP."""
+"""What nsqd report about their topics over HTTP."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ SECONDS = 10
 
 
 class NodeError(RuntimeError):
-    """A node that does not answer as nsqd does."""
+    """A node does not answer like an nsqd."""
 
 
 class Counts(NamedTuple):
-    """Over some nodes. published: taken since they started, by topic; waiting: depth, by topic or topic:channel."""
+    """Sums over some nodes. published: accepted since their start, by topic; waiting: depth, by topic or
+    topic:channel."""
 
     published: Counter[str]
     waiting: Counter[str]
 
 
+# Any: JSON
 def get(address: str, path: str) -> Any:
-    """The JSON answer of one node. Raises NodeError."""
+    """The JSON answer of a node. Raises NodeError."""
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
             return json.load(answer)
@@ -32,36 +34,43 @@ def get(address: str, path: str) -> Any:
         raise NodeError(f"http://{address}{path}: {getattr(error, 'reason', error)}") from None
 
 
-def counts(addresses: list[str], topics: list[str]) -> Counts:
-    """The sum over the nodes, HTTP addresses. Raises NodeError."""
-    found = Counts(Counter(), Counter())
+# Any: JSON
+def topics(address: str, topic: str = "") -> list[dict[str, Any]]:
+    """The topics in a node's /stats, or only this topic. Raises NodeError."""
+    only = f"&topic={quote(topic, safe='')}" if topic else ""
+    stats: list[dict[str, Any]] | None = get(address, f"/stats?format=json&include_clients=false{only}")["topics"]
+    return stats or []
+
+
+def counts(addresses: list[str], names: list[str]) -> Counts:
+    """The counts of topics, over nodes by HTTP address. Raises NodeError."""
+    sums = Counts(Counter(), Counter())
     for address in addresses:
-        for topic in topics:
-            answer = get(address, f"/stats?format=json&include_clients=false&topic={quote(topic, safe='')}")
-            for one in answer["topics"] or ():
-                found.published[topic] += one["message_count"]
-                found.waiting[topic] += one["depth"]
-                for channel in one["channels"] or ():
-                    found.waiting[f"{topic}:{channel['channel_name']}"] += channel["depth"]
-    return found
+        for name in names:
+            for topic in topics(address, name):
+                sums.published[name] += topic["message_count"]
+                sums.waiting[name] += topic["depth"]
+                for channel in topic["channels"] or ():
+                    sums.waiting[f"{name}:{channel['channel_name']}"] += channel["depth"]
+    return sums
 
 
-def http_addresses(peers: dict[str, str]) -> list[str]:
-    """Of the nodes that nsqlookupd tells, or, for nsqd's TCP addresses, of the port behind each, which is the default,
-    where that is the same nsqd. Raises NodeError."""
-    if "nsqlookupd" in peers:
-        known = {f"{one['broadcast_address']}:{one['http_port']}" for address in peers["nsqlookupd"].split(",")
-                 for one in get(address.strip(), "/nodes")["producers"] or ()}
-        return sorted(known)
-    found = []
-    for address in peers["nsqd"].split(","):
+def http_addresses(given: dict[str, str]) -> list[str]:
+    """The HTTP addresses that nsqlookupd reports; for nsqd's TCP addresses, those with the next port, the default, if
+    the same nsqd answers there. given: options of the data sources. Raises NodeError."""
+    if "nsqlookupd" in given:
+        reported = {f"{node['broadcast_address']}:{node['http_port']}" for address in given["nsqlookupd"].split(",")
+                    for node in get(address.strip(), "/nodes")["producers"] or ()}
+        return sorted(reported)
+    addresses = []
+    for address in given["nsqd"].split(","):
         host, _, port = address.strip().rpartition(":")
         guess = f"{host}:{int(port) + 1}"
         try:
-            told = get(guess, "/info")
+            info = get(guess, "/info")
         except NodeError:
-            told = {}
-        if not isinstance(told, dict) or told.get("tcp_port") != int(port):
-            raise NodeError(f"{guess} is not the HTTP address of {address}: tell it by --http")
-        found.append(guess)
-    return found
+            info = {}
+        if not isinstance(info, dict) or info.get("tcp_port") != int(port):
+            raise NodeError(f"{guess} is not the HTTP address of {address}: give it by --http")
+        addresses.append(guess)
+    return addresses

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+"""A report as one self-contained HTML file: no script, no font, no image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from nsqc.spark.jobs import charts
-from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Metrics
+from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Bucket, Metrics
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b2330; --soft: #5d6879; --rule: #e3e7ee;
@@ -56,7 +56,7 @@ def page(metrics: Metrics, title: str) -> str:
 # ---------------------------------------------------------------------- sections
 
 def totals(metrics: Metrics) -> str:
-    """The few numbers to see first."""
+    """The most important numbers."""
     half, most, nearly, longest = metrics.late
     again = sum(count for times, count in metrics.attempts.items() if times > 1)
     shown = {"messages": f"{metrics.rows:,}", "in bodies": size(metrics.bytes), "latency, median": span(half),
@@ -69,15 +69,15 @@ def totals(metrics: Metrics) -> str:
 def volume(metrics: Metrics) -> str:
     """Messages over time."""
     labels, rows = over_time(metrics)
-    found = [row.rows if row else 0 for row in rows]
+    counts = [row.rows if row else 0 for row in rows]
     tips = [f"{label}: {row.rows if row else 0:,} messages, {size(row.bytes if row else 0)}"
             for label, row in zip(labels, rows, strict=True)]
     return (f"<h2>Messages published, per {span(metrics.width)}</h2>"
-            + charts.bars(labels, found, number, "messages over time", tips))
+            + charts.bars(labels, counts, number, "messages over time", tips))
 
 
 def latency(metrics: Metrics) -> str:
-    """From the time of a message to its archiving."""
+    """From a message's timestamp to its archiving."""
     labels, rows = over_time(metrics)
     series = {name: [row.latency[place] if row else None for row in rows]
               for place, name in enumerate(("median", "95 %", "99 %"))}
@@ -98,38 +98,39 @@ def attempts(metrics: Metrics) -> str:
 
 
 def sources(metrics: Metrics) -> str:
-    """Who produced most, by size."""
+    """Which topics and nsqd have most, by size."""
     return "<h2>Size by topic and nsqd</h2>" + table(
         ["topic", "nsqd", "messages", "bytes", "share", "mean", "largest"],
-        ([one.topic, one.nsqd, f"{one.rows:,}", size(one.bytes), f"{one.bytes / max(metrics.bytes, 1):.1%}",
-          size(one.bytes / one.rows), size(one.largest)] for one in metrics.sources), text_columns=2)
+        ([source.topic, source.nsqd, f"{source.rows:,}", size(source.bytes),
+          f"{source.bytes / max(metrics.bytes, 1):.1%}", size(source.bytes / source.rows), size(source.largest)]
+         for source in metrics.sources), text_columns=2)
 
 
 def bodies(metrics: Metrics) -> str:
     """The largest messages."""
     return "<h2>Largest messages</h2>" + table(
         ["topic", "published", "id", "begins with", "size"],
-        ([one.topic, moment(one.seconds), one.id, one.beginning, size(one.size)] for one in metrics.bodies),
+        ([body.topic, moment(body.seconds), body.id, body.beginning, size(body.size)] for body in metrics.bodies),
         text_columns=4)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    """The columns behind the first text_columns are numbers."""
+    """The columns after the first text_columns are numbers."""
     def line(cells: Sequence[str], kind: str) -> str:
-        found = []
+        cells_html = []
         for place, (head, cell) in enumerate(zip(heads, cells, strict=True)):
             marks = ' class="number"' if place >= text_columns else ""
             if kind == "td":
-                marks += f' data-head="{escape(head)}"'     # what a phone's window shows in the place of the head
-            found.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
-        return "<tr>" + "".join(found) + "</tr>"
+                marks += f' data-head="{escape(head)}"'     # on a phone, shown in place of the table head
+            cells_html.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
+        return "<tr>" + "".join(cells_html) + "</tr>"
     return f'<table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table>'
 
 
 # ---------------------------------------------------------------------- values
 
-def over_time(metrics: Metrics) -> tuple[list[str], list]:
-    """A label for each bucket from the first to the last, and the bucket, None where nothing was published."""
+def over_time(metrics: Metrics) -> tuple[list[str], list[Bucket | None]]:
+    """A label for each bucket from the first to the last, and the bucket; None if nothing was published."""
     known = {bucket.start: bucket for bucket in metrics.buckets}
     starts = range(min(known), max(known) + 1, metrics.width)
     form = "%Y-%m-%d" if metrics.width >= DAY else "%d %b %H:%M" if metrics.last - metrics.first > DAY else (
@@ -159,7 +160,7 @@ def size(count: float) -> str:
 
 
 def number(count: float) -> str:
-    """Short, as for a scale."""
+    """A short number for a scale."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= 10 * unit or (count >= unit and count % unit == 0):
             return f"{count / unit:.4g} {name}"
