@@ -8,7 +8,7 @@ class Bodies:
     buffers do not hold what they should.
     """
 
-    # Any: pyarrow's buffers have no types
+    # Any: pyarrow has no types
     def __init__(self, validity: Any, offsets: Any, data: Any, first: int, rows: int, wide: bool) -> None: ...
     @property
     def rows(self) -> int: ...

@@ -56,10 +56,10 @@ def package(name: str) -> Finding:
 def which_java() -> Finding:
     """Is there a Java that Spark runs on?"""
     try:
-        found = java.find()
+        chosen = java.find()
     except java.NoJava as error:
         return Finding("java", False, str(error))
-    return Finding("java", True, f"{found.version}, from {found.source}")
+    return Finding("java", True, f"{chosen.version}, from {chosen.source}")
 
 
 def interpreter() -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +18,8 @@ MESSAGE = "value binary, topic string, id string, timestamp timestamp, attempts 
 RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
           "pos bigint")
 ID_BYTES = 16
+# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
+RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TYPES = {

@@ -136,8 +136,9 @@ class Stream(NsqdOptions):
         seconds(0, 3600), "the first pause between tries to connect; it doubles up to 15 s")] = 0.1
     lookupInterval: Annotated[float, Option(seconds(0.05, 86400), "between lookups at nsqlookupd")] = 60.0
     failWhenUnreachable: Annotated[float, Option(
-        seconds(0, 10**7), "the query fails if no nsqd at all was reachable for this long; 0: never. The default outlasts "
-        "the restart of a machine, and still reports a wrong address soon. `availableNow` fails after `timeout`")] = 300.0
+        seconds(0, 10**7), "the query fails if no nsqd at all was reachable for this long; 0: never. The default "
+        "outlasts the restart of a machine, and still reports a wrong address soon. `availableNow` fails after "
+        "`timeout`")] = 300.0
     http: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of the nsqd, for the metric `depth` only",
         default="the port after TCP's, or what nsqlookupd reports")] = ()

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from nsqc.spark import columns
+from nsqc.spark.columns import RecordColumns
 from nsqc.spark.options import DiskQueue
-from nsqc.spark.records import RecordColumns, Records
+from nsqc.spark.records import Records
 from nsqc.store.disk import diskmeta
 from nsqc.wire.names import is_valid_name
 
@@ -48,14 +49,14 @@ class Span(NamedTuple):
 
 def queues(folder: str, options: DiskQueue) -> list[Queue]:
     """The queues that have files and that the options ask for, by name. Raises OSError."""
-    found = set()
+    existing = set()
     for entry in os.listdir(folder):
         name = diskmeta.split_name(entry)
         if name is not None:
             topic, colon, channel = name[0].partition(":")
             if is_valid_name(topic.encode()) and (not colon or is_valid_name(channel.encode())):
-                found.add(Queue(topic, channel if colon else None))
-    return sorted((queue for queue in found if wanted(queue, options)), key=lambda queue: queue.name)
+                existing.add(Queue(topic, channel if colon else None))
+    return sorted((queue for queue in existing if wanted(queue, options)), key=lambda queue: queue.name)
 
 
 def wanted(queue: Queue, options: DiskQueue) -> bool:

@@ -1,9 +1,6 @@
-from typing import TypeAlias, final
+from typing import final
 
-from nsqc.client.chunk import Chunk
-
-# Count, bodies, body offsets, timestamps, attempts, ids, positions.
-RecordColumns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]
+from nsqc.spark.columns import RecordColumns
 
 @final
 class Records:

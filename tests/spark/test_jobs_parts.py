@@ -20,7 +20,7 @@ from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
 from tests.spark.conftest import address
-from tests.spark.test_archive import record
+from tests.spark.test_queue_files import record
 
 SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent

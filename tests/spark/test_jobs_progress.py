@@ -94,7 +94,7 @@ def test_the_third_signal_ends_a_job_that_hangs(job):
     one.send_signal(signal.SIGINT)
     next(line for line in one.stderr if "stopping…" in line)
     one.send_signal(signal.SIGINT)
-    next(line for line in one.stderr if "a third signal ends the job at once" in line)
+    next(line for line in one.stderr if "a third signal ends the job immediately" in line)
     one.send_signal(signal.SIGINT)
     assert one.wait(SECONDS) == 130
     assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended immediately by SIGINT"
@@ -128,21 +128,21 @@ def test_times(seconds, text):
     assert progress.clock(seconds) == text
 
 
-def test_a_tally_is_the_sum_of_what_the_tasks_told_last():
+def test_the_rows_are_the_sum_of_what_the_tasks_reported_last():
     task_rows = TaskRows("127.0.0.1")
     one, other = RowReporter(task_rows.address, 1), RowReporter(task_rows.address, 2)
     for rows in (5, 30):
-        one.tell(SimpleNamespace(rows=rows))
-    other.tell(SimpleNamespace(rows=12))
+        one.report(SimpleNamespace(rows=rows))
+    other.report(SimpleNamespace(rows=12))
     wait_until(lambda: task_rows.rows == 42)
     stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for data in (RECORD.pack(b"x" * 16, 3, 10**6), b"", b"x" * 16):
         stranger.sendto(data, ("127.0.0.1", int(task_rows.address.rpartition(":")[2])))
     stranger.close()
-    one.tell(SimpleNamespace(rows=31))
+    one.report(SimpleNamespace(rows=31))
     wait_until(lambda: task_rows.rows == 43)
     task_rows.close()
-    one.tell(SimpleNamespace(rows=99))      # nobody listens: no reason to fail
+    one.report(SimpleNamespace(rows=99))      # nobody listens: no reason to fail
     one.close()
     other.close()
 
