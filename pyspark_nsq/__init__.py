@@ -1,4 +1,4 @@
-"""Where Spark finds the format nsq: it imports every top-level module named pyspark_*."""
+"""The format nsq for Spark, which imports every top-level package named pyspark_*."""
 
 from nsqc.spark.source import NsqSource as DefaultSource
 

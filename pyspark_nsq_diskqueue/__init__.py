@@ -1,4 +1,4 @@
-"""Where Spark finds the format nsq_diskqueue: it imports every top-level module named pyspark_*."""
+"""The format nsq_diskqueue for Spark, which imports every top-level package named pyspark_*."""
 
 from nsqc.spark.diskqueue import DiskQueueSource as DefaultSource
 

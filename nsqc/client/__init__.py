@@ -1,4 +1,4 @@
-"""A blocking client of nsqd: producers, consumers, and the connection below them; nsqc.client.aio is asyncio's. See
+"""A blocking client for nsqd: producers, consumers, and the connection below them; nsqc.client.aio is for asyncio. See
 docs/client.md."""
 
 from nsqc.client.batch import Batch

@@ -1,4 +1,4 @@
-"""Where an nsqd is: HOST:PORT, or the path of a unix socket."""
+"""Addresses of nsqd: HOST:PORT, or the path of a unix socket."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ HOST = re.compile(r"[^\s,;/@\[\]:]+")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT, [IPv6]:PORT included. Raises BadAddress."""
+    """Host and port of HOST:PORT or [IPv6]:PORT. Raises BadAddress."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not (colon and is_host(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise BadAddress(f"{address!r} is no HOST:PORT{hint(address)}")
+        raise BadAddress(f"{address!r} is not HOST:PORT{hint(address)}")
     return host, int(port)
 
 
 def checked_address(address: str) -> str:
-    """The same, if it is HOST:PORT or a unix socket's path. Raises BadAddress, TypeError."""
+    """The address, if it is HOST:PORT or a unix socket's path. Raises BadAddress, TypeError."""
     if not isinstance(address, str):
         raise TypeError(f"an address is HOST:PORT, a str, not {type(address).__name__}")
     if not is_path(address):
@@ -31,17 +31,17 @@ def checked_address(address: str) -> str:
 
 
 def checked_addresses(addresses: str | Iterable[str]) -> list[str]:
-    """One address, or several. Raises BadAddress, TypeError."""
-    return [checked_address(one) for one in ([addresses] if isinstance(addresses, str) else addresses)]
+    """One address or several, as a list. Raises BadAddress, TypeError."""
+    return [checked_address(address) for address in ([addresses] if isinstance(addresses, str) else addresses)]
 
 
 def is_path(address: str) -> bool:
-    """Whether it is a unix socket's path: HOST:PORT has no slash."""
+    """Whether an address is a unix socket's path: HOST:PORT has no slash."""
     return "/" in address and "://" not in address and "\0" not in address
 
 
 def is_host(host: str) -> bool:
-    """Whether it can be a host's name or address; only an IPv6 address has colons."""
+    """Whether a text can be a host name or address; only IPv6 addresses have colons."""
     if ":" not in host:
         return HOST.fullmatch(host) is not None
     try:
@@ -52,11 +52,11 @@ def is_host(host: str) -> bool:
 
 
 def hint(address: str) -> str:
-    """What is likely to be wrong with it."""
+    """The likely mistake in a bad address."""
     if "://" in address:
-        return ": leave the scheme out"
+        return ": omit the scheme"
     if "," in address:
-        return ": give several addresses as a list"
+        return ": pass several addresses as a list"
     if ":" not in address:
         return f": its port is missing, such as {address or 'localhost'}:4150"
     return ""

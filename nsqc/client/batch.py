@@ -13,8 +13,8 @@ Ids: TypeAlias = bytes | bytearray | memoryview | Chunk     # 16 bytes each
 Columns: TypeAlias = tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk]
 
 
-class Answers(Protocol):
-    """The connection that messages came over."""
+class Answerable(Protocol):
+    """The connection that delivered a message, as far as messages need it."""
 
     def finish_ids(self, ids: Ids, /) -> None:
         """FIN."""
@@ -25,15 +25,15 @@ class Answers(Protocol):
 
 class Batch:
     """Messages as columns, each an object with the buffer protocol: body n is bodies[offsets[n]:offsets[n + 1]], where
-    offsets are int32; timestamps: int64; attempts: int32; ids: 16 bytes each. count: how many messages.
+    offsets are int32; timestamps: int64; attempts: int32; ids: 16 bytes each. count: messages.
 
-    `with batch:` finishes all of them at the end of the block, and requeues them at once where the block raises, unless
-    they were answered by finish() or requeue() within.
+    `with batch:` finishes all of them at the end of the block, and requeues them at once if the block raises, unless
+    finish() or requeue() was called inside.
     """
 
     __slots__ = ("_connection", "answered", "attempts", "bodies", "count", "ids", "offsets", "timestamps")
 
-    def __init__(self, columns: Columns, connection: Answers):
+    def __init__(self, columns: Columns, connection: Answerable):
         self.count, self.bodies, self.offsets, self.timestamps, self.attempts, self.ids = columns
         self.answered = False
         self._connection = connection
@@ -42,13 +42,13 @@ class Batch:
         return self.count
 
     def finish(self) -> None:
-        """FIN for all of them, in one write. Raises ConnectError."""
+        """FIN for all messages, in one write. Raises ConnectError."""
         if not self.answered:
             self.answered = True
             self._connection.finish_ids(self.ids)
 
     def requeue(self, delay_ms: int = 0) -> None:
-        """REQ for all of them: they are to come again, after delay_ms milliseconds. Raises ConnectError."""
+        """REQ for all messages: nsqd delivers them again after delay_ms milliseconds. Raises ConnectError."""
         if not self.answered:
             self.answered = True
             self._connection.requeue_ids(self.ids, delay_ms)
@@ -60,5 +60,5 @@ class Batch:
         if kind is None:
             self.finish()
             return
-        with suppress(ConnectError):    # they come again all the same, and what the block raised matters more
+        with suppress(ConnectError):    # nsqd delivers them again anyway, and the error of the block matters more
             self.requeue()

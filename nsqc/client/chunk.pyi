@@ -2,10 +2,10 @@ from typing import final
 
 @final
 class Chunk:
-    """Bytes that are appended in compiled code; read-only to Python."""
+    """Bytes that compiled code appends to; read-only for Python."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
 
 def alive() -> int:
-    """Chunks that exist now."""
+    """How many chunks exist."""

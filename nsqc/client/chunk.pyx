@@ -9,7 +9,7 @@ cdef Py_ssize_t chunks_alive = 0
 
 @cython.final
 cdef class Chunk:
-    """Bytes that are appended in compiled code; read-only to Python."""
+    """Bytes that compiled code appends to; read-only for Python."""
 
     def __cinit__(self):
         global chunks_alive
@@ -24,7 +24,7 @@ cdef class Chunk:
         cdef Py_ssize_t room = self.length + need
         cdef char *c_grown
         if self.lent:
-            raise BufferError("a chunk that is lent does not grow")
+            raise BufferError("a chunk cannot grow while it is lent")
         if room > self.room or self.c_data is NULL:
             room = max(room, 2 * self.room, 1024)
             c_grown = <char *> realloc(self.c_data, <size_t> room)
@@ -37,7 +37,7 @@ cdef class Chunk:
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         if self.c_data is NULL:
-            self.more(0)    # a buffer of nothing still needs an address
+            self.more(0)    # an empty buffer needs an address, too
         PyBuffer_FillInfo(buffer, self, self.c_data, self.length, 1, flags)
         self.lent += 1
 
@@ -49,5 +49,5 @@ cdef class Chunk:
 
 
 def alive() -> int:
-    """Chunks that exist now."""
+    """How many chunks exist."""
     return chunks_alive

@@ -1,4 +1,4 @@
-"""What is published, as commands: checked in full before the first of them is sent, and made again for each try."""
+"""Publications as commands: checked in full before the first one is sent, and built again for each try."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Body: TypeAlias = bytes | bytearray | memoryview
 
 BATCH_BYTES = 256 * KIB
 BATCH_ROWS = 10_000
-WINDOW = 4                      # MPUBs that are on their way at a time
-DEFERRED_AT_ONCE = 1000         # DPUBs that are sent before their answers are read
+WINDOW = 4                      # unanswered MPUBs at a time
+DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 
 
 class Single:
@@ -27,13 +27,13 @@ class Single:
         self._command = encode.pub(topic_name(topic), encode.checked(body, options.max_msg_size))
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        """Commands, and how many answers each will have."""
+        """The commands, each with the number of its answers."""
         return iter(((self._command, 1),))
 
 
 class Many:
-    """MPUBs of up to batch_bytes and batch_rows. bodies: any iterable; all of it is taken here, so that nothing is sent
-    where it raises or gives what nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
+    """MPUBs of up to batch_bytes and batch_rows. bodies: any iterable; it is consumed here, so that nothing is sent if
+    it raises or yields a body that nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
 
     def __init__(self, options: Options, topic: str, bodies: Iterable[Body], batch_bytes: int = BATCH_BYTES,
                  batch_rows: int = BATCH_ROWS, window: int = WINDOW):
@@ -54,7 +54,7 @@ class Many:
 
 
 class Deferred:
-    """DPUBs. Raises as Many."""
+    """DPUBs. Raises the same as Many."""
 
     window = 1
 
@@ -76,20 +76,20 @@ Publication: TypeAlias = Single | Many | Deferred
 
 
 def topic_name(topic: str) -> bytes:
-    """As bytes. Raises BadName, TypeError."""
+    """The name as bytes. Raises BadName, TypeError."""
     return checked_name("topic", topic)
 
 
 def channel_name(channel: str) -> bytes:
-    """As bytes. Raises BadName, TypeError."""
+    """The name as bytes. Raises BadName, TypeError."""
     return checked_name("channel", channel)
 
 
-def checked_name(what: str, name: str) -> bytes:
-    """As bytes. Raises BadName, TypeError."""
+def checked_name(kind: str, name: str) -> bytes:
+    """The name as bytes; kind: topic or channel. Raises BadName, TypeError."""
     if not isinstance(name, str):
-        raise TypeError(f"a {what}'s name is a str, not {type(name).__name__}")
-    found = name.encode(errors="replace")
-    if not is_valid_name(found):
-        raise BadName(f"{what} {name!r}: a name is 1 to 64 of . a-z A-Z 0-9 _ -, and #ephemeral may follow")
-    return found
+        raise TypeError(f"a {kind} name is a str, not {type(name).__name__}")
+    encoded = name.encode(errors="replace")
+    if not is_valid_name(encoded):
+        raise BadName(f"{kind} {name!r}: a name is 1 to 64 of . a-z A-Z 0-9 _ -, and #ephemeral may follow")
+    return encoded

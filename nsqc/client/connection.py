@@ -1,6 +1,6 @@
-"""One V2 connection to an nsqd: connected, identified, upgraded and authenticated when it exists.
+"""One V2 connection to an nsqd; the constructor connects, identifies, upgrades and authenticates.
 
-Publishing blocks for its answers; consuming blocks only where a time-out says so. Not for several threads at once.
+Publishing blocks until it is answered; consuming blocks only up to a given timeout. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar, Unpack
 from nsqc.client.address import checked_address
 from nsqc.client.batch import Batch
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
-from nsqc.client.core import CLOSE_SECONDS, CLS, NOP, Compress, Core, Said, Secure, Step
+from nsqc.client.core import CLOSE_SECONDS, CLS, NOP, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
 from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
@@ -31,43 +31,43 @@ from nsqc.wire.codec import CodecError
 log = logging.getLogger("nsqc.client")
 T = TypeVar("T")
 
-PULL_BYTES = MIB                # read of one connection before others have their turn
-_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+PULL_BYTES = MIB                # read from one connection before others get a chance
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 class Connection(Core):
-    """address: HOST:PORT or the path of a unix socket. timeout: seconds for connecting and for any answer. Everything
-    else: nsqc.client.options.ConnectionOptions.
+    """address: HOST:PORT or the path of a unix socket. timeout: seconds for connecting and for every reply. All other
+    options: nsqc.client.options.ConnectionOptions.
 
-    Raises ConnectError, Refused, AuthError; BadAddress, ValueError, TypeError for arguments that cannot be.
+    Raises ConnectError, Refused, AuthError; BadAddress, ValueError, TypeError for invalid arguments.
     """
 
     def __init__(self, address: str, *, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
         self._stream: Stream | None = None
         super().__init__(checked_address(address), Options("Connection", ("address",), timeout, options))
-        self._begin()
+        self._connect()
 
     @classmethod
-    def made(cls, address: str, options: Options) -> Connection:
-        """The same from what is checked already. Raises ConnectError, Refused, AuthError."""
+    def with_options(cls, address: str, options: Options) -> Connection:
+        """A connection from checked arguments. Raises ConnectError, Refused, AuthError."""
         self = cls.__new__(cls)
         self._stream = None
         Core.__init__(self, address, options)
-        self._begin()
+        self._connect()
         return self
 
-    def _begin(self) -> None:
-        self._owed: deque[int] = deque()        # OKs awaited for each thing submitted
-        self._exact = True                      # what follows a reply may be in another form
+    def _connect(self) -> None:
+        self._owed: deque[int] = deque()        # OKs outstanding for each submission
+        self._exact = True                      # do not read past a reply: TLS or a codec may follow it
         self._stream = self._guard(lambda: Stream(self.address, self.timeout))
-        _open.add(self)
+        _connections.add(self)
         try:
             self._greet()
         except BaseException:
             self.close()
             raise
 
-    # ------------------------------------------------------------------ beginning
+    # ------------------------------------------------------------------ greeting
 
     def _greet(self) -> None:
         steps = self.greeting()
@@ -89,70 +89,69 @@ class Connection(Core):
             self._send(step.data)
 
     def _exact_reply(self) -> bytes:
-        """A response of which not a byte more is read."""
+        """The next response; not a byte beyond it is read."""
         deadline = self._deadline()
         while True:
             head = self._guard(lambda: self._socket.receive_exactly(8, deadline))
             size = self.frame_size(head)
             data = self._guard(partial(self._socket.receive_exactly, size, deadline))
-            said = self.understand(int.from_bytes(head[4:], "big"), data)
-            if said is not Said.HEARTBEAT:
+            if self.classify(int.from_bytes(head[4:], "big"), data) is not Reply.HEARTBEAT:
                 return data
             self._send(NOP)
 
     # ------------------------------------------------------------------ publishing
 
     def publish(self, topic: str, body: Body) -> None:
-        """PUB; returns when nsqd has it. Raises BadName, BadMessage, Refused, ConnectError."""
+        """PUB; returns when nsqd has acknowledged it. Raises BadName, BadMessage, Refused, ConnectError."""
         self.publish_all(Single(self.options, topic, body))
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                      batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """MPUBs of up to batch_bytes and batch_rows, of which window are on their way at a time; returns when nsqd has
-        all. bodies: any iterable, taken whole before anything is sent. Raises BadMessage or what the iterable raises
-        before anything is sent, BadName, Refused, ConnectError."""
+        """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time; returns when nsqd has
+        acknowledged all. bodies: any iterable, consumed before anything is sent. Raises BadMessage or what the iterable
+        raises before anything is sent, BadName, Refused, ConnectError."""
         self.publish_all(Many(self.options, topic, bodies, batch_bytes, batch_rows, window))
 
     def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
-        """DPUB: to be delivered after delay_ms milliseconds. Raises as publish."""
+        """DPUB: delivered after delay_ms milliseconds. Raises as publish."""
         self.publish_deferred_many(topic, (body,), delay_ms)
 
     def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
-        """A DPUB for each body, sent without waiting for the answers between them. Raises as publish_many."""
+        """A DPUB for each body, pipelined. Raises as publish_many."""
         self.publish_all(Deferred(self.options, topic, bodies, delay_ms))
 
     def publish_all(self, publication: Publication) -> None:
-        """Sends its commands and waits for their answers. Raises Refused, ConnectError."""
+        """Sends the commands and waits for their answers. Raises Refused, ConnectError."""
         for command, answers in publication:
             self.submit(command, answers)
             self.drain(publication.window - 1)
         self.drain(0)
 
     def submit(self, commands: bytes | bytearray | memoryview, answers: int = 1) -> None:
-        """Sends commands that will be answered with so many OKs. Raises ConnectError."""
+        """Sends commands that nsqd answers with this many OKs. Raises ConnectError."""
         self._send(commands)
         self._owed.append(answers)
 
     def drain(self, outstanding: int) -> int:
-        """Waits until at most so many submissions are not answered; how many were answered now.
+        """Waits until at most this many submissions are unanswered; returns how many were answered meanwhile.
         Raises Refused, ConnectError."""
-        done = 0
+        answered = 0
         while len(self._owed) > outstanding:
             self.expect_ok(self.reply())
             self._owed[0] -= 1
             if not self._owed[0]:
                 self._owed.popleft()
-                done += 1
-        return done
+                answered += 1
+        return answered
 
     def ping(self) -> None:
-        """Answers heartbeats that have come: for connections that publish rarely. Raises ConnectError, Refused."""
+        """Answers pending heartbeats: for connections that publish rarely. Raises ConnectError, Refused."""
         self.pull()
 
     # ------------------------------------------------------------------ consuming
 
     def subscribe(self, topic: str, channel: str) -> None:
-        """SUB: from here on the connection consumes; nothing comes before ready(). Raises BadName, Refused,
+        """SUB: from here on the connection consumes; nsqd sends nothing before ready(). Raises BadName, Refused,
         ConnectError."""
         self._send(self.sub(topic, channel))
         self.expect_ok(self.reply())
@@ -163,19 +162,19 @@ class Connection(Core):
         self.post(self.rdy(count))
 
     def receive(self, timeout: float | None = None) -> list[Message]:
-        """The messages that have come: at least one, but none where nothing comes within timeout seconds (None: waits).
-        Heartbeats are answered. Raises ConnectError, Refused."""
+        """The messages received: at least one, or none if nothing arrives within timeout seconds (None: waits forever).
+        Answers heartbeats. Raises ConnectError, Refused."""
         return self.collected() if self._wait_for_rows(timeout) else []
 
     def receive_batch(self, timeout: float | None = None) -> Batch | None:
-        """The same as columns; None where nothing comes. Finish them by its finish(), or by finish_ids."""
+        """Like receive(), as columns; None if nothing arrives. Finish them by Batch.finish(), or by finish_ids()."""
         return Batch(self.inflow.columns(), self) if self._wait_for_rows(timeout) else None
 
     def collected(self) -> list[Message]:
-        """The messages that pull() has brought."""
-        found = messages(self.inflow.columns(), self)
-        self.hold(message.id for message in found)
-        return found
+        """The messages that pull() has received."""
+        received = messages(self.inflow.columns(), self)
+        self.hold(message.id for message in received)
+        return received
 
     def _wait_for_rows(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -190,92 +189,92 @@ class Connection(Core):
                 self._wait(left)
 
     def _wait(self, seconds: float | None) -> None:
-        """Until something can be read, or sent where something is unsent."""
+        """Waits until the socket is readable, or writable if something is unsent."""
         poll = select.poll()
         poll.register(self, select.POLLIN | (0 if self.flush() else select.POLLOUT))
         poll.poll(None if seconds is None else max(seconds * 1000, 1))
 
-    # ------------------------------------------------------------------ without waiting
+    # ------------------------------------------------------------------ non-blocking
 
     def fileno(self) -> int:
-        """For a selector; -1 when it is closed."""
+        """For a selector; -1 when closed."""
         return -1 if self._stream is None else self._stream.fileno()
 
     @property
     def pending(self) -> bool:
-        """Whether pull() has something to take that a selector does not see."""
+        """Whether pull() would find bytes that a selector cannot see."""
         return self._socket.pending
 
     @property
     def unsent(self) -> bool:
-        """Whether something posted waits for the socket."""
+        """Whether posted bytes wait for the socket."""
         return self._socket.unsent > 0
 
     def post(self, data: bytes) -> None:
-        """Sends as much as the socket takes; flush() sends the rest. Raises ConnectError."""
+        """Sends as much as the socket accepts; flush() sends the rest. Raises ConnectError."""
         self._socket.push(data)
         self.flush()
 
     def flush(self) -> bool:
-        """Whether everything that was posted is gone. Raises ConnectError."""
+        """Sends posted bytes; whether all are sent. Raises ConnectError."""
         return self._guard(self._socket.flush)
 
     def pull(self) -> int:
-        """Takes what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
+        """Reads what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
         the connection."""
-        rows, taken = self.inflow.rows, 0
-        while taken < PULL_BYTES or self.pending:
+        rows, received = self.inflow.rows, 0
+        while received < PULL_BYTES or self.pending:
             count = self._guard(lambda: self._socket.receive(self.inflow, None))
             if not count:
                 break
-            taken += count
+            received += count
         self.flush()
-        self._answer()
+        self._handle_replies()
         return self.inflow.rows - rows
 
-    def _answer(self) -> bool:
-        """Deals with what is no message; whether nsqd waits to be closed."""
-        waits = False
+    def _handle_replies(self) -> bool:
+        """Handles frames that are not messages; whether nsqd waits for the connection to close."""
+        closing = False
         while self.inflow.replies:
-            said = self.understand(*self.inflow.replies.pop(0))
-            if said is Said.HEARTBEAT:
+            reply = self.classify(*self.inflow.replies.pop(0))
+            if reply is Reply.HEARTBEAT:
                 self.post(NOP)
-            waits |= said is Said.CLOSING
-        return waits
+            closing |= reply is Reply.CLOSING
+        return closing
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Closes at once. What is in flight comes again after its time-out; leave() hands it back."""
+        """Closes at once. Messages in flight are delivered again after their timeout; leave() requeues them."""
         if self._stream is not None:
             self._stream.close()
 
     def leave(self) -> None:
-        """Hands all messages that were not answered back to nsqd, also those still on their way; then closes."""
+        """Requeues all unanswered messages, those still being received included; then closes."""
         if self.fileno() < 0:
             return
         try:
             if self.subscribed:
-                self._hand_back_all()
+                self._requeue_all()
             self._socket.close_gently(time.monotonic() + CLOSE_SECONDS)
         except (OSError, ClientError) as error:
-            log.debug("%s: on leaving: %s", self.address, error)
+            log.debug("%s: while leaving: %s", self.address, error)
         finally:
             self.close()
 
-    def _hand_back_all(self) -> None:
+    def _requeue_all(self) -> None:
         self.ready(0)
-        self.post(self.hand_back() + CLS)
+        self.post(self.requeue_unanswered() + CLS)
         deadline = time.monotonic() + CLOSE_SECONDS
-        waits = False
-        while not waits and time.monotonic() < deadline:
-            self.post(self.hand_back())
+        closing = False
+        while not closing and time.monotonic() < deadline:
+            self.post(self.requeue_unanswered())
             try:
                 self._guard(lambda: self._socket.receive(self.inflow, time.monotonic() + 0.1))
             except NoAnswer:
                 continue
-            waits = self._answer()
-        self.post(self.hand_back())
+            closing = self._handle_replies()
+        self.post(self.requeue_unanswered())
         self._guard(lambda: self._socket.send(b"", time.monotonic() + CLOSE_SECONDS))
 
     def __enter__(self) -> Connection:
@@ -289,7 +288,7 @@ class Connection(Core):
             warnings.warn(f"unclosed connection to nsqd {self.address}", ResourceWarning, stacklevel=2, source=self)
             self.close()
 
-    # ------------------------------------------------------------------ for all of it
+    # ------------------------------------------------------------------ the stream
 
     @property
     def _socket(self) -> Stream:
@@ -304,20 +303,20 @@ class Connection(Core):
         self._guard(lambda: self._socket.send_all(data, self._deadline()))
 
     def reply(self) -> bytes:
-        """The next answer, within the time-out; heartbeats are answered. Raises Refused, ConnectError."""
+        """The next answer, within the timeout; answers heartbeats meanwhile. Raises Refused, ConnectError."""
         deadline = self._deadline()
         while True:
             while self.inflow.replies:
                 kind, data = self.inflow.replies.pop(0)
-                said = self.understand(kind, data)
-                if said is Said.HEARTBEAT:
+                reply = self.classify(kind, data)
+                if reply is Reply.HEARTBEAT:
                     self._send(NOP)
-                elif said is not Said.LATE:
+                elif reply is not Reply.LATE:
                     return data
             self._guard(lambda: self._socket.receive(self.inflow, deadline))
 
     def _guard(self, call: Callable[[], T]) -> T:
-        """What the stream raises, in this module's terms."""
+        """Translates what the stream raises into ClientErrors."""
         try:
             return call()
         except ClientError:
@@ -335,8 +334,8 @@ class Connection(Core):
 
 
 def _after_fork() -> None:
-    """A child's copies of connections are closed there: two processes that speak over one would confuse nsqd."""
-    for connection in list(_open):
+    """Closes the copies of connections in a forked child: two processes must not share one."""
+    for connection in list(_connections):
         connection.close()
 
 

@@ -1,4 +1,4 @@
-"""Consuming a channel of several nsqd: connections that come back, RDY spread over them."""
+"""Consuming a channel of several nsqd: lost connections are made again, RDY is spread over all of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Unpack
 
+from nsqc.client.backoff import Backoff
 from nsqc.client.connection import Connection
 from nsqc.client.errors import ConnectError, LookupFailed
 from nsqc.client.lookup import lookup
@@ -19,18 +20,18 @@ from nsqc.client.peers import TICK_SECONDS, Peer, Peers
 log = logging.getLogger("nsqc.client")
 
 OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff")
-LOOK_SECONDS = 0.1      # how often connections are looked after while messages that have come wait to be taken
+CHECK_SECONDS = 0.1     # how often connections are checked while received messages wait for the application
 
 
 class Consumer:
-    """Iterate over it for messages; finish or requeue each of them. Where the connection of a message is lost before
-    that, the message comes again, and its finish(), requeue() and touch() do nothing.
+    """Iterate over it for messages; finish or requeue each of them. If the connection of a message is lost first, nsqd
+    delivers the message again, and its finish(), requeue() and touch() do nothing.
 
-    nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: for each nsqd. max_in_flight: over
-    all connections. backoff: seconds before the first try to connect again; the pause doubles. Everything else goes to
-    Connection. Heartbeats are answered while the consumer waits or takes messages: work on a message may take two
-    heartbeat intervals at most, unless it touches the message. Raises BadName, BadAddress, ValueError, TypeError;
-    LookupFailed or Refused from iterating.
+    nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: per nsqd. max_in_flight: over all
+    connections. backoff: seconds before the first reconnect; the pause doubles. All other options go to Connection.
+    Heartbeats are answered only inside get() and iteration: work on one message may take up to two heartbeat intervals,
+    unless it touches the message. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or Refused from
+    iterating.
     """
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
@@ -40,30 +41,30 @@ class Consumer:
         self._closed = True
         self._options = Options("Consumer", OWN, timeout, options)
         self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
-                                               poll_interval, backoff)
+                                               poll_interval, Backoff(backoff))
         self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
-        self._looked_after = float("-inf")
+        self._checked = float("-inf")
         self._arrived: deque[Message] = deque()
-        # poll, not epoll: a child after fork() must not share what the kernel keeps.
+        # poll, not epoll: a forked child must not share kernel state with its parent.
         self._selector = selectors.PollSelector()
         self._closed = False
 
     # ------------------------------------------------------------------ messages
 
     def __iter__(self) -> Iterator[Message]:
-        """Waits for messages until close()."""
+        """Yields messages until close()."""
         while not self._closed:
             message = self.get()
             if message is not None:
                 yield message
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None where none comes within timeout seconds, or after close(). Raises LookupFailed,
+        """The next message; None if none arrives within timeout seconds, or after close(). Raises LookupFailed,
         Refused."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed:
-            if not self._arrived or time.monotonic() - self._looked_after > LOOK_SECONDS:
-                self._look_after()
+            if not self._arrived or time.monotonic() - self._checked > CHECK_SECONDS:
+                self._check_connections()
             if self._arrived:
                 return self._arrived.popleft()
             left = TICK_SECONDS if deadline is None else min(deadline - time.monotonic(), TICK_SECONDS)
@@ -72,9 +73,9 @@ class Consumer:
             self._wait(max(left, 0))
         return None
 
-    def _look_after(self) -> None:
-        """All connections: made, read, answered, their RDY set."""
-        self._looked_after = time.monotonic()
+    def _check_connections(self) -> None:
+        """Connects where due, reads, answers heartbeats and updates RDY."""
+        self._checked = time.monotonic()
         self._look_up()
         self._connect()
         for peer, connection in self._peers.connected:
@@ -84,10 +85,10 @@ class Consumer:
                     peer.failures = 0
             except ConnectError as error:
                 self._lost(peer, error)
-        for peer, connection, want in self._peers.shares(time.monotonic()):
+        for peer, connection, ready in self._peers.shares(time.monotonic()):
             try:
-                connection.ready(want)
-                peer.ready = want
+                connection.ready(ready)
+                peer.ready = ready
             except ConnectError as error:
                 self._lost(peer, error)
 
@@ -107,37 +108,37 @@ class Consumer:
         except LookupFailed as error:
             if first:
                 raise
-            log.warning("%s; going on with the nsqd that are known", error)
+            log.warning("%s; continuing with the known nsqd", error)
 
     def _connect(self) -> None:
         for peer in self._peers.due(time.monotonic()):
             try:
-                made = Connection.made(peer.address, self._options)
-                made.forgiving = True
+                connection = Connection.with_options(peer.address, self._options)
+                connection.tolerant = True
                 try:
-                    made.subscribe(self.topic, self.channel)
+                    connection.subscribe(self.topic, self.channel)
                 except BaseException:
-                    made.close()
+                    connection.close()
                     raise
             except ConnectError as error:
                 self._peers.failed(peer, error, time.monotonic())
                 continue
-            peer.connected(made)
-            self._selector.register(made, selectors.EVENT_READ)
+            peer.connected(connection)
+            self._selector.register(connection, selectors.EVENT_READ)
 
     def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
-        """Its messages come again, from wherever they are then; those that nobody has taken yet are dropped here."""
-        gone = peer.connection
-        if gone is not None:
-            self._selector.unregister(gone)
-            gone.close()
-        self._arrived = deque(message for message in self._arrived if message.connection is not gone)
+        """Drops a connection, and its messages that the application has not received: nsqd delivers them again."""
+        lost = peer.connection
+        if lost is not None:
+            self._selector.unregister(lost)
+            lost.close()
+        self._arrived = deque(message for message in self._arrived if message.connection is not lost)
         self._peers.failed(peer, error, time.monotonic())
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def close(self) -> None:
-        """Hands what was not answered back at once, to be delivered elsewhere, and closes."""
+        """Requeues all unanswered messages at once, for other consumers, and closes."""
         if self._closed:
             return
         self._closed = True

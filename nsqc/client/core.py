@@ -1,7 +1,6 @@
-"""What one V2 connection to an nsqd says and understands, without a socket: the blocking connection and asyncio's move
-the bytes.
+"""The protocol of one V2 connection to an nsqd, without a socket: the blocking connection and asyncio's move the bytes.
 
-Beginning is a generator of steps (greeting): whoever moves the bytes takes a step, reads one reply and sends it in.
+The greeting is a generator of steps: the caller carries out a step, reads one reply and sends it in.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import enum
 import json
 import struct
 from collections.abc import Generator, Iterable
+from ssl import SSLContext
 from typing import Any, NamedTuple, TypeAlias
 
 from nsqc.client import encode
@@ -25,44 +25,44 @@ RESPONSE, ERROR = 0, 1
 HEARTBEAT, OK, CLOSE_WAIT = b"_heartbeat_", b"OK", b"CLOSE_WAIT"
 NOP, CLS = b"NOP\n", b"CLS\n"
 LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
-CLOSE_SECONDS = 2.0             # for handing messages back
-DEFAULT_MAX_READY = 2500        # nsqd's, where it does not tell
+CLOSE_SECONDS = 2.0             # for requeuing messages
+DEFAULT_MAX_READY = 2500        # nsqd's default, if it does not report its limit
 
 
-class Say(NamedTuple):
-    """Send this."""
+class Send(NamedTuple):
+    """Send these bytes."""
 
     data: bytes
 
 
 class Secure(NamedTuple):
-    """Put TLS on: nothing may have come behind the last reply. context: an ssl.SSLContext."""
+    """Start TLS; no byte may have been read beyond the last reply."""
 
-    context: Any
+    context: SSLContext
     server_name: str
 
 
 class Compress(NamedTuple):
-    """Put the codec on; what has come behind the last reply is encoded already."""
+    """Start the codec; bytes beyond the last reply are already encoded."""
 
     codec: Codec
 
 
-Step: TypeAlias = Say | Secure | Compress
+Step: TypeAlias = Send | Secure | Compress
 
 
-class Said(enum.Enum):
-    """What a response or a harmless error is."""
+class Reply(enum.Enum):
+    """The kinds of responses and of harmless errors."""
 
-    HEARTBEAT = 1     # to be answered by NOP
-    CLOSING = 2       # nsqd waits to be closed
-    LATE = 3          # a FIN, REQ or TOUCH came too late; noted in failed_ids
+    HEARTBEAT = 1     # answer it with NOP
+    CLOSING = 2       # nsqd waits for the connection to close
+    LATE = 3          # a FIN, REQ or TOUCH was too late; its id is in failed_ids
     ANSWER = 4        # to a command
 
 
 class Core:
-    """features: nsqd's answer to IDENTIFY; identity: that to AUTH. failed_ids: messages whose FIN, REQ or TOUCH came
-    too late: they come again. inflow: what has come and was not taken yet."""
+    """features: nsqd's answer to IDENTIFY; identity: to AUTH. failed_ids: messages whose FIN, REQ or TOUCH was too
+    late: nsqd delivers them again. inflow: received but not collected yet."""
 
     def __init__(self, address: str, options: Options):
         self.address = address
@@ -72,21 +72,20 @@ class Core:
         self.max_body_size = options.max_body_size
         self.inflow = Inflow(options.max_frame_bytes, options.tick_ns)
         self.failed_ids: list[bytes] = []
-        self.features: dict[str, Any] = {}
-        self.identity: dict[str, Any] = {}
+        self.features: dict[str, Any] = {}      # Any: JSON
+        self.identity: dict[str, Any] = {}      # Any: JSON
         self.subscribed = False
-        # Whether an answer to a message may be lost with its connection, as one that comes too late may be: then the
-        # message comes again, and whoever owns this connection makes another.
-        self.forgiving = False
-        self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered
+        # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
+        # over a new connection of the owner.
+        self.tolerant = False
+        self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered yet
 
-    # ------------------------------------------------------------------ beginning
+    # ------------------------------------------------------------------ greeting
 
     def greeting(self) -> Generator[Step, bytes, None]:
-        """IDENTIFY, TLS, compression, AUTH: after each step the next reply is to be sent in. Raises ConnectError,
-        Refused."""
+        """IDENTIFY, TLS, compression, AUTH: send in the next reply after each step. Raises ConnectError, Refused."""
         body = json.dumps(self.options.identify()).encode()
-        answer = yield Say(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+        answer = yield Send(b"  V2IDENTIFY\n" + struct.pack(">i", len(body)) + body)
         self.features = self._json(answer, "IDENTIFY")
         for name in ("tls", "deflate", "snappy"):
             if getattr(self.options, name) and not self.features.get("tls_v1" if name == "tls" else name):
@@ -100,21 +99,21 @@ class Core:
         if self.features.get("auth_required"):
             secret = self.options.auth_secret
             if not secret:
-                raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, and there is no auth_secret")
-            answer = yield Say(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
+                raise AuthError(self.address, "E_AUTH_REQUIRED nsqd asks for AUTH, but there is no auth_secret")
+            answer = yield Send(b"AUTH\n" + struct.pack(">i", len(secret)) + secret)
             self.identity = self._json(answer, "AUTH")
 
-    def _json(self, answer: bytes, command: str) -> dict[str, Any]:
+    def _json(self, answer: bytes, command: str) -> dict[str, Any]:     # Any: JSON
         try:
-            found = json.loads(answer)
+            value = json.loads(answer)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ConnectError(f"{self.address}: answers {command} with {answer[:60]!r}: no nsqd")
-        return found
+            value = None
+        if not isinstance(value, dict):
+            raise ConnectError(f"{self.address}: answers {command} with {answer[:60]!r}: not an nsqd")
+        return value
 
     def _agreed_codec(self) -> Codec | None:
-        """Imported where it is used: it brings a library along."""
+        """The codec that nsqd has accepted, if any. Imported here because it loads a library."""
         if self.features.get("deflate"):
             from nsqc.wire.deflate import Deflate
 
@@ -126,36 +125,36 @@ class Core:
         return None
 
     def frame_size(self, head: bytes) -> int:
-        """Bytes that follow the first 8 of a reply within the greeting. Raises ConnectError."""
+        """Bytes that follow the first 8 of a reply during the greeting. Raises ConnectError."""
         size = int.from_bytes(head[:4], "big", signed=True)
         if not 4 <= size <= FRAME_ROOM:
-            raise ConnectError(f"{self.address}: answers with {head!r}: no nsqd")
+            raise ConnectError(f"{self.address}: answers with {head!r}: not an nsqd")
         return size - 4
 
-    # ------------------------------------------------------------------ what nsqd says
+    # ------------------------------------------------------------------ replies
 
-    def understand(self, kind: int, data: bytes) -> Said:
-        """What a frame that is no message means. Raises Refused for errors that end the connection."""
+    def classify(self, kind: int, data: bytes) -> Reply:
+        """The kind of a frame that is not a message. Raises Refused for errors that end the connection."""
         if kind == ERROR:
             text = data.decode(errors="replace")
             if not text.startswith(LATE):
                 raise refusal(self.address, text)
             self.failed_ids += [word.encode() for word in text.split() if len(word) == 16]
-            return Said.LATE
+            return Reply.LATE
         if data == HEARTBEAT:
-            return Said.HEARTBEAT
-        return Said.CLOSING if data == CLOSE_WAIT else Said.ANSWER
+            return Reply.HEARTBEAT
+        return Reply.CLOSING if data == CLOSE_WAIT else Reply.ANSWER
 
     def expect_ok(self, data: bytes) -> None:
-        """Raises ConnectError for any other answer."""
+        """Raises ConnectError for any answer but OK."""
         if data != OK:
-            raise ConnectError(f"{self.address}: answers {data[:60]!r} where OK was due")
+            raise ConnectError(f"{self.address}: answers {data[:60]!r} instead of OK")
 
     @property
     def max_ready(self) -> int:
         """The largest RDY that this nsqd allows."""
-        told = self.features.get("max_rdy_count")
-        return told if isinstance(told, int) and told > 0 else DEFAULT_MAX_READY
+        limit = self.features.get("max_rdy_count")
+        return limit if isinstance(limit, int) and limit > 0 else DEFAULT_MAX_READY
 
     # ------------------------------------------------------------------ commands
 
@@ -164,28 +163,28 @@ class Core:
         return b"SUB %b %b\n" % (topic_name(topic), channel_name(channel))
 
     def rdy(self, count: int) -> bytes:
-        """RDY, of no more than nsqd allows."""
+        """RDY, capped at what nsqd allows."""
         return b"RDY %d\n" % min(count, self.max_ready)
 
     # ------------------------------------------------------------------ messages
 
     def hold(self, ids: Iterable[bytes]) -> None:
-        """The application has these messages and is to answer them."""
+        """The application has received these messages and has to answer them."""
         self._held.update(dict.fromkeys(ids))
 
     def forget(self, ids: Ids) -> None:
-        """These are answered, 16 bytes each."""
+        """These messages are answered; ids: 16 bytes each."""
         if self._held:
             ids = bytes(ids)
             for at in range(0, len(ids), 16):
                 self._held.pop(ids[at:at + 16], None)
 
     def post(self, data: bytes) -> None:
-        """Sends it as soon as that can be. Raises ConnectError."""
+        """Sends bytes as soon as possible. Raises ConnectError."""
         raise NotImplementedError
 
     def finish_ids(self, ids: Ids) -> None:
-        """FIN for ids, 16 bytes each, of any number, in one write. Raises ConnectError."""
+        """FIN for any number of ids, 16 bytes each, in one write. Raises ConnectError."""
         self.forget(ids)
         self._answer_message(encode.finish(ids))
 
@@ -203,11 +202,11 @@ class Core:
         try:
             self.post(command)
         except ConnectError:
-            if not self.forgiving:
+            if not self.tolerant:
                 raise
 
-    def hand_back(self) -> bytes:
-        """REQs of everything that has come and was not answered; it is forgotten then."""
+    def requeue_unanswered(self) -> bytes:
+        """REQs of all messages received and not answered, which are then forgotten."""
         ids = b"".join(self._held) + bytes(self.inflow.columns()[5])
         self._held.clear()
         return encode.requeue(ids) if ids else b""

@@ -3,11 +3,11 @@ from collections.abc import Iterable
 from nsqc.client.batch import Ids
 
 def checked(body: bytes | bytearray | memoryview, max_msg_size: int) -> bytes:
-    """One body as bytes. Raises BadMessage where nsqd would refuse it, TypeError for what is no body."""
+    """One body as bytes. Raises BadMessage if nsqd would refuse it, TypeError if it is not a body."""
 
 def all_checked(bodies: Iterable[bytes | bytearray | memoryview], max_msg_size: int) -> tuple[bytes, ...]:
-    """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError for
-    what is no body, and what the iterable raises."""
+    """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError if one
+    is not a body, and what the iterable raises."""
 
 def pub(topic: bytes, body: bytes) -> bytes:
     """PUB."""
@@ -16,8 +16,8 @@ def dpub(topic: bytes, body: bytes, delay_ms: int) -> bytes:
     """DPUB."""
 
 def mpub(topic: bytes, bodies: tuple[bytes, ...], start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
-    """An MPUB of bodies from start on: (command, index behind them). At least one, otherwise within both limits;
-    max_bytes counts the body of the command. bodies: of all_checked."""
+    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
+    limits; max_bytes counts the body of the command. bodies: from all_checked."""
 
 def finish(ids: Ids) -> bytes:
     """FIN for each of the ids, 16 bytes each."""

@@ -14,13 +14,13 @@ cdef enum:
 
 
 cdef bytes as_bytes(body, Py_ssize_t index, int64_t max_msg_size):
-    """A body's bytes, copied where it is not bytes. Raises BadMessage, TypeError."""
+    """A body as bytes, copied if it has another type. Raises BadMessage, TypeError."""
     if PyBytes_CheckExact(body):
         pass
     elif isinstance(body, (bytes, bytearray)):
         body = bytes(body)
     elif isinstance(body, memoryview):
-        # Whatever its items and its order in memory are: what its own tobytes() gives.
+        # Whatever its items and its memory layout: what its own tobytes() returns.
         body = body.tobytes()
     elif isinstance(body, str):
         raise TypeError(f"message {index} is str, not bytes: encode it, as in 'text'.encode()")
@@ -35,20 +35,20 @@ cdef bytes as_bytes(body, Py_ssize_t index, int64_t max_msg_size):
 
 
 def checked(body, int64_t max_msg_size) -> bytes:
-    """One body as bytes. Raises BadMessage where nsqd would refuse it, TypeError for what is no body."""
+    """One body as bytes. Raises BadMessage if nsqd would refuse it, TypeError if it is not a body."""
     return as_bytes(body, 0, max_msg_size)
 
 
 def all_checked(bodies, int64_t max_msg_size) -> tuple:
-    """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError for
-    what is no body, and what the iterable raises."""
-    cdef list found = []
+    """All bodies of an iterable as bytes. Raises BadMessage for the first one that nsqd would refuse, TypeError if one
+    is not a body, and what the iterable raises."""
+    cdef list checked_bodies = []
     if isinstance(bodies, (bytes, bytearray, memoryview, str)):
         raise TypeError(f"bodies is {type(bodies).__name__}: it takes an iterable of bodies, not a single one")
     for body in bodies:
-        # Copied at once: a generator may fill the same bytearray again and again.
-        found.append(as_bytes(body, len(found), max_msg_size))
-    return tuple(found)
+        # Copied at once: a generator may reuse the same bytearray.
+        checked_bodies.append(as_bytes(body, len(checked_bodies), max_msg_size))
+    return tuple(checked_bodies)
 
 
 def pub(bytes topic not None, bytes body not None) -> bytes:
@@ -63,19 +63,19 @@ def dpub(bytes topic not None, bytes body not None, int64_t delay_ms) -> bytes:
 
 def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize_t max_rows,
          int64_t max_bytes) -> tuple:
-    """An MPUB of bodies from start on: (command, index behind them). At least one, otherwise within both limits;
-    max_bytes counts the body of the command. bodies: of all_checked."""
+    """An MPUB of bodies from start on: (command, index after the last). At least one body, otherwise within both
+    limits; max_bytes counts the body of the command. bodies: from all_checked."""
     cdef Py_ssize_t end = start, index, count = len(bodies)
-    cdef int64_t size = SIZE_BYTES, one
+    cdef int64_t size = SIZE_BYTES, record
     cdef bytes line = b"MPUB " + topic + b"\n", command, body
     cdef char *c_to
     if not 0 <= start < count:
         raise IndexError(start)
     while end < count and end - start < max(max_rows, 1):
-        one = SIZE_BYTES + PyBytes_GET_SIZE(<bytes?> bodies[end])
-        if end > start and size + one > max_bytes:
+        record = SIZE_BYTES + PyBytes_GET_SIZE(<bytes?> bodies[end])
+        if end > start and size + record > max_bytes:
             break
-        size += one
+        size += record
         end += 1
     command = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> (len(line) + SIZE_BYTES + size))
     c_to = PyBytes_AS_STRING(command)
@@ -86,10 +86,10 @@ def mpub(bytes topic not None, tuple bodies not None, Py_ssize_t start, Py_ssize
     c_to += 2 * SIZE_BYTES
     for index in range(start, end):
         body = <bytes?> bodies[index]
-        one = PyBytes_GET_SIZE(body)
-        store_i32(c_to, <int32_t> one)
-        memcpy(c_to + SIZE_BYTES, PyBytes_AS_STRING(body), <size_t> one)
-        c_to += SIZE_BYTES + one
+        record = PyBytes_GET_SIZE(body)
+        store_i32(c_to, <int32_t> record)
+        memcpy(c_to + SIZE_BYTES, PyBytes_AS_STRING(body), <size_t> record)
+        c_to += SIZE_BYTES + record
     return command, end
 
 
@@ -119,11 +119,11 @@ cdef bytes for_each(bytes head, const unsigned char[::1] ids, bytes tail):
     cdef Py_ssize_t c_head = len(head), c_tail = len(tail)
     cdef const char *c_begin = head
     cdef const char *c_end = tail
-    cdef bytes made = PyBytes_FromStringAndSize(NULL, count * (c_head + MESSAGE_ID_BYTES + c_tail))
-    cdef char *c_to = PyBytes_AS_STRING(made)
+    cdef bytes commands = PyBytes_FromStringAndSize(NULL, count * (c_head + MESSAGE_ID_BYTES + c_tail))
+    cdef char *c_to = PyBytes_AS_STRING(commands)
     for at in range(count):
         memcpy(c_to, c_begin, <size_t> c_head)
         memcpy(c_to + c_head, &ids[at * MESSAGE_ID_BYTES], MESSAGE_ID_BYTES)
         memcpy(c_to + c_head + MESSAGE_ID_BYTES, c_end, <size_t> c_tail)
         c_to += c_head + MESSAGE_ID_BYTES + c_tail
-    return made
+    return commands

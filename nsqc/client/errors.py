@@ -1,4 +1,4 @@
-"""What can go wrong between a client and nsqd. All of it is a ClientError."""
+"""The errors of nsqc.client, all of them ClientErrors."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ class ClientError(Exception):
 
 
 class ConnectError(ClientError, OSError):
-    """The connection cannot be made, or has ended. Another try, or another nsqd, may do."""
+    """The connection cannot be made, or has ended. Another try, or another nsqd, may work."""
 
 
 class NoAnswer(ConnectError):
-    """nsqd has not answered in time."""
+    """nsqd did not answer in time."""
 
 
 class Closed(ConnectError):
-    """The connection was closed by this side already."""
+    """The connection was already closed on this side."""
 
 
 class Refused(ClientError):
-    """nsqd answered with an error. address: of that nsqd; text: the answer; code: its first word, such as
-    E_BAD_TOPIC."""
+    """nsqd answered with an error. address: that nsqd; text: its answer; code: the first word, such as E_BAD_TOPIC."""
 
     def __init__(self, address: str, text: str):
         super().__init__(address, text)
@@ -33,15 +32,15 @@ class Refused(ClientError):
 
 
 class AuthError(Refused):
-    """The secret is missing or was refused, or it does not allow the command."""
+    """The secret is missing, was refused, or does not permit the command."""
 
 
 class PublishFailed(ClientError):
-    """All tries at all nsqd have failed; the text names the last cause."""
+    """All tries have failed; the text names the last cause."""
 
 
 class BadMessage(ClientError, ValueError):
-    """A message that nsqd would refuse; nothing was sent. index: its place among those given."""
+    """A message that nsqd would refuse; nothing was sent. index: its position among the given ones."""
 
     def __init__(self, index: int, text: str):
         super().__init__(index, text)
@@ -52,18 +51,18 @@ class BadMessage(ClientError, ValueError):
 
 
 class BadName(ClientError, ValueError):
-    """No name for a topic or channel."""
+    """Not a valid topic or channel name."""
 
 
 class BadAddress(ClientError, ValueError):
-    """Neither HOST:PORT nor the path of a unix socket. No other try would help."""
+    """Neither HOST:PORT nor the path of a unix socket. Retrying does not help."""
 
 
 class LookupFailed(ClientError, OSError):
-    """No nsqlookupd has answered; the text names the last cause."""
+    """No nsqlookupd answered; the text names the last cause."""
 
 
 def refusal(address: str, text: str) -> Refused:
-    """The error for the text of an error frame."""
+    """The exception for an error frame."""
     kind = AuthError if text.startswith(("E_AUTH_", "E_UNAUTHORIZED")) else Refused
     return kind(address, text)

@@ -1,4 +1,5 @@
-"""Which nsqd a producer publishes to, how often it tries, and how long it pauses between."""
+"""Which nsqd to publish to, how often to try, and how long to pause in between: the policy of both Producers and of
+Spark's sink."""
 
 from __future__ import annotations
 
@@ -6,77 +7,84 @@ import logging
 from collections.abc import Iterable
 
 from nsqc.client.address import checked_addresses
-from nsqc.client.errors import ConnectError, LookupFailed, PublishFailed, Refused
+from nsqc.client.backoff import Backoff
+from nsqc.client.errors import ClientError, ConnectError, LookupFailed, PublishFailed, Refused
 from nsqc.client.lookup import nodes
 from nsqc.client.options import checked
 
 log = logging.getLogger("nsqc.client")
 
-# The nsqd is well, but cannot store now: another one may.
+# These nsqd are well but cannot store right now; another one may.
 ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
-LONGEST_PAUSE = 30.0
 
 
 class Failover:
-    """nsqd: addresses in order. nsqlookupd: asked for them instead. Raises ValueError, BadAddress, TypeError."""
+    """nsqd: addresses in order. nsqlookupd: asked for them instead. retries: tries after the first. first: index of the
+    nsqd to start with. each_try: pause before every retry, not only after each round over all nsqd. Raises ValueError,
+    BadAddress, TypeError."""
 
-    def __init__(self, nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str], retries: int, backoff: float):
-        checked(retries=retries, backoff=backoff)
+    def __init__(self, nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str], retries: int, backoff: Backoff, *,
+                 first: int = 0, each_try: bool = False):
+        checked(retries=retries, backoff=backoff.first)
         self.addresses, self.nsqlookupd = nsqd_or_nsqlookupd(nsqd, nsqlookupd)
         self.retries, self.backoff = retries, backoff
-        self._turn = 0
+        self._each_try = each_try
+        self._next = first
 
     def look_up(self, timeout: float) -> list[str]:
-        """The nsqd that all nsqlookupd know; blocks. Raises LookupFailed where none is known from before either."""
+        """The nsqd that all nsqlookupd know; blocks. Raises LookupFailed if no lookup has succeeded yet."""
         try:
             return nodes(self.nsqlookupd, timeout) or self.addresses
         except LookupFailed as error:
             if not self.addresses:
                 raise
-            log.warning("%s; going on with the nsqd that are known", error)
+            log.warning("%s; continuing with the known nsqd", error)
             return self.addresses
 
     def target(self) -> str:
-        """The nsqd whose turn it is. Raises ConnectError where none is known."""
+        """The nsqd to publish to now. Raises ConnectError if none is known."""
         if not self.addresses:
             raise ConnectError(f"nsqlookupd {', '.join(self.nsqlookupd)}: no nsqd is known")
-        return self.addresses[self._turn % len(self.addresses)]
+        return self.addresses[self._next % len(self.addresses)]
 
     def move_on(self, address: str) -> None:
-        """To the next nsqd, unless somebody else has left that address already. Several threads may do so at once."""
+        """Switches to the next nsqd, unless another publisher has left this address already. Thread-safe."""
         if address in self.addresses and self.target() == address:
-            self._turn = self.addresses.index(address) + 1
+            self._next = self.addresses.index(address) + 1
 
-    def pause(self, number: int) -> float:
-        """Seconds before a try; none before every nsqd had its turn."""
-        rounds = number // max(len(self.addresses), 1)
-        return min(self.backoff * 2 ** min(rounds - 1, 20), LONGEST_PAUSE) if rounds else 0.0
+    def pause(self, failures: int) -> float:
+        """Seconds to wait after this many failures in a row."""
+        return self.backoff.pause(failures if self._each_try else failures // max(len(self.addresses), 1))
 
 
 class Tries:
-    """Those of one publication."""
+    """The tries of one publication, or of several in a row until one succeeds."""
 
     def __init__(self, failover: Failover):
         self._failover = failover
-        self._number = 0
+        self._failures = 0
 
-    def failed(self, error: ConnectError | Refused, address: str | None) -> float:
-        """Seconds to pause before the next try, which goes to another nsqd than address. Raises the error itself where
-        no nsqd would take it, PublishFailed where the tries are used up."""
+    def succeeded(self) -> None:
+        """Only failures in a row count."""
+        self._failures = 0
+
+    def failed(self, error: ClientError, address: str | None) -> float:
+        """Seconds to pause before the next try, which goes to another nsqd than address. Raises the error itself if no
+        nsqd would accept the message, PublishFailed when the tries are used up."""
         if isinstance(error, Refused) and error.code not in ELSEWHERE:
             raise error
         if address is not None:
             self._failover.move_on(address)
-        self._number += 1
-        if self._number > self._failover.retries:
-            tries = "1 try" if self._number == 1 else f"{self._number} tries"
+        self._failures += 1
+        if self._failures > self._failover.retries:
+            tries = "1 try" if self._failures == 1 else f"{self._failures} tries"
             raise PublishFailed(f"given up after {tries}: {error}") from error
-        return self._failover.pause(self._number)
+        return self._failover.pause(self._failures)
 
 
 def nsqd_or_nsqlookupd(nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str]) -> tuple[list[str], list[str]]:
-    """Both, of which one is empty. Raises ValueError for both or none, BadAddress, TypeError."""
-    found = checked_addresses(nsqd), checked_addresses(nsqlookupd)
-    if bool(found[0]) == bool(found[1]):
+    """Both as lists, one of them empty. Raises ValueError for both or neither, BadAddress, TypeError."""
+    addresses = checked_addresses(nsqd), checked_addresses(nsqlookupd)
+    if bool(addresses[0]) == bool(addresses[1]):
         raise ValueError("give either nsqd or nsqlookupd")
-    return found
+    return addresses

@@ -1,17 +1,17 @@
-# What one nsqd sends, cut into frames: messages become columns, everything else small Python objects.
+# The stream of one nsqd, cut into frames: messages become columns, all other frames small Python objects.
 #
-# The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then says how much came.
-# feed() copies bytes into it that came another way.
+# The buffer protocol lends the free end of the receive area to socket.recv_into; fed() then takes the byte count.
+# feed() copies bytes that were received in another way.
 
 from libc.stdint cimport int64_t
 from nsqc.client.chunk cimport Chunk
 
 cdef class Inflow:
-    cdef char *c_data           # owned receive area
+    cdef char *c_data           # owned: the receive area
     cdef Py_ssize_t room        # bytes allocated
-    cdef Py_ssize_t begin, end  # of what is received and not cut yet
+    cdef Py_ssize_t begin, end  # of the bytes received and not cut yet
     cdef Py_ssize_t lent
-    cdef Py_ssize_t max_frame   # bytes behind a frame's size field
+    cdef Py_ssize_t max_frame   # bytes after a frame's size field
     cdef int64_t tick_ns        # unit of the timestamps in columns()
     cdef Chunk bodies, offsets, times, attempts, ids
     cdef readonly Py_ssize_t rows       # messages collected

@@ -4,12 +4,12 @@ from typing import Self, final
 from nsqc.client.batch import Columns
 
 class BadStream(ValueError):
-    """Bytes that are no frames of nsqd."""
+    """Bytes that are not frames of nsqd."""
 
 @final
 class Inflow:
-    """max_frame: the largest frame that is believed, in bytes behind its size. tick_ns: the unit of the timestamps that
-    columns() gives, in nanoseconds."""
+    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in
+    columns(), in nanoseconds."""
 
     def __new__(cls, max_frame: int, tick_ns: int = 1) -> Self: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -28,14 +28,14 @@ class Inflow:
 
     @property
     def bytes(self) -> int:
-        """Of the bodies that are collected."""
+        """Size of the collected bodies."""
 
     def feed(self, data: builtins.bytes | bytearray | memoryview) -> None:
-        """Takes bytes that came another way than through the lent end. Raises BadStream."""
+        """Takes bytes that were not received into the lent end. Raises BadStream."""
 
     def fed(self, count: int) -> None:
-        """count bytes were put into the lent end. Raises BadStream."""
+        """Takes the first count bytes of the lent end. Raises BadStream."""
 
     def columns(self) -> Columns:
-        """The messages collected, which are then forgotten: (count, bodies, body offsets, timestamps, attempts, ids);
-        offsets int32, one more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""
+        """Takes the collected messages: (count, bodies, body offsets, timestamps, attempts, ids); offsets int32, one
+        more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""

@@ -17,13 +17,13 @@ cdef enum:
 
 
 class BadStream(ValueError):
-    """Bytes that are no frames of nsqd."""
+    """Bytes that are not frames of nsqd."""
 
 
 @cython.final
 cdef class Inflow:
-    """max_frame: the largest frame that is believed, in bytes behind its size. tick_ns: the unit of the timestamps that
-    columns() gives, in nanoseconds."""
+    """max_frame: the largest frame to accept, in bytes after its size field. tick_ns: the unit of timestamps in
+    columns(), in nanoseconds."""
 
     def __cinit__(self, Py_ssize_t max_frame, int64_t tick_ns = 1):
         if tick_ns < 1:
@@ -56,7 +56,7 @@ cdef class Inflow:
         self.lent -= 1
 
     def feed(self, const unsigned char[::1] data not None) -> None:
-        """Takes bytes that came another way than through the lent end. Raises BadStream."""
+        """Takes bytes that were not received into the lent end. Raises BadStream."""
         cdef Py_ssize_t at = 0, count
         while at < data.shape[0]:
             count = min(self.room - self.end, data.shape[0] - at)
@@ -65,7 +65,7 @@ cdef class Inflow:
             self.fed(count)
 
     def fed(self, Py_ssize_t count) -> None:
-        """count bytes were put into the lent end. Raises BadStream."""
+        """Takes the first count bytes of the lent end. Raises BadStream."""
         cdef Py_ssize_t size
         cdef int kind
         if not 0 <= count <= self.room - self.end or self.lent:
@@ -86,14 +86,14 @@ cdef class Inflow:
         self._make_room()
 
     cdef int _make_room(self) except -1:
-        """Moves half a frame to the front; grows the area where it would not fit."""
-        cdef Py_ssize_t kept = self.end - self.begin, need = AREA_BYTES
+        """Moves an incomplete frame to the front; grows the area if the frame does not fit."""
+        cdef Py_ssize_t rest = self.end - self.begin, need = AREA_BYTES
         cdef char *c_grown
-        if kept >= SIZE_BYTES:
+        if rest >= SIZE_BYTES:
             need = max(need, SIZE_BYTES + load_i32(self.c_data + self.begin))
         if self.begin:
-            memmove(self.c_data, self.c_data + self.begin, <size_t> kept)
-            self.begin, self.end = 0, kept
+            memmove(self.c_data, self.c_data + self.begin, <size_t> rest)
+            self.begin, self.end = 0, rest
         if need > self.room or (self.room > 4 * AREA_BYTES and need == AREA_BYTES):
             c_grown = <char *> realloc(self.c_data, <size_t> need)
             if c_grown is NULL:
@@ -121,12 +121,12 @@ cdef class Inflow:
 
     @property
     def bytes(self) -> int:
-        """Of the bodies that are collected."""
+        """Size of the collected bodies."""
         return self.bodies.length
 
     def columns(self) -> tuple:
-        """The messages collected, which are then forgotten: (count, bodies, body offsets, timestamps, attempts, ids);
-        offsets int32, one more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""
-        found = (self.rows, self.bodies, self.offsets, self.times, self.attempts, self.ids)
+        """Takes the collected messages: (count, bodies, body offsets, timestamps, attempts, ids); offsets int32, one
+        more than messages; timestamps int64 in ticks; attempts int32; ids 16 bytes each."""
+        columns = (self.rows, self.bodies, self.offsets, self.times, self.attempts, self.ids)
         self._fresh()
-        return found
+        return columns

@@ -1,11 +1,12 @@
-"""Which nsqd there are: asked of nsqlookupd over HTTP. One that is down costs nothing while another one answers."""
+"""Which nsqd exist: asked of nsqlookupd over HTTP. An nsqlookupd that is down does no harm while another one
+answers."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
 from nsqc.client.address import checked_address, split_address
 from nsqc.client.errors import LookupFailed
@@ -13,9 +14,16 @@ from nsqc.client.errors import LookupFailed
 log = logging.getLogger("nsqc.client")
 
 
+class Node(TypedDict):
+    """An nsqd in an answer of nsqlookupd; the parts that clients need."""
+
+    broadcast_address: str
+    tcp_port: int
+
+
 def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
-    """The nsqd (HOST:PORT of TCP) that have a topic, as all nsqlookupd (HOST:PORT of HTTP) together know. Raises
-    LookupFailed where none of them answers."""
+    """The nsqd (HOST:PORT of TCP) that have a topic, according to all nsqlookupd (HOST:PORT of HTTP) together. Raises
+    LookupFailed if none of them answers."""
     from urllib.parse import quote  # as http.client below
 
     return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout)
@@ -27,41 +35,47 @@ def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
 
 
 def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
-    """The nsqd that any of them names, without doubles. Raises LookupFailed."""
-    found: dict[str, None] = {}
+    """The nsqd that any nsqlookupd names, without duplicates. Raises LookupFailed."""
+    addresses: dict[str, None] = {}
     answered, cause = False, "no nsqlookupd is given"
     for address in nsqlookupd:
         try:
-            for producer in ask(address, path, timeout):
-                found[checked_address(f"{producer['broadcast_address']}:{producer['tcp_port']}")] = None
+            for node in ask(address, path, timeout):
+                addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
             answered = True
         except (OSError, ValueError, KeyError, TypeError) as error:
             cause = f"nsqlookupd {address}: {error}"
             log.warning("%s", cause)
     if not answered:
         raise LookupFailed(cause)
-    return list(found)
+    return list(addresses)
 
 
-def ask(address: str, path: str, timeout: float) -> list[dict[str, Any]]:
-    """The producers that one nsqlookupd knows; none where it does not know the topic. Raises OSError, ValueError,
-    KeyError, TypeError."""
-    import http.client  # brings a lot along, and most clients are told their nsqd
+def ask(address: str, path: str, timeout: float) -> list[Node]:
+    """The nsqd that one nsqlookupd names; none if it does not know the topic. Raises OSError, ValueError, KeyError,
+    TypeError."""
+    status, body = fetch(address, path, timeout)
+    if status == 404:
+        return []
+    if status != 200:
+        raise ValueError(f"status {status}")
+    answer = json.loads(body)
+    # An nsqlookupd before 1.0 wraps its answers in "data".
+    producers: list[Node] = (answer.get("data") or answer)["producers"]
+    return producers
+
+
+def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None) -> tuple[int, bytes]:
+    """Status and body of a GET. Raises OSError, ValueError for anything but HTTP."""
+    import http.client  # slow to import, and most clients are given their nsqd
 
     host, port = split_address(address)
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0"})
         answer = connection.getresponse()
-        body = answer.read()
+        return answer.status, answer.read(most_bytes)
     except http.client.HTTPException as error:
-        raise ValueError(f"no answer of HTTP: {error!r}") from None
+        raise ValueError(f"not an HTTP answer: {error!r}") from None
     finally:
         connection.close()
-    if answer.status == 404:
-        return []
-    if answer.status != 200:
-        raise ValueError(f"status {answer.status}")
-    said = json.loads(body)
-    producers: list[dict[str, Any]] = (said.get("data") or said)["producers"]
-    return producers

@@ -1,4 +1,4 @@
-"""Messages one by one, for applications; whoever wants many takes columns."""
+"""Single messages for applications; columns are faster for many."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -13,24 +13,24 @@ from nsqc.client.errors import ConnectError
 @cython.final
 cdef class Message:
     """A delivered message: body, id, timestamp_ns (publication), attempts. Finish or requeue it within the message
-    time-out, or it comes again; the second answer to a message is ignored.
+    timeout, or nsqd delivers it again; a second answer is ignored.
 
-    `with message:` finishes it at the end of the block, and requeues it at once where the block raises, unless it was
-    answered within. The client that it came from, blocking or asyncio's, makes no difference.
+    `with message:` finishes it at the end of the block, and requeues it at once if the block raises, unless it was
+    answered inside. It works the same with the blocking client and asyncio's.
     """
 
     def finish(self) -> None:
-        """FIN: it is done. Raises ConnectError."""
+        """FIN: the message is done. Raises ConnectError."""
         if self._answer():
             self.connection.finish_ids(self.id)
 
     def requeue(self, delay_ms: int = 0) -> None:
-        """REQ: it is to come again, after delay_ms milliseconds. Raises ConnectError."""
+        """REQ: nsqd delivers it again after delay_ms milliseconds. Raises ConnectError."""
         if self._answer():
             self.connection.requeue_ids(self.id, delay_ms)
 
     def touch(self) -> None:
-        """TOUCH: its time-out begins anew. Raises ConnectError."""
+        """TOUCH: restarts its timeout. Raises ConnectError."""
         if not self.answered:
             self.connection.touch_id(self.id)
 
@@ -38,14 +38,14 @@ cdef class Message:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        """Raises ConnectError where the connection is gone, unless the block raised itself."""
+        """Raises ConnectError if the connection is lost, unless the block raised."""
         if kind is None:
             self.finish()
             return
         try:
             self.requeue()
         except ConnectError:
-            pass    # it comes again all the same, and what the block raised matters more
+            pass    # nsqd delivers it again anyway, and the error of the block matters more
 
     cdef bint _answer(self) except -1:
         if self.answered:
@@ -63,7 +63,7 @@ def messages(tuple columns not None, connection) -> list:
     cdef Chunk bodies = columns[1], offsets = columns[2], times = columns[3], attempts = columns[4], ids = columns[5]
     cdef const int32_t *c_offsets = <const int32_t *> offsets.c_data
     cdef Message message
-    cdef list found = []
+    cdef list received = []
     for row in range(count):
         message = Message.__new__(Message)
         message.body = PyBytes_FromStringAndSize(bodies.c_data + c_offsets[row], c_offsets[row + 1] - c_offsets[row])
@@ -71,5 +71,5 @@ def messages(tuple columns not None, connection) -> list:
         message.timestamp_ns = (<const int64_t *> times.c_data)[row]
         message.attempts = (<const int32_t *> attempts.c_data)[row]
         message.connection = connection
-        found.append(message)
-    return found
+        received.append(message)
+    return received

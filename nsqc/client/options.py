@@ -1,7 +1,6 @@
-"""What Connection, Producer and Consumer, blocking or not, can be told: checked when they are made, not when they
-connect.
+"""The options of Connection, Producer and Consumer, blocking and asyncio: checked in constructors, before connecting.
 
-ConnectionOptions is for type checkers and documentation, Options is what the code works with.
+ConnectionOptions is for type checkers and documentation; the code works with Options.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 from nsqc import __version__
 
 KIB, MIB = 1 << 10, 1 << 20
-FRAME_ROOM = 64 * KIB           # of a frame above the largest message
-MPUB_ROOM = 8                   # of an MPUB's body above its only message
+FRAME_ROOM = 64 * KIB           # bytes of a frame beyond the largest message
+MPUB_ROOM = 8                   # bytes of an MPUB body beyond its only message
 
 
 class ConnectionOptions(TypedDict, total=False):
     """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
-    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: what AUTH sends where nsqd asks for it.
-    client_id, hostname, user_agent: what nsqd shows in its statistics. heartbeat_interval_ms, msg_timeout_ms,
+    deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd asks for it.
+    client_id, hostname, user_agent: shown in nsqd's statistics. heartbeat_interval_ms, msg_timeout_ms,
     output_buffer_size, output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's
-    limits in bytes, which it does not tell; what is larger is refused before it is sent. max_frame_bytes: the largest
-    frame that is believed. tick_ns: unit of the timestamps of columns, in nanoseconds."""
+    limits in bytes, which nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the
+    largest frame to accept. tick_ns: unit of timestamps in columns, in nanoseconds."""
 
     tls: bool | ssl.SSLContext | None
     deflate: int
@@ -45,9 +44,9 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class Rule(NamedTuple):
-    """An option: its default, what it takes in words and as types, bounds. None is taken where it is the default."""
+    """An option: its default, what it takes (for errors), its types and bounds. None is valid if it is the default."""
 
-    default: Any
+    default: Any        # Any: each option has a type of its own
     takes: str
     kinds: tuple[type, ...]
     low: float | None = None
@@ -67,12 +66,12 @@ class Rule(NamedTuple):
 
 
 def whole(default: int | None, takes: str, low: int, high: int | None = None) -> Rule:
-    """Whole numbers from low to high."""
+    """A whole number from low to high."""
     return Rule(default, takes, (int,), low=low, high=high)
 
 
 def seconds(default: float, takes: str, low: float | None = None, above: float | None = None) -> Rule:
-    """Seconds from low on, or above it."""
+    """Seconds, from low or above a bound."""
     return Rule(default, takes, (int, float), low, above)
 
 
@@ -109,38 +108,39 @@ OTHERS: dict[str, Rule] = {
     "window": whole(4, "a whole number, 1 or above", 1),
     "delay_ms": whole(0, "milliseconds, a whole number, 0 or above", 0),
 }
-# What other clients of NSQ call the same.
-ELSEWHERE_CALLED = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
+# Names of the same options in other NSQ clients.
+FOREIGN_NAMES = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
                     "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
                     "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
                     "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate"}
 
 
-def checked(**values: Any) -> None:
-    """Raises TypeError or ValueError that names the first of these options that cannot be."""
+def checked(**values: object) -> None:
+    """Raises TypeError or ValueError for the first invalid option."""
     for name, value in values.items():
         (CONNECTION.get(name) or OTHERS[name]).check(name, value)
 
 
 def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
-    """Raises the TypeError for an option that there is none of, with the near one."""
-    from difflib import get_close_matches  # where something is wrong only
+    """Raises the TypeError for an unknown option, with a suggestion."""
+    from difflib import get_close_matches  # needed for errors only
 
-    near = [ELSEWHERE_CALLED[name]] if name in ELSEWHERE_CALLED else get_close_matches(name, list(known), 1)
+    near = [FOREIGN_NAMES[name]] if name in FOREIGN_NAMES else get_close_matches(name, list(known), 1)
     raise TypeError(f"{owner} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 class Options:
-    """Checked options of connections. owner: whom an error names, own: that one's other options, for its hint.
+    """Checked options of connections. owner: the class that errors name; own: its other options, for suggestions.
 
     Raises TypeError, ValueError.
     """
 
-    def __init__(self, owner: str, own: Iterable[str], timeout: float, given: Mapping[str, Any]):
+    def __init__(self, owner: str, own: Iterable[str], timeout: float, given: Mapping[str, Any]):   # Any: checked here
         for name in given:
             if name not in CONNECTION:
                 unknown(owner, name, [*CONNECTION, *own, "timeout"])
         checked(timeout=timeout, **given)
+        # Any: each option has a type of its own
         values: dict[str, Any] = {name: rule.default for name, rule in CONNECTION.items()} | dict(given)
         if values["deflate"] and values["snappy"]:
             raise ValueError("deflate and snappy exclude each other")
@@ -156,10 +156,10 @@ class Options:
         self.tick_ns: int = values["tick_ns"]
         self._identify = values
 
-    def identify(self) -> dict[str, Any]:
-        """What IDENTIFY says."""
+    def identify(self) -> dict[str, object]:
+        """The JSON object of IDENTIFY."""
         given, name = self._identify, socket.gethostname()
-        wanted = {
+        fields = {
             "client_id": given["client_id"] or name.split(".")[0], "hostname": given["hostname"] or name,
             "user_agent": given["user_agent"] or f"nsqc/{__version__}", "feature_negotiation": True,
             "heartbeat_interval": given["heartbeat_interval_ms"], "msg_timeout": given["msg_timeout_ms"],
@@ -168,9 +168,9 @@ class Options:
             "sample_rate": self._identify["sample_rate"] or None, "tls_v1": bool(self.tls) or None,
             "snappy": self.snappy or None, "deflate": bool(self.deflate) or None,
             "deflate_level": self.deflate or None}
-        return {key: value for key, value in wanted.items() if value is not None}
+        return {key: value for key, value in fields.items() if value is not None}
 
 
 def tls_context(tls: bool | ssl.SSLContext) -> ssl.SSLContext:
-    """The context that an option stands for. Raises OSError where the system's authorities cannot be read."""
+    """The TLS context for an option. Raises OSError if the system's authorities cannot be read."""
     return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()

@@ -1,6 +1,6 @@
-"""Publishing to one of several nsqd: where one fails, the next one gets the message.
+"""Publishing to one of several nsqd: if one fails, the next one gets the message.
 
-At least once: what was sent and not acknowledged before a connection broke is sent again.
+Delivery is at least once: what was sent but not acknowledged before a connection broke is sent again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable
 from typing import NamedTuple, Unpack
 
+from nsqc.client.backoff import Backoff
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.connection import Connection
 from nsqc.client.errors import ClientError, ConnectError, Refused
@@ -19,36 +20,36 @@ from nsqc.client.failover import Failover, Tries
 from nsqc.client.options import ConnectionOptions, Options
 
 OWN = ("nsqd", "nsqlookupd", "retries", "backoff")
-IDLE_SECONDS = 60.0     # a connection that nobody has needed for so long is closed
-_all: weakref.WeakSet[Producer] = weakref.WeakSet()
+IDLE_SECONDS = 60.0     # a connection unused for this long is closed
+_producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 class Idle(NamedTuple):
-    """A connection that nobody uses, and since when."""
+    """An unused connection, and since when it is."""
 
     connection: Connection
     since: float
 
 
 class Producer:
-    """nsqd: addresses, of which the first that works is used. nsqlookupd: asked for addresses where none are given.
+    """nsqd: addresses; the first that works is used. nsqlookupd: asked for addresses if none are given.
 
-    retries: tries after the first, each with the next nsqd, after a pause that begins with backoff seconds and doubles
-    with each round over all of them. Everything else goes to Connection. Connects with the first publish. Raises
+    retries: tries after the first, each with the next nsqd, after a pause that starts at backoff seconds and doubles
+    with each round over all of them. All other options go to Connection. Connects with the first publish. Raises
     BadAddress, ValueError, TypeError.
 
-    Any number of threads may publish at once: each publish has a connection of its own meanwhile, of which the next one
-    takes over. So there are as many connections as threads publish at the same time.
+    Thread-safe: each publish uses a connection exclusively, then leaves it to the next one. So there are as many
+    connections as threads publish at the same time.
     """
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
                  backoff: float = 0.1, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
         self._options = Options("Producer", OWN, timeout, options)
-        self._failover = Failover(nsqd, nsqlookupd, retries, backoff)
-        self._lock = threading.Lock()       # of the two below; nobody waits for anything while holding it
-        self._idle: list[Idle] = []         # the one used last is at the end
-        self._closings = 0                  # connections that were in use at close() are not kept
-        _all.add(self)
+        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff))
+        self._lock = threading.Lock()       # protects the two below; never held while waiting
+        self._idle: list[Idle] = []         # most recently used last
+        self._closings = 0                  # calls of close(): connections in use during one are not kept
+        _producers.add(self)
 
     def publish(self, topic: str, body: Body) -> None:
         """Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed."""
@@ -56,14 +57,14 @@ class Producer:
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                      batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """bodies: any iterable, taken whole before anything is sent. Everything is sent again where a connection breaks
-        in the middle. Raises as publish, and what the iterable raises."""
+        """bodies: any iterable, consumed before anything is sent. If a connection breaks halfway, everything is sent
+        again. Raises as publish, and what the iterable raises."""
         many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
         if many:
             self._attempt(many)
 
     def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
-        """To be delivered after delay_ms milliseconds. Raises as publish."""
+        """Delivered after delay_ms milliseconds. Raises as publish."""
         self._attempt(Deferred(self._options, topic, (body,), delay_ms))
 
     def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
@@ -73,13 +74,12 @@ class Producer:
             self._attempt(deferred)
 
     def close(self) -> None:
-        """Closes the connections; those that other threads use are closed when they are done. The next publish makes
-        another."""
+        """Closes the connections, those in use by other threads when they are done. The next publish connects again."""
         with self._lock:
             idle, self._idle = self._idle, []
             self._closings += 1
-        for one in idle:
-            one.connection.close()
+        for entry in idle:
+            entry.connection.close()
 
     def __enter__(self) -> Producer:
         return self
@@ -100,15 +100,15 @@ class Producer:
                 if connection is None:
                     self._look_up()
                     address = self._failover.target()
-                    connection = Connection.made(address, self._options)
+                    connection = Connection.with_options(address, self._options)
                 connection.publish_all(publication)
             except (ConnectError, Refused) as error:
                 address = connection.address if connection is not None else address
-                self._give_up(connection)
+                self._discard(connection)
                 pause = tries.failed(error, address)
             except BaseException:
-                # Half a command may have been sent, or an answer may be still to come.
-                self._give_up(connection)
+                # The command may be half sent, or its answer outstanding.
+                self._discard(connection)
                 raise
             else:
                 self._put_back(connection, closings)
@@ -120,15 +120,14 @@ class Producer:
             self._failover.addresses = self._failover.look_up(self._options.timeout)
 
     @staticmethod
-    def _give_up(connection: Connection | None) -> None:
+    def _discard(connection: Connection | None) -> None:
         if connection is not None:
             connection.close()
 
     # ------------------------------------------------------------------ connections
 
     def _take(self) -> Connection | None:
-        """One that is there and works: heartbeats that came meanwhile are answered, and one that has ended is dropped
-        without counting as a try."""
+        """An idle connection that works, its heartbeats answered. A dead one is dropped without counting as a try."""
         while True:
             with self._lock:
                 if not self._idle:
@@ -146,24 +145,24 @@ class Producer:
     def _put_back(self, connection: Connection, closings: int) -> None:
         now = time.monotonic()
         with self._lock:
-            stale = [one.connection for one in self._idle if now - one.since > IDLE_SECONDS]
+            stale = [idle.connection for idle in self._idle if now - idle.since > IDLE_SECONDS]
             if stale:
-                self._idle = [one for one in self._idle if now - one.since <= IDLE_SECONDS]
+                self._idle = [idle for idle in self._idle if now - idle.since <= IDLE_SECONDS]
             if closings == self._closings:
                 self._idle.append(Idle(connection, now))
             else:
                 stale.append(connection)
-        for one in stale:
-            one.close()
+        for old in stale:
+            old.close()
 
     def _forked(self) -> None:
-        """In a child: whoever held the lock is not there, and connections are the parent's."""
+        """In a forked child: the thread that held the lock does not exist, and the connections are the parent's."""
         self._lock = threading.Lock()
         self._idle = []
 
 
 def _after_fork() -> None:
-    for producer in list(_all):
+    for producer in list(_producers):
         producer._forked()
 
 

@@ -1,7 +1,7 @@
-"""A socket's bytes in both directions: TLS and a codec over it are put on later, and nobody above notices.
+"""A blocking byte stream over a socket; TLS and a codec can be added while it is in use.
 
-Blocking calls take a deadline (time.monotonic()), the others never wait. Errors are OSError, and CodecError for a
-stream that cannot be decoded.
+Blocking calls take a deadline (time.monotonic()); the others never wait. Errors are OSError, and CodecError if the
+stream cannot be decoded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from typing import Any
 
 from nsqc.client.address import is_path, split_address
 from nsqc.client.inflow import Inflow
@@ -24,8 +23,8 @@ class Stream:
     def __init__(self, address: str, timeout: float):
         self._socket = dial(address, timeout)
         self._codec: Codec | None = None
-        self._more = False      # the codec may have more to give without another read
-        self._unsent = b""      # encoded, and not taken by the socket yet
+        self._more = False      # the codec may have more output without another read
+        self._unsent = b""      # encoded, not yet accepted by the socket
 
     # ------------------------------------------------------------------ upgrades
 
@@ -41,8 +40,8 @@ class Stream:
     # ------------------------------------------------------------------ in
 
     def receive(self, inflow: Inflow, deadline: float | None) -> int:
-        """Feeds what has come. How many bytes: 0 where nothing is there and deadline is None. Raises EOFError at the
-        end, BadStream for what are no frames."""
+        """Reads into inflow; how many bytes: 0 if nothing is available and deadline is None. Raises EOFError at the
+        end, BadStream for anything but frames."""
         if self._codec is not None:
             return self._receive_coded(self._codec, inflow, deadline)
         self._wait_until(deadline)
@@ -56,7 +55,7 @@ class Stream:
         return count
 
     def _receive_coded(self, codec: Codec, inflow: Inflow, deadline: float | None) -> int:
-        """Never more than a piece at a time, so that little input cannot become much memory."""
+        """Decodes one piece at a time, so that little input cannot expand into much memory."""
         if not self._more:
             self._wait_until(deadline)
             try:
@@ -69,51 +68,51 @@ class Stream:
         piece = codec.get()
         self._more = bool(piece)
         inflow.feed(piece)
-        # Bytes have come, even if they do not make a piece yet.
+        # Bytes were received, even if they do not make up a piece yet.
         return len(piece) or 1
 
     def receive_exactly(self, count: int, deadline: float) -> bytes:
-        """Not a byte more: what follows may be in another form."""
-        found = bytearray()
-        while len(found) < count:
+        """Reads no byte more: what follows may be encoded."""
+        received = bytearray()
+        while len(received) < count:
             self._wait_until(deadline)
-            data = self._socket.recv(count - len(found))
+            data = self._socket.recv(count - len(received))
             if not data:
                 raise EOFError
-            found += data
-        return bytes(found)
+            received += data
+        return bytes(received)
 
     @property
     def pending(self) -> bool:
-        """Whether something can be received that a selector does not see."""
+        """Whether receive() would find bytes that a selector cannot see."""
         return self._more or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     # ------------------------------------------------------------------ out
 
-    def send(self, data: Any, deadline: float) -> None:
-        """All of it, behind what is still unsent."""
+    def send(self, data: bytes | bytearray | memoryview, deadline: float) -> None:
+        """Sends unsent bytes, then data."""
         self.push(data)
         while self._unsent:
             self._socket.settimeout(left(deadline))
             rest = memoryview(self._unsent)
             self._unsent = self._unsent[self._socket.send(rest):]
 
-    def send_all(self, data: Any, deadline: float) -> None:
-        """All of it, without a copy where nothing is encoded."""
+    def send_all(self, data: bytes | bytearray | memoryview, deadline: float) -> None:
+        """Like send(), without a copy if nothing has to be encoded."""
         if self._codec is not None or self._unsent:
             self.send(data, deadline)
             return
         self._socket.settimeout(left(deadline))
         self._socket.sendall(data)
 
-    def push(self, data: Any) -> None:
-        """Keeps it for flush() and send()."""
+    def push(self, data: bytes | bytearray | memoryview) -> None:
+        """Buffers data for flush() and send()."""
         if self._codec is not None:
             data = self._codec.pack(bytes(data))
         self._unsent += data
 
     def flush(self) -> bool:
-        """Sends what the socket takes now; whether everything is gone."""
+        """Sends what the socket accepts now; whether everything is sent."""
         self._socket.settimeout(0)
         try:
             while self._unsent:
@@ -124,21 +123,21 @@ class Stream:
 
     @property
     def unsent(self) -> int:
-        """Bytes that flush() has still to send."""
+        """Bytes buffered for flush()."""
         return len(self._unsent)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     def fileno(self) -> int:
         """For a selector."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """At once."""
+        """Closes at once."""
         self._socket.close()
 
     def close_gently(self, deadline: float) -> None:
-        """Says that nothing more comes, and waits until the other side has read everything and closes."""
+        """Sends EOF and waits until the peer has read everything and closes."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.settimeout(left(deadline))
@@ -150,7 +149,7 @@ class Stream:
                 if not self._socket.recv(1 << 16):
                     break
         except (OSError, ValueError):
-            pass    # it is closed all the same
+            pass    # it is closed below anyway
         finally:
             self._socket.close()
 
@@ -159,28 +158,28 @@ class Stream:
 
 
 def left(deadline: float) -> float:
-    """Seconds until then, never 0: that would mean not to wait."""
+    """Seconds until the deadline, never 0: that would make the socket non-blocking."""
     return max(deadline - time.monotonic(), 0.001)
 
 
 def dial(address: str, timeout: float) -> socket.socket:
     """A connected socket. Raises OSError, BadAddress."""
     if is_path(address):
-        found = socket.socket(socket.AF_UNIX)
+        unix = socket.socket(socket.AF_UNIX)
         try:
-            found.settimeout(timeout)
-            found.connect(address)
+            unix.settimeout(timeout)
+            unix.connect(address)
         except OSError:
-            found.close()
+            unix.close()
             raise
-        return found
-    found = socket.create_connection(split_address(address), timeout)
-    tune(found)
-    return found
+        return unix
+    tcp = socket.create_connection(split_address(address), timeout)
+    tune(tcp)
+    return tcp
 
 
 def tune(sock: socket.socket) -> None:
-    """A TCP connection to nsqd: small commands leave at once, and a machine that has vanished is noticed in two
+    """Sets up a TCP connection to nsqd: small commands leave at once, and a vanished machine is noticed within two
     minutes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

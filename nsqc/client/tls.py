@@ -7,8 +7,8 @@ import ssl
 
 def tls(ca_file: str | None = None, cert_file: str | None = None, key_file: str | None = None,
         verify: bool = True) -> ssl.SSLContext:
-    """ca_file: authorities, PEM; by default the system's. cert_file, key_file: our own certificate, for nsqds that ask
-    for one. verify=False takes any server. Raises OSError, ssl.SSLError."""
+    """ca_file: authorities, PEM; by default the system's. cert_file, key_file: the client's certificate, if nsqd asks
+    for one. verify=False accepts any server. Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=ca_file)
     if not verify:
         context.check_hostname = False

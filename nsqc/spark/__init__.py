@@ -1,7 +1,7 @@
-"""NSQ's topics as Spark data sources, by PySpark.
+"""NSQ topics as PySpark data sources.
 
 spark.read, spark.readStream, df.write and df.writeStream know the formats nsq and nsq_diskqueue; docs/spark.md has
-their options and promises. Nothing here imports pyspark before it is used.
+their options and guarantees. Nothing here imports pyspark before it is used.
 """
 
 from __future__ import annotations
@@ -9,48 +9,55 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from nsqc.spark.checkup import Finding
+    from nsqc.spark.stream_metrics import StreamMetrics
 
 __all__ = ["doctor", "metrics", "reason", "register", "session"]
 
 if MARK := os.environ.get("NSQC_SPARK_LOG"):
-    # In a worker of a job, which shows its user the lines that are marked so and nothing else of what Java prints.
+    # In a worker of a job: of all that Java prints, the job shows only lines with this mark.
     _handler = logging.StreamHandler()
     _handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
     logging.getLogger("nsqc").addHandler(_handler)
 
 
 def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
-            log_level: str = "ERROR") -> Any:
+            log_level: str = "ERROR") -> SparkSession:
     """The running SparkSession or a new local one, with the formats; see nsqc.spark.sessions.session."""
     from nsqc.spark import sessions
 
     return sessions.session(name, master, settings, log_level)
 
 
-def register(spark: Any) -> None:
-    """Makes the formats known to a session whose workers do not find them by themselves."""
+def register(spark: SparkSession) -> None:
+    """Registers the formats with a session whose workers do not find them by name."""
     from nsqc.spark import sessions
 
     sessions.register(spark)
 
 
-def doctor(nsqd: Iterable[str] = ()) -> list[Any]:
-    """What is wrong here: (what, well, text) for all that was looked at; nsqd: addresses that must answer."""
+def doctor(nsqd: Iterable[str] = ()) -> list[Finding]:
+    """Checks this environment: (what, well, text) for each check; nsqd: addresses that have to answer."""
     from nsqc.spark import checkup
 
     return checkup.examine(nsqd)
 
 
 def reason(error: BaseException) -> str:
-    """One line for what went wrong in Spark, without Java's and Python's stacks."""
+    """What went wrong in Spark in one line, without the stack traces of Java and Python."""
     from nsqc.spark import reasons
 
     return reasons.reason(error)
 
 
-def metrics(of: Any) -> list[dict[str, Any]]:
-    """What the nsq sources of a query, or of a StreamingQueryProgress, say of themselves: see docs/spark.md."""
-    from nsqc.spark import progress
+# Any: see stream_metrics.metrics
+def metrics(of: Any) -> list[StreamMetrics]:
+    """The metrics of the nsq sources of a query, or of a StreamingQueryProgress: see docs/spark.md."""
+    from nsqc.spark import stream_metrics
 
-    return progress.metrics(of)
+    return stream_metrics.metrics(of)

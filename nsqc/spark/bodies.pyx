@@ -1,4 +1,4 @@
-"""MPUB and DPUB straight from Arrow's buffers: one copy for each body, no Python object for a row."""
+"""MPUB and DPUB straight from Arrow buffers: one copy per body, no Python object per row."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -18,10 +18,10 @@ NULL_BODY, EMPTY_BODY, BIG_BODY = "null", "empty", "too big"
 
 @cython.final
 cdef class Bodies:
-    """A column by its buffers as pyarrow's Array.buffers() has them: validity or None, offsets, data or None.
+    """A column by its buffers as pyarrow's Array.buffers() returns them: validity or None, offsets, data or None.
 
-    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError where
-    the buffers do not hold what they should.
+    first and rows: offset and length of the array in elements; wide: offsets have 64 bits. Raises ValueError if the
+    buffers do not hold what they should.
     """
 
     def __init__(self, validity, offsets, data, Py_ssize_t first, Py_ssize_t rows, bint wide):
@@ -33,7 +33,7 @@ cdef class Bodies:
         self.validity = memoryview(validity).cast("B") if validity is not None else b""
         self.data = memoryview(data).cast("B") if data is not None else b""
         if first < 0 or rows < 0:
-            raise ValueError("a column begins at 0 or later and has 0 rows or more")
+            raise ValueError("first and rows must not be negative")
         if not rows:
             return
         view = memoryview(offsets).cast("B")
@@ -51,10 +51,10 @@ cdef class Bodies:
         end = self.begin(0)
         for row in range(rows):
             if self.size(row) < 0:
-                raise ValueError(f"the offsets fall at row {row}")
+                raise ValueError(f"the offsets decrease at row {row}")
             end = self.begin(row + 1)
         if self.begin(0) < 0 or end > self.data.shape[0]:
-            raise ValueError(f"the offsets pass the {self.data.shape[0]} bytes of data")
+            raise ValueError(f"the offsets exceed the {self.data.shape[0]} bytes of data")
 
     cdef inline int64_t begin(self, Py_ssize_t row) noexcept:
         return self.wide_offsets[self.first + row] if self.wide else self.offsets[self.first + row]
@@ -67,7 +67,7 @@ cdef class Bodies:
         return self.validity.shape[0] and not (self.validity[bit >> 3] >> (bit & 7)) & 1
 
     cdef inline char *put(self, char *c_to, Py_ssize_t row) noexcept:
-        """Size and body; behind them."""
+        """Writes size and body; returns their end."""
         cdef int64_t size = self.size(row)
         store_i32(c_to, <int32_t> size)
         if size:
@@ -88,7 +88,7 @@ cdef class Bodies:
         return None
 
     def mpub(self, bytes topic not None, Py_ssize_t start, Py_ssize_t max_rows, int64_t max_bytes):
-        """One MPUB from row start on: (command, row behind it). At least one row, otherwise within both limits;
+        """One MPUB from row start on: (command, row after the last). At least one row, otherwise within both limits;
         max_bytes counts the body of the command. The rows must be good (find_bad)."""
         cdef Py_ssize_t end = start, row
         cdef int64_t body = COUNT_BYTES, size
@@ -115,7 +115,7 @@ cdef class Bodies:
 
     def dpub(self, bytes topic not None, const int[::1] delays not None, Py_ssize_t start, Py_ssize_t max_rows,
              int64_t max_bytes):
-        """A DPUB for each row from start on, joined: (commands, row behind them). delays: milliseconds, by row."""
+        """A DPUB for each row from start on, joined: (commands, row after the last). delays: milliseconds, by row."""
         cdef Py_ssize_t end = start, row
         cdef int64_t room = 0, size
         cdef bytes commands

@@ -1,4 +1,4 @@
-"""What is wrong with an environment for Spark: looked at one by one, each as one line that says what to do."""
+"""Checks an environment for Spark: one line per check, which says what to do if it fails."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from nsqc.spark import java
 
 LOWEST = {"pyspark": (4, 2), "pyarrow": (18, 0)}
 HIGHEST = {"pyspark": (5, 0)}
-ASK_SECONDS = 30
+ANSWER_SECONDS = 30
 TIMEOUT = 5.0
+# Spark finds a format by importing every top-level package that begins with pyspark_.
+FORMAT_PACKAGES = ("pyspark_nsq", "pyspark_nsq_diskqueue")
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     well: bool
@@ -32,56 +35,57 @@ class Finding(NamedTuple):
 
 
 def examine(nsqd: Iterable[str] = ()) -> list[Finding]:
-    """Everything; nsqd: addresses that must answer."""
-    found = [package(name) for name in LOWEST]
-    found += [which_java(), interpreter(), loopback(), formats()]
-    return found + [reachable(address) for address in nsqd]
+    """Runs all checks; nsqd: addresses that have to answer."""
+    findings = [package(name) for name in LOWEST]
+    findings += [which_java(), interpreter(), loopback(), formats()]
+    return findings + [reachable(address) for address in nsqd]
 
 
 def package(name: str) -> Finding:
-    """Is it installed, in a version that will do?"""
+    """Is it installed, in a supported version?"""
     try:
         version = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return Finding(name, False, "is not installed: pip install 'nsqc[spark]'")
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if numbers < LOWEST[name] or numbers >= HIGHEST.get(name, (10**6,)):
-        return Finding(name, False, f"{version} does not fit: pip install -U 'nsqc[spark]'")
+        return Finding(name, False, f"{version} is not supported: pip install -U 'nsqc[spark]'")
     return Finding(name, True, version)
 
 
 def which_java() -> Finding:
-    """Is there one that Spark runs on?"""
+    """Is there a Java that Spark runs on?"""
     try:
-        found = java.find()
+        chosen = java.find()
     except java.NoJava as error:
         return Finding("java", False, str(error))
-    return Finding("java", True, f"{found.version}, from {found.source}")
+    return Finding("java", True, f"{chosen.version}, from {chosen.source}")
 
 
 def interpreter() -> Finding:
-    """Do Spark's workers run a Python that is this one's version and has the packages?"""
+    """Do Spark's workers run a Python of this version that has the packages?"""
     named = os.environ.get("PYSPARK_PYTHON")
     if not named:
-        return Finding("workers", True, f"run {sys.executable}, as this: session() and nsqc spark see to it; a session "
-                       "made otherwise needs that as PYSPARK_PYTHON")
-    path, what = shutil.which(named), "PYSPARK_PYTHON"
+        return Finding("workers", True, f"run {sys.executable}, as this: session() and nsqc spark set it; any other "
+                       "session needs it as PYSPARK_PYTHON")
+    path = shutil.which(named)
     advice = f"set PYSPARK_PYTHON={sys.executable}, as nsqc.spark.session() does"
     if path is None:
-        return Finding("workers", False, f"{what}: {named} does not run; {advice}")
+        return Finding("workers", False, f"PYSPARK_PYTHON: {named} does not run; {advice}")
     if os.path.samefile(path, sys.executable) and os.path.dirname(path) == os.path.dirname(sys.executable):
         return Finding("workers", True, f"run {path}, as this")
     question = "import sys, pyspark, pyarrow, nsqc.spark.bodies; print('%d.%d' % sys.version_info[:2])"
     try:
-        asked = subprocess.run([path, "-c", question], capture_output=True, text=True, timeout=ASK_SECONDS)
+        answer = subprocess.run([path, "-c", question], capture_output=True, text=True, timeout=ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("workers", False, f"{what}: {path}: {error}; {advice}")
-    if asked.returncode:
-        cause = (asked.stderr.strip().splitlines() or ["it fails"])[-1]
-        return Finding("workers", False, f"{what}: {path}: {cause}; {advice}")
+        return Finding("workers", False, f"PYSPARK_PYTHON: {path}: {error}; {advice}")
+    if answer.returncode:
+        cause = (answer.stderr.strip().splitlines() or ["it failed"])[-1]
+        return Finding("workers", False, f"PYSPARK_PYTHON: {path}: {cause}; {advice}")
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    if asked.stdout.strip() != mine:
-        return Finding("workers", False, f"{what}: {path} is Python {asked.stdout.strip()}, this is {mine}; {advice}")
+    if answer.stdout.strip() != mine:
+        return Finding("workers", False,
+                       f"PYSPARK_PYTHON: {path} is Python {answer.stdout.strip()}, this is {mine}; {advice}")
     return Finding("workers", True, f"run {path}")
 
 
@@ -92,20 +96,24 @@ def loopback() -> Finding:
                 socket.create_connection(server.getsockname(), TIMEOUT):
             pass
     except OSError as error:
-        return Finding("loopback", False, f"127.0.0.1 cannot be used: {error}")
+        return Finding("loopback", False, f"127.0.0.1 is not usable: {error}")
     return Finding("loopback", True, "127.0.0.1 answers")
 
 
 def formats() -> Finding:
-    """Will Spark find nsq and nsq_diskqueue by their names?"""
-    if any(finding.what == "pyspark" and not finding.well for finding in [package("pyspark")]):
-        return Finding("formats", False, "cannot be looked for without pyspark")
+    """Will Spark find nsq and nsq_diskqueue by name?"""
+    if not package("pyspark").well:
+        return Finding("formats", False, "cannot be checked without pyspark")
+    missing = next((name for name in FORMAT_PACKAGES if find_spec(name) is None), None)
+    if missing:
+        return Finding("formats", False,
+                       f"No module named {missing!r}: install nsqc itself, or call nsqc.spark.register(spark)")
     try:
-        from pyspark_nsq import DefaultSource as Topics
-        from pyspark_nsq_diskqueue import DefaultSource as Files
+        from nsqc.spark.diskqueue import DiskQueueSource
+        from nsqc.spark.source import NsqSource
     except ImportError as error:
-        return Finding("formats", False, f"{error}: install nsqc itself, or call nsqc.spark.register(spark)")
-    return Finding("formats", True, f"{Topics.name()}, {Files.name()}")
+        return Finding("formats", False, f"{error}: pip install 'nsqc[spark]'")
+    return Finding("formats", True, f"{NsqSource.name()}, {DiskQueueSource.name()}")
 
 
 def reachable(address: str) -> Finding:
@@ -113,18 +121,18 @@ def reachable(address: str) -> Finding:
     from nsqc.client import ClientError, Connection
 
     try:
-        one = Connection(address, timeout=TIMEOUT)
+        connection = Connection(address, timeout=TIMEOUT)
     except ClientError as error:
         from nsqc.spark.jobs import handshake
 
-        return Finding("nsqd", False, handshake.stranger(address) or handshake.with_address(address, error))
-    one.close()
-    return Finding("nsqd", True, f"{address} is version {one.features.get('version', 'unknown')}")
+        return Finding("nsqd", False, handshake.other_server(address) or handshake.with_address(address, error))
+    connection.close()
+    return Finding("nsqd", True, f"{address} is version {connection.features.get('version', 'unknown')}")
 
 
 def main(nsqd: list[str]) -> int:
-    """Prints what was found; the exit code: 0 where all is well."""
-    found = examine(nsqd)
-    for finding in found:
+    """Prints all findings; the exit code: 0 if all are well."""
+    findings = examine(nsqd)
+    for finding in findings:
         print(finding)
-    return 0 if all(finding.well for finding in found) else 1
+    return 0 if all(finding.well for finding in findings) else 1

@@ -1,17 +1,25 @@
-"""The columns that the sources give, in Spark's and Arrow's words, and Arrow batches made of plain buffers."""
+"""The columns of the sources, as Spark's and as Arrow's types, and Arrow arrays made of plain buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from nsqc.client.batch import Ids
+    from nsqc.client.chunk import Chunk
 
 MESSAGE = "value binary, topic string, id string, timestamp timestamp, attempts int, nsqd string"
 RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
           "pos bigint")
 ID_BYTES = 16
+# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
+RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TYPES = {
@@ -25,17 +33,17 @@ SQL_TYPES = {
 
 
 def names(ddl: str) -> list[str]:
-    """The names in a schema as above."""
+    """The column names of a schema in Spark's DDL, as above."""
     return [field.split()[0] for field in ddl.split(", ")]
 
 
 def schema(columns: Iterable[str]) -> pa.Schema:
-    """Arrow's schema of these columns."""
+    """The Arrow schema of these columns."""
     return pa.schema([pa.field(column, TYPES[column]) for column in columns])
 
 
-def chosen(asked: Any, known: str, source: str) -> list[str]:
-    """The columns of a Spark schema, which must be some of the known ones with their types. Raises ValueError."""
+def chosen(asked: StructType, known: str, source: str) -> list[str]:
+    """The columns of a Spark schema, which must be known and have the right types. Raises ValueError."""
     allowed = {column: SQL_TYPES[column] for column in names(known)}
     for field in asked.fields:
         kind = field.dataType.simpleString()
@@ -44,8 +52,8 @@ def chosen(asked: Any, known: str, source: str) -> list[str]:
     return [field.name for field in asked.fields]
 
 
-def ids(buffer: Any, count: int) -> pa.Array:
-    """Texts of 16 bytes that lie one behind the other."""
+def ids(buffer: Ids, count: int) -> pa.Array:
+    """Adjacent texts of 16 bytes."""
     return pa.StringArray.from_buffers(count, id_offsets(1 << max(count, 1024).bit_length()), pa.py_buffer(buffer))
 
 
@@ -57,16 +65,16 @@ def id_offsets(count: int) -> pa.Buffer:
     return pa.py_buffer(array.array("i", range(0, (count + 1) * ID_BYTES, ID_BYTES)))
 
 
-def bodies(offsets: Any, data: Any, count: int) -> pa.Array:
+def bodies(offsets: Chunk, data: Chunk, count: int) -> pa.Array:
     """Binary values by int32 offsets."""
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def fixed(kind: pa.DataType, data: Any, count: int) -> pa.Array:
+def fixed(kind: pa.DataType, data: Chunk, count: int) -> pa.Array:
     """Values of a fixed width without nulls."""
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
 
 def same(value: str | None, count: int) -> pa.Array:
-    """One text, or null, over and over."""
+    """One text, or null, repeated."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value), count)

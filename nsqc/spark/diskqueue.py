@@ -1,35 +1,36 @@
-"""spark.read.format("nsq_diskqueue"): the messages in a data path's disk queues, a partition for each file."""
+"""spark.read.format("nsq_diskqueue"): the messages in the disk queues of a data path, a partition per file."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from nsqc.spark import archive, columns, options
+from nsqc.spark import columns, options, queue_files
 
 
 class DiskQueueSource(DataSource):
-    """The entry: names the format and its columns."""
+    """The format and its columns."""
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """The name of the format."""
         return "nsq_diskqueue"
 
     def schema(self) -> str:
         """All columns; a schema of fewer is read faster."""
         return columns.RECORD
 
-    def reader(self, schema: Any) -> DiskQueueReader:
-        """Raises OptionError, ValueError for a column that is not there, OSError for the path."""
+    def reader(self, schema: StructType) -> DiskQueueReader:
+        """Raises OptionError, ValueError for an unknown column."""
         return DiskQueueReader(options.diskqueue(self.options), columns.chosen(schema, columns.RECORD, self.name()))
 
-    def writer(self, schema: Any, overwrite: bool) -> Any:
-        """Refused."""
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Raises NotImplementedError."""
         raise NotImplementedError("nsq_diskqueue: disk queues are written by nsqd only; publish with format nsq")
 
 
@@ -40,17 +41,18 @@ class DiskQueueReader(DataSourceReader):
         self.options = chosen
         self.wanted = wanted
         if not os.path.isdir(chosen.path):
-            raise options.OptionError(f"nsq_diskqueue: path={chosen.path} is no folder")
+            raise options.OptionError(f"nsq_diskqueue: path={chosen.path} is not a folder")
 
     def partitions(self) -> list[InputPartition]:
-        """One for each data file that has something to read."""
-        if archive.in_use(self.options.path):
-            archive.log.warning("%s is in use by a daemon: what it reads and writes now is missed or seen twice",
-                                self.options.path)
-        return [InputPartition(tuple(span)) for span in archive.spans(self.options)]
+        """One per data file with something to read."""
+        if queue_files.in_use(self.options.path):
+            queue_files.log.warning("%s is in use by a daemon: messages that it reads and writes now may be missing or "
+                                    "duplicates", self.options.path)
+        return [InputPartition(span) for span in queue_files.spans(self.options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one file."""
-        if partition.value is None:     # Spark's own, where there are no files
+        span: queue_files.Span | None = partition.value
+        if span is None:    # Spark's own partition, if there are no files
             return iter(())
-        return archive.read(archive.Span(*partition.value), self.options, self.wanted)
+        return queue_files.read(span, self.options, self.wanted)

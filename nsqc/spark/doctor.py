@@ -1,6 +1,6 @@
-"""Says what is wrong with an environment: python -m nsqc.spark.doctor [HOST:PORT of an nsqd ...]
+"""Checks an environment: python -m nsqc.spark.doctor [HOST:PORT of an nsqd ...]
 
-To be run, not imported: nsqc.spark.doctor is the function.
+A script, not to be imported: nsqc.spark.doctor is the function.
 """
 
 import sys

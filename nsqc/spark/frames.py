@@ -1,12 +1,12 @@
-"""One frame of the staging log: what one nsqd delivered in one go, as an Arrow batch behind a checksum. Knows no file.
+"""A frame of the staging log: messages of one nsqd as an Arrow batch with a checksum. Knows no files.
 
     offset  bytes  field                        numbers little-endian
          0      4  CRC-32 of all that follows
          4      4  length of the Arrow message, a multiple of 8
          8      4  rows
         12      4  length of the nsqd's address
-        16      8  number of the first row in the log
-        24      n  address, filled up to a multiple of 8 with zeros
+        16      8  number of its first row in the log
+        24      n  address, padded with zeros to a multiple of 8
                 m  Arrow IPC record batch: value, id, timestamp, attempts
 
 Topic and nsqd are the same for all rows and are added when a frame is read.
@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from nsqc.spark import columns
+
+Bytes: TypeAlias = bytes | memoryview
 
 HEAD = struct.Struct("<IIIIq")
 STORED = columns.schema(["value", "id", "timestamp", "attempts"])
@@ -29,7 +31,7 @@ MAX_NODE_BYTES = 512
 
 
 class BadFrame(ValueError):
-    """Bytes that are no whole, sound frame."""
+    """Bytes that are not a complete and intact frame."""
 
 
 class Head(NamedTuple):
@@ -43,7 +45,7 @@ class Head(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Of the whole frame in bytes."""
+        """Bytes of the whole frame."""
         return HEAD.size + padded(self.node) + self.body
 
 
@@ -52,8 +54,8 @@ def padded(length: int) -> int:
     return -(-length // 8) * 8
 
 
-def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Any], int]:
-    """A frame in parts, to be written one behind the other, and its length. batch: the stored columns."""
+def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Bytes | pa.Buffer], int]:
+    """A frame in parts, and its length. batch: the stored columns."""
     name = node.encode()
     if not 0 < len(name) <= MAX_NODE_BYTES:
         raise ValueError(f"an address has 1 to {MAX_NODE_BYTES} bytes")
@@ -64,28 +66,28 @@ def encode(first: int, node: str, batch: pa.RecordBatch) -> tuple[list[Any], int
     return [struct.pack("<I", crc) + head[4:], name, body], HEAD.size + len(name) + body.size
 
 
-def read_head(data: Any) -> Head:
-    """The head at the front of data; its checksum is not looked at. Raises BadFrame."""
+def read_head(data: Bytes) -> Head:
+    """The head at the start of data; its checksum is not verified. Raises BadFrame."""
     if len(data) < HEAD.size:
-        raise BadFrame("half a head")
+        raise BadFrame("an incomplete head")
     head = Head(*HEAD.unpack_from(data))
     if not head.rows or not 0 < head.node <= MAX_NODE_BYTES or head.body % 8 or head.first < 0:
-        raise BadFrame("no head")
+        raise BadFrame("not a head")
     return head
 
 
-def check(data: Any) -> Head:
-    """The head of the frame that data is. Raises BadFrame."""
+def check(data: Bytes) -> Head:
+    """The head of the frame in data, verified. Raises BadFrame."""
     head = read_head(data)
     if head.length != len(data):
-        raise BadFrame("half a frame")
+        raise BadFrame("an incomplete frame")
     if zlib.crc32(memoryview(data)[4:]) != head.crc:
         raise BadFrame("the checksum differs")
     return head
 
 
-def decode(data: Any, topic: str) -> pa.RecordBatch:
-    """All columns of the frame that data is. Raises BadFrame."""
+def decode(data: Bytes, topic: str) -> pa.RecordBatch:
+    """All columns of the frame in data. Raises BadFrame."""
     node, stored = decode_stored(data)
     count = stored.num_rows
     value, ids, times, attempts = stored.columns
@@ -93,7 +95,7 @@ def decode(data: Any, topic: str) -> pa.RecordBatch:
         [value, columns.same(topic, count), ids, times, attempts, columns.same(node, count)], schema=FULL_SCHEMA)
 
 
-def decode_stored(data: Any) -> tuple[str, pa.RecordBatch]:
+def decode_stored(data: Bytes) -> tuple[str, pa.RecordBatch]:
     """The nsqd's address and the stored columns. Raises BadFrame."""
     head = check(data)
     begin = HEAD.size + padded(head.node)

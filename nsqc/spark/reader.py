@@ -1,7 +1,7 @@
 """spark.readStream.format("nsq"): offsets are rows of the staging log; this runs in a process beside the driver.
 
-An offset is {"log": uuid, "rows": n}. A start that Spark passes is done with: it asks for what follows only when the
-batch before is in its commit log.
+An offset is {"log": uuid, "rows": n}. Rows before a start that Spark passes are finished: it asks for what follows only
+when the previous batch is in its commit log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import NoReturn, TypeAlias, TypedDict
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,36 +30,53 @@ from nsqc.spark import frames
 from nsqc.spark.options import Stream
 from nsqc.spark.stagelog import Place, StageError, StageLog, log, read_place
 from nsqc.spark.stager import IDLE, Stager
+from nsqc.spark.stream_metrics import StreamMetrics
 
-KEEP_ROWS = 100_000     # of the log, at least: to know redeliveries by after a restart
+KEEP_ROWS = 100_000     # of the log that stay at least: redeliveries are recognised by them after a restart
 POLL_SECONDS = 0.05
-STEP_ROWS = 10_000      # frames are joined up to so many rows before Spark gets them
+STEP_ROWS = 10_000      # frames are joined up to this many rows before Spark gets them
 STEP_BYTES = 8 << 20
-INLINE_BYTES = 32 << 20  # of a batch whose rows pass through the driver's Java, which has them several times
+INLINE_BYTES = 32 << 20  # of a batch whose rows pass through the driver's Java, which copies them several times
+
+# First row, end, and the frames: as places, or as bytes for executors that cannot see the folder.
+Share: TypeAlias = tuple[int, int, list[Place]] | tuple[int, int, list[bytes]]
 
 
 class DataLoss(StageError):
-    """The rows that Spark asks for are not in the staging directory any more."""
+    """The rows that Spark asks for are no longer in the staging directory."""
+
+
+class Offset(TypedDict):
+    """A position in the stream: that many rows of the log with this uuid."""
+
+    log: str
+    rows: int
+
+
+class ReportedOffset(Offset):
+    """The latest offset, with the metrics: nsqc.spark.stream_metrics says why they are here."""
+
+    metrics: StreamMetrics
 
 
 class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Opens the log when it is first asked, and subscribes only when an offset that fits to it was given."""
+    """Opens the log on first use, and subscribes only after an offset that belongs to this log was given."""
 
     def __init__(self, options: Stream):
         self.options = options
         self._stage: StageLog | None = None
         self._stager: Stager | None = None
         self._available_now = False
-        self._asked = 0     # rows up to which a batch was offered
 
-    def __getstate__(self) -> dict:
-        """Executors get the options only."""
-        return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False, "_asked": 0}
+    def __getstate__(self) -> dict[str, object]:
+        """Executors get only the options."""
+        return {"options": self.options, "_stage": None, "_stager": None, "_available_now": False}
 
     # ------------------------------------------------------------------ offsets
 
-    def initialOffset(self) -> dict:
-        """For a new checkpoint: what an earlier one was not done with comes first."""
+    # PySpark declares offsets as plain dicts.
+    def initialOffset(self) -> Offset:  # type: ignore[override]
+        """For a new checkpoint: starts with what an earlier one has not finished."""
         return self._offset(self.stage.released)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -68,49 +85,48 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read what nsqd has now, then end."""
+        """The query reads what nsqd has now, then ends."""
         self._available_now = True
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
-        """How far a batch from start on may go. Waits only where availableNow must know whether more comes."""
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # type: ignore[override]
+        """The end of a batch that begins at start. Waits only if availableNow has to know whether more will arrive."""
         begin = self._row_of(start)
         self.stage.release(begin)
         stager = self._started()
         stager.wake()
         if self._available_now:
-            self._wait_for_more(begin, limit)
+            self._wait_for_more(stager, begin, limit)
         if stager.error is not None:
             raise StageError(str(stager.error)) from stager.error
-        end = self._limited(begin, limit)
+        end = self._limited(stager, begin, limit)
         if self.options.transport == "inline":
             end = min(end, self.stage.rows_within(begin, INLINE_BYTES))
         return self._offset(end)
 
-    def reportLatestOffset(self) -> dict:
-        """All that is staged, and how the source is: nsqc.spark.progress has why this is the place."""
-        return self._offset(self.stage.rows) | {"metrics": self.metrics()}
+    def reportLatestOffset(self) -> ReportedOffset:  # type: ignore[override]
+        """Everything staged, and the metrics."""
+        return {**self._offset(self.stage.rows), "metrics": self.metrics()}
 
-    def metrics(self) -> dict[str, Any]:
-        """For StreamingQueryProgress; docs/spark.md says what each one is."""
+    def metrics(self) -> StreamMetrics:
+        """For StreamingQueryProgress; docs/spark.md describes each."""
         stage, stager = self.stage, self._stager
         oldest = stage.oldest()
-        told = stager.metrics() if stager is not None else IDLE
-        backlog = stage.rows - stage.released
+        consumer = stager.metrics() if stager is not None else IDLE
         return {
-            "backlog": backlog, "backlogBytes": stage.live_bytes,
-            "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **told}
+            "backlog": stage.rows - stage.released, "backlogBytes": stage.live_bytes,
+            "oldestAgeSeconds": None if oldest is None else round(max(time.time() - oldest / 1e6, 0), 3), **consumer}
 
-    def commit(self, end: dict) -> None:
-        """Spark is done with all rows before this offset."""
+    def commit(self, end: Offset) -> None:  # type: ignore[override]
+        """Spark has finished with all rows before this offset."""
         self.stage.release(self._row_of(end))
         if self._stager is not None:
             self._stager.wake()
 
-    def _offset(self, row: int) -> dict:
+    def _offset(self, row: int) -> Offset:
         return {"log": self.stage.uuid, "rows": row}
 
-    def _row_of(self, offset: dict) -> int:
-        """The row of the log that an offset means. Raises DataLoss."""
+    def _row_of(self, offset: Offset) -> int:
+        """The row of an offset in this log. Raises DataLoss."""
         stage = self.stage
         row = offset["rows"]
         if offset["log"] != stage.uuid:
@@ -123,46 +139,47 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return row
 
     def _loss(self, what: str, row: int) -> int:
+        """Continues at row, if data loss is not to fail the query. Raises DataLoss."""
         text = f"stagingDir={self.options.stagingDir}: {what}: rows that were finished at nsqd are lost to this query"
         if self.options.failOnDataLoss:
-            raise DataLoss(f"{text}; failOnDataLoss=false goes on without them")
-        log.error("%s; going on at row %d", text, row)
+            raise DataLoss(f"{text}; failOnDataLoss=false continues without them")
+        log.error("%s; continuing at row %d", text, row)
         return row
 
-    def _limited(self, begin: int, limit: ReadLimit) -> int:
+    def _limited(self, stager: Stager, begin: int, limit: ReadLimit) -> int:
         rows = self.stage.rows
         if isinstance(limit, ReadMaxRows):
             return min(rows, begin + limit.max_rows)
         if isinstance(limit, ReadMaxBytes):
             return self.stage.rows_within(begin, limit.max_bytes)
         if isinstance(limit, ReadMinRows):
-            waits = rows - begin < limit.min_rows and not self._available_now and not self._stager.full
+            waits = rows - begin < limit.min_rows and not self._available_now and not stager.full
             return begin if waits else rows
         if isinstance(limit, ReadAllAvailable):
             return rows
-        raise NotImplementedError(f"nsq: the read limit {limit} means nothing for messages")
+        raise NotImplementedError(f"nsq: the read limit {limit} is not supported")
 
-    def _wait_for_more(self, begin: int, limit: ReadLimit) -> None:
-        """Until there is a whole batch, or nothing more to come, or no room for more."""
-        stager, stage = self._stager, self.stage
+    def _wait_for_more(self, stager: Stager, begin: int, limit: ReadLimit) -> None:
+        """Waits for a whole batch, the end of the topic, or a full log."""
+        stage = self.stage
         enough = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        alone_since = None
+        unreachable_since: float | None = None
         while not stager.error and not stager.drained():
             rows = stage.rows - begin
             if rows and (stager.full or (enough is not None and rows >= enough)):
                 return
-            down = stager.unreachable()
-            alone_since = None if down is None else alone_since or time.monotonic()
-            if down and time.monotonic() - alone_since >= self.options.timeout:
+            now = time.monotonic()
+            unreachable_since = (unreachable_since or now) if stager.unreachable() else None
+            if unreachable_since is not None and now - unreachable_since >= self.options.timeout:
                 raise StageError(f"no nsqd can be reached: {stager.down_text()}")
             with stager.changed:
                 stager.changed.wait(POLL_SECONDS)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ life cycle
 
     @property
     def stage(self) -> StageLog:
-        """The log, opened when it is first needed."""
+        """The log, opened on first use."""
         if self._stage is None:
             options = self.options
             self._stage = StageLog(options.stagingDir, options.topic, options.channel, options.segmentBytes,
@@ -171,21 +188,21 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stage
 
     def _started(self) -> Stager:
-        """The stager, which subscribes when it is first needed."""
+        """The stager, started on first use."""
         if self._stager is None:
             self._stager = Stager(self.options, self.stage)
             if self._available_now:
                 self._stager.drain_from_now()
-            # Spark ends this process by SIGTERM when a query is stopped, which may come in the midst of its calling
-            # stop(): then the exit does it.
+            # Spark ends this process by SIGTERM when a query is stopped, perhaps while it calls stop(): then the exit
+            # calls it.
             atexit.register(self.stop)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, leave)
+                signal.signal(signal.SIGTERM, exit_cleanly)
             self._stager.start()
         return self._stager
 
     def stop(self) -> None:
-        """Hands back to nsqd what is not staged, and gives the folder free. Idempotent."""
+        """Requeues what is not staged, and releases the folder. Idempotent."""
         if self._stager is not None:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -198,39 +215,39 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ------------------------------------------------------------------ batches
 
-    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
-        """Equal shares of the rows from start up to end. A batch that is planned again has the same rows."""
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:  # type: ignore[override]
+        """Equal shares of the rows from start to end. A batch that is planned again has the same rows."""
         if start == end:
             return []
         first, last = self._row_of(start), self._row_of(end)
-        return [InputPartition(self._packed(share)) for share in shares(self.stage, first, last,
-                                                                        self.options.numPartitions)]
+        return [InputPartition(self._packed(*share))
+                for share in shares(self.stage, first, last, self.options.numPartitions)]
 
-    def _packed(self, share: tuple[int, int, list[Place]]) -> tuple:
-        """What an executor needs: (first row, end, places, or frames where it cannot see the folder)."""
-        first, end, places = share
+    def _packed(self, first: int, end: int, places: list[Place]) -> Share:
+        """What an executor needs."""
         if self.options.transport == "inline":
             return first, end, [read_place(place) for place in places]
-        return first, end, [tuple(place) for place in places]
+        return first, end, places
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """On an executor: the rows of a share."""
-        first, end, parts = partition.value
+        """Runs on an executor: the rows of a share."""
+        share: Share = partition.value
+        first, end, parts = share
         return joined(batch for part in parts for batch in self._frame(part, first, end))
 
-    def _frame(self, part: Any, first: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one frame that belong to the share; none where a bad frame is to be skipped."""
+    def _frame(self, part: Place | bytes, first: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a frame that belong to the share; none if a bad frame is to be skipped."""
         try:
-            data = part if isinstance(part, bytes) else read_place(Place(*part))
+            data = part if isinstance(part, bytes) else read_place(part)
             batch, begin = frames.decode(data, self.options.topic), frames.read_head(data).first
         except frames.BadFrame as error:
-            where = "a frame" if isinstance(part, bytes) else f"{part[0]} at offset {part[1]}"
+            where = "a frame" if isinstance(part, bytes) else f"{part.path} at offset {part.offset}"
             if self.options.onBadRecord == "fail":
                 raise StageError(f"{where}: {error}: rows of this batch are lost; "
-                                 "onBadRecord=skip goes on without them") from None
+                                 "onBadRecord=skip continues without them") from None
             log.error("%s: %s: its rows are skipped", where, error)
-        except FileNotFoundError:
-            raise DataLoss(f"{part[0]} is not there: stagingDir must be a folder that all executors see, "
+        except FileNotFoundError as error:
+            raise DataLoss(f"{error.filename} does not exist: stagingDir must be a folder that all executors see, "
                            "or use transport=inline") from None
         else:
             skip = max(first - begin, 0)
@@ -238,55 +255,56 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Refusal(DataSourceStreamReader):
-    """Stands for a reader that cannot be: raises why when it is asked for anything. Spark asks for offsets first."""
+    """Takes the place of a reader with wrong options: raises the error whatever it is asked for. Spark asks for offsets
+    first."""
 
     def __init__(self, error: Exception):
         self._error = error
 
-    def initialOffset(self) -> dict:
+    def initialOffset(self) -> NoReturn:
         """Raises."""
         raise self._error
 
-    def latestOffset(self, start: dict, limit: ReadLimit) -> dict:
+    def latestOffset(self, *_: object) -> NoReturn:
         """Raises."""
         raise self._error
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> NoReturn:
         """Raises."""
         raise self._error
 
-    def partitions(self, start: dict, end: dict) -> list[InputPartition]:
+    def partitions(self, *_: object) -> NoReturn:
         """Raises."""
         raise self._error
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, *_: object) -> NoReturn:
         """Raises."""
         raise self._error
 
 
-def leave(*_: Any) -> None:
-    """SIGTERM: the process ends in order, and a second one does not disturb that."""
+def exit_cleanly(*_: object) -> None:
+    """For SIGTERM: exits with all handlers; a second SIGTERM does not disturb that."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in fewer batches: each one costs Spark about as much as a thousand rows."""
-    some: list[pa.RecordBatch] = []
+    """The same rows in fewer batches: each costs Spark about as much as a thousand rows."""
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if some and (rows + batch.num_rows > STEP_ROWS or size + batch.nbytes > STEP_BYTES):
-            yield pa.concat_batches(some)
-            some, rows, size = [], 0, 0
-        some.append(batch)
+        if pending and (rows + batch.num_rows > STEP_ROWS or size + batch.nbytes > STEP_BYTES):
+            yield pa.concat_batches(pending)
+            pending, rows, size = [], 0, 0
+        pending.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-    if some:
-        yield pa.concat_batches(some)
+    if pending:
+        yield pa.concat_batches(pending)
 
 
 def shares(stage: StageLog, first: int, last: int, count: int) -> list[tuple[int, int, list[Place]]]:
-    """(first row, end, frames) for each of up to count shares of the rows from first up to last."""
+    """(first row, end, frames) of each of up to count shares of the rows from first to last."""
     rows = last - first
     count = min(count, rows)
     bounds = [first + rows * number // count for number in range(count + 1)]

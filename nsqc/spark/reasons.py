@@ -1,25 +1,26 @@
-"""What went wrong in Spark, without Java's and Python's stacks. Knows no Spark."""
+"""What went wrong in Spark, without the stack traces of Java and Python. Knows no Spark."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
-# The last line of a Python traceback that a worker has sent: nsqc.spark.options.OptionError: nsq: …
+# The last line of a Python traceback from a worker: nsqc.spark.options.OptionError: nsq: …
 RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Z]\w+): (\S.*)$", re.MULTILINE)
 MOST_CAUSES = 20
+_hook: Callable[[type[BaseException], BaseException, TracebackType | None], None] | None = None
 
 
 def reason(error: BaseException) -> str:
-    """One line: the last exception of a worker, one of nsqc's before any other; else what Spark has names for,
+    """One line: the last exception of a worker, preferably one of nsqc's; else Spark's errors that have a name,
     [SUCH_AS_THIS]; else the first cause."""
     texts = causes(error)
-    found = [match for text in texts if "Traceback" in text for match in RAISED.findall(text)]
-    if found:
-        # An error of ours may be followed by one of PySpark's own, in the handling of it.
-        module, name, what = next((one for one in reversed(found) if one[0].startswith("nsqc.")), found[-1])
+    raised = [match for text in texts if "Traceback" in text for match in RAISED.findall(text)]
+    if raised:
+        # PySpark may raise an error of its own while it handles one of nsqc's.
+        module, name, what = next((match for match in reversed(raised) if match[0].startswith("nsqc.")), raised[-1])
         return what if module.startswith("nsqc.") else f"{name}: {what}"
     lines = [next((line.strip() for line in text.splitlines() if line.strip()), "") for text in texts]
     named = list(dict.fromkeys(line for line in lines if line.startswith("[")))
@@ -27,11 +28,11 @@ def reason(error: BaseException) -> str:
 
 
 def causes(error: BaseException) -> list[str]:
-    """The texts of an exception and, where it was Java's, of its causes, the first cause last."""
+    """The texts of an exception and, if it is Java's, of its causes, the first cause last."""
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     if cause is None:
         return [str(error)]
-    texts = []
+    texts: list[str] = []
     while cause is not None and len(texts) < MOST_CAUSES:
         texts.append(str(cause.getMessage()))
         cause = cause.getCause()
@@ -39,21 +40,20 @@ def causes(error: BaseException) -> list[str]:
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether it was raised by PySpark, or by Java through it."""
+    """Whether PySpark raised it, or Java through PySpark."""
     return type(error).__module__.split(".")[0] in ("pyspark", "py4j")
 
 
-def say_at_the_end() -> None:
-    """From now on, an error of Spark's that nobody has caught ends with its reason as the last line. Idempotent."""
-    before = sys.excepthook
-    if getattr(before, "says_reason", False):
+def print_at_exit() -> None:
+    """From now on, the report of an uncaught error of Spark ends with its reason. Idempotent."""
+    global _hook
+    if sys.excepthook is _hook:
         return
+    before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         before(kind, error, trace)
         if is_sparks(error):
             print(f"\nreason: {reason(error)}", file=sys.stderr)
 
-    says: Any = hook
-    says.says_reason = True
-    sys.excepthook = says
+    sys.excepthook = _hook = hook

@@ -1,4 +1,4 @@
-"""Data files to columns: value, timestamp, attempts, id and position of each record, ready for Arrow."""
+"""Data files as columns: value, timestamp, attempts, id and position of each record, for Arrow."""
 
 import os
 
@@ -21,7 +21,7 @@ cdef enum:
 
 @cython.final
 cdef class Records:
-    """Reads path from an offset up to a limit (bytes). max_msg_size bounds a body. Raises OSError."""
+    """Reads path from an offset to a limit (bytes). max_msg_size bounds a body. Raises OSError."""
 
     def __cinit__(self):
         self.fd = -1
@@ -67,7 +67,7 @@ cdef class Records:
                 break
             if count and bodies.length + length > FULL:
                 break
-            self._pass_over(self.at, found)
+            self._count_damage(self.at, found)
             self.at = found + length
             c_record = self.window.c_data + (found - self.window.start)
             length -= HEAD_BYTES
@@ -81,12 +81,12 @@ cdef class Records:
         if answer < 0:
             raise OSError(-answer, os.strerror(-answer), self.path)
         if answer == 0:
-            self._pass_over(self.at, self.window.limit)
+            self._count_damage(self.at, self.window.limit)
             self.at = self.window.limit
         return (count, bodies, offsets, times, attempts, ids, positions) if count else None
 
-    cdef int _pass_over(self, int64_t from_, int64_t to) except -1:
-        """Counts what lies between two records."""
+    cdef int _count_damage(self, int64_t from_, int64_t to) except -1:
+        """Counts the bytes between two records."""
         if to > from_:
             self.damaged += to - from_
             if self.damage_at < 0:

@@ -1,4 +1,4 @@
-"""A Spark session for people without a Spark set-up: in this process, on this machine, reachable from nowhere else."""
+"""A Spark session for users without a Spark installation: in this process, not reachable from other machines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, TYPE_CHECKING, TypedDict
 
 from nsqc.spark import java as javas
 from nsqc.spark import reasons
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
 JOIN_SECONDS = 0.1
@@ -22,18 +26,24 @@ SETTINGS = {
 }
 
 
+class JavaProcess(TypedDict, total=False):
+    """Arguments of subprocess.Popen for Java's process."""
+
+    stderr: int | IO[bytes]
+    start_new_session: bool
+
+
 class NoSpark(RuntimeError):
     """pyspark or pyarrow is missing; the text is one line that says what to do."""
 
 
 def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str, str] | None = None,
-            log_level: str = "ERROR", java: Mapping[str, Any] | None = None) -> Any:
+            log_level: str = "ERROR", java: JavaProcess | None = None) -> SparkSession:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
-    settings: Spark's own, above the defaults here (loopback only, no web page, UTC). log_level: Spark's, such as INFO
-    or OFF. java: what subprocess.Popen is told of Java's process, such as stderr. An error
-    that nobody catches ends with its reason in one line from then on. Raises NoSpark where pyspark is not installed,
-    nsqc.spark.java.NoJava where there is no Java.
+    settings: Spark's own; they override the defaults here (loopback only, no web page, UTC). log_level: Spark's, such
+    as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught error of Spark ends with
+    its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava if there is no Java.
     """
     need_packages()
     from pyspark.sql import SparkSession
@@ -41,21 +51,21 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
     running = SparkSession.getActiveSession()
     if running is None:
         prepare()
-        known = {**SETTINGS, **(settings or {})}
+        effective = {**SETTINGS, **(settings or {})}
         if java is not None:
-            launch({"spark.app.name": name, "spark.master": master, **known}, java)
+            launch({"spark.app.name": name, "spark.master": master, **effective}, java)
         builder = SparkSession.builder.appName(name).master(master)
-        for key, value in known.items():
+        for key, value in effective.items():
             builder = builder.config(key, value)
         running = builder.getOrCreate()
         running.sparkContext.setLogLevel(log_level)
-        reasons.say_at_the_end()
+        reasons.print_at_exit()
     register(running)
     return running
 
 
-def launch(settings: Mapping[str, str], java: Mapping[str, Any]) -> None:
-    """A SparkContext whose Java process is made so."""
+def launch(settings: Mapping[str, str], java: JavaProcess) -> None:
+    """Makes a SparkContext with these arguments for its Java process."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -63,27 +73,28 @@ def launch(settings: Mapping[str, str], java: Mapping[str, Any]) -> None:
     if SparkContext._gateway is not None:       # of a session that has ended
         SparkContext(conf=conf)
         return
-    # In a daemon thread, where no signal's exception comes up: launch_gateway would take away the folder in which Java
-    # says its port, and a Java that cannot say it does not end when this process does.
-    done: list[Any] = []
+    # In a daemon thread, where no signal handler raises: launch_gateway would then remove the folder in which Java
+    # writes its port, and a Java that cannot write it does not end with this process.
+    gateways: list[JavaGateway] = []
+    errors: list[BaseException] = []
 
     def start() -> None:
         try:
-            done.append(launch_gateway(conf, dict(java)))
+            gateways.append(launch_gateway(conf, dict(java)))  # type: ignore[no-untyped-call]
         except BaseException as error:
-            done.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=start, name="launch", daemon=True)
     thread.start()
     while thread.is_alive():
         thread.join(JOIN_SECONDS)
-    if isinstance(done[0], BaseException):
-        raise done[0]
-    SparkContext(conf=conf, gateway=done[0])
+    if errors:
+        raise errors[0]
+    SparkContext(conf=conf, gateway=gateways[0])
 
 
-def register(spark: Any) -> None:
-    """Makes the formats nsq and nsq_diskqueue known to a session whose workers may not find them by themselves."""
+def register(spark: SparkSession) -> None:
+    """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name."""
     need_packages()
     from nsqc.spark.diskqueue import DiskQueueSource
     from nsqc.spark.source import NsqSource
@@ -102,11 +113,11 @@ def need_packages() -> None:
 
 
 def prepare() -> None:
-    """What has to stand in the environment before Spark's Java starts. Raises NoJava."""
-    found = javas.find()
-    if found.home is not None:
-        os.environ["JAVA_HOME"] = found.home
-    # Workers run what is named here, not what runs now: a python3 of the PATH may lack all packages.
+    """Sets up the environment for Spark's Java. Raises NoJava."""
+    chosen = javas.find()
+    if chosen.home is not None:
+        os.environ["JAVA_HOME"] = chosen.home
+    # Workers run this, by default the python3 of the PATH, which may lack all packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)

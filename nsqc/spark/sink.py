@@ -1,6 +1,6 @@
-"""df.write and df.writeStream to topics: Arrow batches become MPUB and DPUB commands; fail-over over several nsqd.
+"""df.write and df.writeStream to topics: Arrow batches become MPUB and DPUB commands; failover over several nsqd.
 
-At least once: what was not acknowledged when a connection breaks is published again, to the next nsqd.
+Delivery is at least once: what was not acknowledged when a connection breaks is published again, to the next nsqd.
 """
 
 from __future__ import annotations
@@ -10,39 +10,40 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from nsqc.spark import link
+from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Refused, nodes
+from nsqc.client.backoff import Backoff
+from nsqc.client.commands import DEFERRED_AT_ONCE
+from nsqc.client.failover import Failover, Tries
 from nsqc.spark.bodies import Bodies
+from nsqc.spark.connect import connect
 from nsqc.spark.options import OptionError, Sink
 from nsqc.store.files import replace_file
 from nsqc.wire.names import is_valid_name
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 log = logging.getLogger("nsqc.spark")
 
 TYPES = {"value": {"binary", "string"}, "topic": {"string"}, "defer_ms": {"int", "bigint", "smallint", "tinyint"}}
-DEFERRED_ROWS = 1000    # sent before their answers are read: each has one
-# The nsqd is well, but cannot store now: another one may.
-ELSEWHERE = ("E_PUB_FAILED", "E_MPUB_FAILED", "E_DPUB_FAILED")
+LONGEST_PAUSE = 10.0    # seconds between tries
 
 
 class BadRow(ValueError):
     """A row that nsqd would refuse; the text names it."""
 
 
-class PublishFailed(RuntimeError):
-    """All tries at all nsqd have failed; the text names the last cause."""
-
-
 @dataclass
 class Totals:
-    """What one task, or all, have done. resent: rows that were published again, which may be duplicates."""
+    """What one task, or all, have done. resent: rows that were published again and may be duplicates."""
 
     rows: int = 0
     bytes: int = 0
@@ -53,7 +54,7 @@ class Totals:
     retries: int = 0
 
     def add(self, other: Totals) -> None:
-        """Counts another's in."""
+        """Adds the totals of another task."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
@@ -62,7 +63,7 @@ class Totals:
 
 
 class Command(NamedTuple):
-    """What is sent in one go: rows of it are acknowledged together."""
+    """Bytes sent in one go; their rows are acknowledged together."""
 
     data: bytes
     answers: int
@@ -70,8 +71,8 @@ class Command(NamedTuple):
     deferred: int
 
 
-def check_schema(schema: Any, options: Sink) -> None:
-    """Raises OptionError where a column is missing, unknown or of a wrong type."""
+def check_schema(schema: StructType, options: Sink) -> None:
+    """Raises OptionError if a column is missing, unknown or of a wrong type."""
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in kinds.items():
         if name not in TYPES:
@@ -86,22 +87,22 @@ def check_schema(schema: Any, options: Sink) -> None:
 
 
 class Publisher:
-    """Publishes the batches of one task. first: where in the list of nsqd it begins."""
+    """Publishes the batches of one task. first: index of the nsqd to start with."""
 
     def __init__(self, options: Sink, first: int):
         self.options = options
         self.totals = Totals()
-        self.acknowledged: Callable[[Totals], Any] | None = None    # is told the totals when they have grown
-        self.rows = 0       # seen so far: rows are named by their number in the task
-        self._first = first
-        self._turn = 0
-        self._tries = 0     # in a row that failed
-        self._link: link.Connection | None = None
+        self.on_acknowledged: Callable[[Totals], None] | None = None    # called when the totals have grown
+        self.rows = 0       # so far: errors name rows by their number in the task
+        self._failover = Failover(options.nsqd, options.nsqlookupd, options.retries,
+                                  Backoff(options.backoff, LONGEST_PAUSE), first=first, each_try=True)
+        self._tries = Tries(self._failover)
+        self._connection: Connection | None = None
         self._pending: deque[Command] = deque()     # submitted and not acknowledged
 
     def publish(self, batch: pa.RecordBatch) -> None:
-        """Submits all rows; earlier ones may be acknowledged meanwhile. Nothing of the batch is sent where a row of it
-        is bad. Raises BadRow, PublishFailed, Refused."""
+        """Submits all rows; earlier ones may be acknowledged meanwhile. If a row is bad, nothing of the batch is sent.
+        Raises BadRow, PublishFailed, Refused."""
         for command in list(self._commands(batch)):
             self._submit(command)
 
@@ -111,14 +112,14 @@ class Publisher:
 
     def close(self) -> None:
         """Closes the connection."""
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     # ------------------------------------------------------------------ rows to commands
 
     def _commands(self, batch: pa.RecordBatch) -> Iterator[Command]:
-        """All of a batch, checked."""
+        """The commands for a whole batch, checked."""
         first, self.rows = self.rows, self.rows + batch.num_rows
         columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         good = self._good_rows(columns, first)
@@ -127,13 +128,13 @@ class Publisher:
         for topic, values, delays in by_topic(columns, self.options.topic):
             yield from self._of_topic(topic.encode(), values, delays)
 
-    def _good_rows(self, columns: dict[str, pa.Array], first: int) -> pa.Array | None:
-        """The rows that nsqd will take; None: all. Raises BadRow where such are not to be skipped."""
+    def _good_rows(self, columns: Mapping[str, pa.Array], first: int) -> pa.Array | None:
+        """The rows that nsqd accepts; None: all. Raises BadRow unless bad rows are to be skipped."""
         count = len(columns["value"])
         bad: dict[int, str] = {}
         values, at = bodies(columns["value"]), 0
-        while (found := values.find_bad(at, self.options.maxMsgSize)) is not None:
-            row, what, size = found
+        while (fault := values.find_bad(at, self.options.maxMsgSize)) is not None:
+            row, what, size = fault
             bad[row] = f"value is {what}" + (f": {size} bytes, maxMsgSize is {self.options.maxMsgSize}" if size else "")
             at = row + 1
             if self.options.onBadRecord == "fail":
@@ -150,9 +151,9 @@ class Publisher:
 
     def _of_topic(self, topic: bytes, values: pa.Array, delays: pa.Array | None) -> Iterator[Command]:
         if delays is not None:
-            late = pc.fill_null(pc.greater(delays, 0), False)
-            yield from self._deferred(topic, values.filter(late), delays.filter(late))
-            values = values.filter(pc.invert(late))
+            is_deferred = pc.fill_null(pc.greater(delays, 0), False)
+            yield from self._deferred(topic, values.filter(is_deferred), delays.filter(is_deferred))
+            values = values.filter(pc.invert(is_deferred))
         column, at = bodies(values), 0
         while at < column.rows:
             data, end = column.mpub(topic, at, self.options.batchRows, self.options.batchBytes)
@@ -161,10 +162,12 @@ class Publisher:
 
     def _deferred(self, topic: bytes, values: pa.Array, delays: pa.Array) -> Iterator[Command]:
         column, at = bodies(values), 0
-        wait = memoryview(delays.cast(pa.int32()).buffers()[1] or b"").cast("B").cast("i") if column.rows else None
+        if not column.rows:
+            return
+        milliseconds = memoryview(delays.cast(pa.int32()).buffers()[1] or b"").cast("B").cast("i")[:column.rows]
+        rows = min(self.options.batchRows, DEFERRED_AT_ONCE)
         while at < column.rows:
-            rows = min(self.options.batchRows, DEFERRED_ROWS)
-            data, end = column.dpub(topic, wait[:column.rows], at, rows, self.options.batchBytes)
+            data, end = column.dpub(topic, milliseconds, at, rows, self.options.batchBytes)
             yield Command(data, end - at, end - at, end - at)
             at = end
 
@@ -173,12 +176,12 @@ class Publisher:
     def _submit(self, command: Command) -> None:
         self._settle(self.options.window - 1)
         self._pending.append(command)
-        self._attempt(lambda one: one.submit(command.data, command.answers))
+        self._attempt(lambda connection: connection.submit(command.data, command.answers))
 
     def _settle(self, outstanding: int) -> None:
-        """Waits for acknowledgements until so many commands lack theirs."""
+        """Waits until at most this many commands are unacknowledged."""
         while len(self._pending) > outstanding:
-            self._attempt(lambda one: self._acknowledged(one.drain(len(self._pending) - 1)))
+            self._attempt(lambda connection: self._acknowledged(connection.drain(len(self._pending) - 1)))
 
     def _acknowledged(self, count: int) -> None:
         if not count:
@@ -189,86 +192,84 @@ class Publisher:
             self.totals.bytes += len(command.data)
             self.totals.commands += 1
             self.totals.deferred += command.deferred
-            self._tries = 0
-        if self.acknowledged is not None:
-            self.acknowledged(self.totals)
+        self._tries.succeeded()
+        if self.on_acknowledged is not None:
+            self.on_acknowledged(self.totals)
 
-    def _attempt(self, action: Any) -> None:
-        """Does it on the connection; where that is not there or breaks, everything pending goes to the next nsqd."""
-        if self._link is not None:
+    def _attempt(self, action: Callable[[Connection], None]) -> None:
+        """Runs action on the connection. If there is none, or it breaks, submits everything pending to the next
+        nsqd."""
+        if self._connection is not None:
             try:
-                action(self._link)
+                action(self._connection)
                 return
-            except (link.ConnectError, link.Refused) as error:
-                self._failed(error)
-        while self._link is None:
+            except (ConnectError, Refused) as error:
+                self._failed(error, self._connection.address)
+        while self._connection is None:
+            address = None
             try:
-                self._link = self._connect()
+                self._look_up()
+                address = self._failover.target()
+                self._connection = connect(address, self.options)
                 for command in self._pending:
-                    self._link.submit(command.data, command.answers)
-            except (link.ConnectError, link.LookupFailed, link.Refused) as error:
-                self._failed(error)
+                    self._connection.submit(command.data, command.answers)
+            except (ConnectError, LookupFailed, Refused) as error:
+                self._failed(error, address)
 
-    def _failed(self, error: Exception) -> None:
-        """Goes on to the next nsqd after a pause. Raises PublishFailed when there were too many in a row, Refused
-        where no nsqd would take it."""
-        if isinstance(error, link.Refused) and error.code not in ELSEWHERE:
-            raise error
-        if self._link is not None:
+    def _look_up(self) -> None:
+        """Unlike a Producer's, a lookup that fails counts as a try, even if nsqd are known from an earlier one."""
+        if self._failover.nsqlookupd:
+            self._failover.addresses = nodes(self._failover.nsqlookupd, self.options.timeout)
+
+    def _failed(self, error: ClientError, address: str | None) -> None:
+        """Moves on to the next nsqd after a pause. Raises PublishFailed after too many failures in a row, Refused if no
+        nsqd would accept the command."""
+        if self._connection is not None:
             self.totals.resent += sum(command.rows for command in self._pending)
         self.close()
-        self._turn += 1
-        self._tries += 1
-        if self._tries > self.options.retries:
-            raise PublishFailed(f"{self._tries} tries failed, the last one: {error}")
+        pause = self._tries.failed(error, address)
         self.totals.retries += 1
         log.warning("publishing: %s; trying again", error)
-        time.sleep(min(self.options.backoff * 2 ** (self._tries - 1), 10.0))
-
-    def _connect(self) -> link.Connection:
-        nodes = self.options.nsqd or link.nodes(self.options.nsqlookupd, self.options.timeout)
-        if not nodes:
-            raise link.LookupFailed("nsqlookupd knows no nsqd")
-        return link.connect(nodes[(self._first + self._turn) % len(nodes)], self.options)
+        time.sleep(pause)
 
 
 def bodies(column: pa.Array) -> Bodies:
-    """The column's buffers; the view types of Arrow are made plain first."""
+    """The buffers of a column; Arrow's view types are converted first."""
     kind = column.type
     if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind):
         column = column.cast(pa.large_binary() if pa.types.is_binary_view(kind) else pa.large_string())
         kind = column.type
     wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
     if not (wide or pa.types.is_binary(kind) or pa.types.is_string(kind)):
-        raise BadRow(f"value has Arrow's type {kind}, which is no bytes and no text")
+        raise BadRow(f"value has the Arrow type {kind}, which is neither bytes nor text")
     validity, offsets, data = column.buffers()
     return Bodies(validity, offsets, data, column.offset, len(column), wide)
 
 
-def by_topic(columns: dict[str, pa.Array], topic: str | None) -> Iterator[tuple[str, pa.Array, pa.Array | None]]:
-    """(topic, values, delays) for each topic of a batch; rows of one keep their order."""
+def by_topic(columns: Mapping[str, pa.Array], topic: str | None) -> Iterator[tuple[str, pa.Array, pa.Array | None]]:
+    """(topic, values, delays) for each topic of a batch; the rows of a topic keep their order."""
     values, delays = columns["value"], columns.get("defer_ms")
     if topic is not None:
         yield topic, values, delays
         return
-    words = columns["topic"].dictionary_encode()
-    if len(words.dictionary) == 1:
-        yield words.dictionary[0].as_py(), values, delays
+    names = columns["topic"].dictionary_encode()
+    if len(names.dictionary) == 1:
+        yield names.dictionary[0].as_py(), values, delays
         return
-    for index, word in enumerate(words.dictionary.to_pylist()):
-        mine = pc.equal(words.indices, index)
-        yield word, values.filter(mine), delays.filter(mine) if delays is not None else None
+    for index, name in enumerate(names.dictionary.to_pylist()):
+        is_in_topic = pc.equal(names.indices, index)
+        yield name, values.filter(is_in_topic), delays.filter(is_in_topic) if delays is not None else None
 
 
 def bad_topics(column: pa.Array | None) -> dict[int, str]:
-    """Rows whose topic is null or no name, with the reason."""
+    """Rows whose topic is null or not a valid name, with the reason."""
     if column is None:
         return {}
-    words = column.dictionary_encode()
-    wrong = [index for index, word in enumerate(words.dictionary.to_pylist()) if not is_valid_name(word.encode())]
-    if not wrong and not column.null_count:
+    names = column.dictionary_encode()
+    invalid = [index for index, name in enumerate(names.dictionary.to_pylist()) if not is_valid_name(name.encode())]
+    if not invalid and not column.null_count:
         return {}
-    rows = pc.or_kleene(pc.is_null(column), pc.is_in(words.indices, pa.array(wrong, words.indices.type)))
+    rows = pc.or_kleene(pc.is_null(column), pc.is_in(names.indices, pa.array(invalid, names.indices.type)))
     return {row: f"topic is {column[row].as_py()!r}, a name is 1 to 64 of . a-z A-Z 0-9 _ -"
             for row in pc.indices_nonzero(rows).to_pylist()}
 
@@ -283,14 +284,14 @@ def bad_delays(column: pa.Array | None, highest: int) -> dict[int, str]:
 
 
 def report(options: Sink, totals: Totals, what: str) -> None:
-    """Totals of a job or a batch into the log, and into the file that was asked for."""
+    """Logs the totals of a job or a batch, and adds them to totalsPath."""
     log.info("%s: %s", what, totals)
     if options.totalsPath:
-        known = Totals()
+        sum_of_all = Totals()
         path = Path(options.totalsPath)
         if path.exists():
-            known = Totals(**json.loads(path.read_text()))
-        known.add(totals)
+            sum_of_all = Totals(**json.loads(path.read_text()))
+        sum_of_all.add(totals)
         os.makedirs(path.parent, exist_ok=True)
-        replace_file(path, json.dumps({field.name: getattr(known, field.name) for field in fields(known)}).encode(),
-                     durable=False)
+        replace_file(path, json.dumps({field.name: getattr(sum_of_all, field.name)
+                                       for field in fields(sum_of_all)}).encode(), durable=False)

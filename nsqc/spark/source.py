@@ -1,46 +1,47 @@
-"""The format nsq: topics as Spark's tables. Which of the four ways is asked for, and what each one gets."""
+"""The format nsq: readers and writers of topics for Spark."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NoReturn
 
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
 
 from nsqc.spark import columns, options, sink
 from nsqc.spark.reader import NsqStreamReader, Refusal
 from nsqc.spark.writers import BatchWriter, StreamWriter
 
-BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when a "
-           "table has been used. Use spark.readStream with .trigger(availableNow=True), which reads what is there now "
-           "and ends, or format nsq_diskqueue for files")
+BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
+           "it has finished with a table. Use spark.readStream with .trigger(availableNow=True), which reads what is "
+           "there now and stops, or format nsq_diskqueue for files")
 
 
 class NsqSource(DataSource):
-    """The entry."""
+    """The format and its columns."""
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """The name of the format."""
         return "nsq"
 
     def schema(self) -> str:
-        """What a stream gives. Spark asks at load(), and of those who read only: a good place to look at the options.
+        """The columns of a stream. Spark calls this at load(), for readers only: a good moment to check the options.
         Raises OptionError."""
         try:
             options.at_load(self.options)
         except options.OptionError as error:
-            more = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there now"
-                    if "required" in str(error) else "")
-            raise options.OptionError(f"{error}{more}") from None
+            advice = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there "
+                      "now" if "required" in str(error) else "")
+            raise options.OptionError(f"{error}{advice}") from None
         return columns.MESSAGE
 
-    def reader(self, schema: Any) -> Any:
-        """Refused."""
+    def reader(self, schema: StructType) -> NoReturn:
+        """Raises NotImplementedError."""
         raise NotImplementedError(BOUNDED)
 
-    def streamReader(self, schema: Any) -> NsqStreamReader | Refusal:
-        """A Refusal for options that are wrong, or where a schema of one's own was given: what is raised here itself,
-        Spark's runner covers with an error of its own."""
+    def streamReader(self, schema: StructType) -> NsqStreamReader | Refusal:
+        """A Refusal for wrong options or a given schema: Spark's runner hides what is raised here behind an error of
+        its own."""
         try:
             chosen = columns.chosen(schema, columns.MESSAGE, self.name())
             if chosen != columns.names(columns.MESSAGE):
@@ -49,19 +50,19 @@ class NsqSource(DataSource):
         except ValueError as error:
             return Refusal(options.OptionError(str(error)))
 
-    def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .mode("append")')
         return BatchWriter(self._sink(schema))
 
-    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Raises OptionError."""
         if overwrite:
             raise options.OptionError('nsq: a topic cannot be overwritten; use .outputMode("append")')
         return StreamWriter(self._sink(schema))
 
-    def _sink(self, schema: Any) -> options.Sink:
+    def _sink(self, schema: StructType) -> options.Sink:
         chosen = options.sink(self.options)
         sink.check_schema(schema, chosen)
         return chosen

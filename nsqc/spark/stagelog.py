@@ -1,12 +1,12 @@
-"""The staging log: a folder of segments that holds what was taken from nsqd until Spark is done with it.
+"""The staging log: a folder of segments that holds messages from nsqd until Spark has finished with them.
 
-    log.json            which log this is (uuid), its topic and channel, and how far Spark was done when last told
+    log.json            which log this is (uuid), its topic and channel, and how far Spark had got at the last update
     lock                flock of the one query that uses the folder
     NUMBER.seg          frames (nsqc.spark.frames), from the row of that number on; 20 digits
 
-Rows are counted over the life of the log. What sync() has returned for survives a crash of the machine; what a crash
-tore at the end of the last segment is cut off. Segments whose rows are all released are removed, but for the newest
-rows: their ids are what redeliveries are recognised by after a restart. Thread-safe for one writer and one reader.
+Rows are counted over the life of the log. Rows that sync() has returned for survive a crash of the machine; a torn end
+of the last segment is cut off. Segments whose rows are all released are removed, except for the newest rows: by their
+ids redeliveries are recognised after a restart. Thread-safe for one writer and one reader.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ import threading
 import time
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqc.spark import frames
+from nsqc.spark.columns import ID_BYTES
 from nsqc.store.files import replace_file, sync_folder
 
 log = logging.getLogger("nsqc.spark")
 
 VERSION = 1
-LOCK_SECONDS = 15.0         # a query that was just stopped may still hand its messages back
+LOCK_SECONDS = 15.0         # a query that was just stopped may still be requeuing its messages
 MAGIC = b"NSQCLOG1"
 SUFFIX = ".seg"
 READ_BYTES = 1 << 20
@@ -43,7 +44,7 @@ class StageError(RuntimeError):
 
 
 class Place(NamedTuple):
-    """Where a frame lies, and the rows from first up to end that it has."""
+    """The position of a frame, and its rows from first to end."""
 
     path: str
     offset: int
@@ -53,8 +54,8 @@ class Place(NamedTuple):
 
 
 class StageLog:
-    """The log in folder, made where there is none. One at a time: raises StageError where another has it, where the
-    folder belongs to another topic or channel, or where it is damaged; OSError."""
+    """The log in folder, created if there is none. Exclusive: raises StageError if another query uses the folder, if it
+    belongs to another topic or channel, or if it is damaged; OSError."""
 
     def __init__(self, folder: str, topic: str, channel: str, segment_bytes: int, keep_rows: int = 0,
                  skip_bad: bool = False, wait: float = LOCK_SECONDS):
@@ -64,15 +65,15 @@ class StageLog:
         self.skip_bad = skip_bad
         self._mutex = threading.Lock()
         self._places: list[Place] = []
-        self._firsts: list[int] = []    # of _places, to search in
+        self._firsts: list[int] = []    # of _places, for bisection
         self._file = -1
         self._path = ""
-        self._size = 0      # of the segment that is written
-        self._live = 0      # bytes of frames that are not released
+        self._size = 0      # of the segment being written
+        self._live = 0      # bytes of unreleased frames
         self.rows = 0       # written and synced
         self._written = 0   # rows, synced or not
-        self._oldest: dict[int, int] = {}   # least timestamp of a frame, microseconds, by its first row
-        self.released = 0   # rows that Spark is done with
+        self._oldest: dict[int, int] = {}   # lowest timestamp of a frame, microseconds, by its first row
+        self.released = 0   # rows that Spark has finished with
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._take_lock(wait)
         try:
@@ -111,7 +112,7 @@ class StageLog:
             self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
             self._note(durable=True)
         except (ValueError, KeyError, TypeError) as error:
-            raise StageError(f"stagingDir={self.folder}: log.json cannot be read: {error!r}") from None
+            raise StageError(f"stagingDir={self.folder}: log.json is not readable: {error!r}") from None
         if version != VERSION:
             raise StageError(f"stagingDir={self.folder} was written by another version ({version}, this is {VERSION})")
         if owner != (topic, channel):
@@ -119,11 +120,11 @@ class StageLog:
         self.about = {"version": VERSION, "uuid": self.uuid, "topic": topic, "channel": channel}
 
     def _note(self, durable: bool) -> None:
-        """Writes log.json. How far Spark is done may be forgotten by a crash: it only saves reading twice."""
+        """Writes log.json. A crash may lose how far Spark has got, which then reads some rows again."""
         replace_file(self.folder / "log.json", json.dumps(self.about | {"released": self.released}).encode(), durable)
 
     def _recover(self) -> None:
-        """Finds the frames of all segments and cuts off what a crash tore at the end."""
+        """Finds the frames of all segments and cuts off a torn end."""
         segments = sorted(self.folder.glob(f"*{SUFFIX}"))
         self.rows = int(segments[0].stem) if segments else 0
         for path in segments:
@@ -134,20 +135,20 @@ class StageLog:
             if path == segments[-1]:
                 os.truncate(path, end)
                 if self._places and self._places[-1].path != str(path):
-                    path.unlink()   # made and not written to: the one before it goes on
+                    path.unlink()   # empty: the one before it is continued
         self._written = self.rows
         self.released = min(max(self.released, self.first), self.rows)
         self._live = sum(place.length for place in self._places if place.end > self.released)
 
     def _scan(self, path: Path, last: bool) -> int:
-        """Adds the frames of one segment; the offset behind the last of them."""
+        """Adds the frames of a segment; returns the offset after the last."""
         size = path.stat().st_size
         with path.open("rb") as file:
             if file.read(len(MAGIC) + 32) != MAGIC + self.uuid.encode():
-                if last and size < len(MAGIC) + 32:     # a crash right after it was made
+                if last and size < len(MAGIC) + 32:     # a crash right after it was created
                     path.write_bytes(MAGIC + self.uuid.encode())
                     return len(MAGIC) + 32
-                raise StageError(f"{path} is no segment of the log {self.uuid}")
+                raise StageError(f"{path} is not a segment of the log {self.uuid}")
             at = file.tell()
             while at < size:
                 try:
@@ -155,12 +156,12 @@ class StageLog:
                     head = frames.read_head(file.read(frames.HEAD.size))
                     file.seek(at)
                     if at + head.length > size or head.first != self.rows:
-                        raise frames.BadFrame("half a frame")
-                    if last:    # earlier ones were synced before the next was begun; reading checks them
+                        raise frames.BadFrame("an incomplete frame")
+                    if last:    # earlier segments were synced before the next was started; reading verifies them
                         frames.check(file.read(head.length))
                 except frames.BadFrame as error:
                     if last and self._is_torn(file, at, size):
-                        log.warning("%s: %d bytes of an unfinished write are cut off", path, size - at)
+                        log.warning("%s: cut off %d bytes of an incomplete write", path, size - at)
                         return at
                     self._damage(path, at, str(error))
                     return at
@@ -170,8 +171,8 @@ class StageLog:
         return at
 
     @staticmethod
-    def _is_torn(file: Any, at: int, size: int) -> bool:
-        """Whether nothing sound follows: a write that was not finished is the last one."""
+    def _is_torn(file: BinaryIO, at: int, size: int) -> bool:
+        """Whether no intact frame follows: an incomplete write is the last one."""
         file.seek(at)
         rest = file.read(size - at)
         for begin in range(8, len(rest) - frames.HEAD.size, 8):
@@ -184,11 +185,11 @@ class StageLog:
         return True
 
     def _damage(self, path: Path, at: int, what: str) -> None:
-        """Raises StageError, unless damage is to be skipped."""
+        """Raises StageError unless damage is to be skipped."""
         if not self.skip_bad:
             raise StageError(f"{path} is damaged at offset {at} ({what}): rows that were finished at nsqd are lost; "
-                             "onBadRecord=skip goes on without them")
-        log.error("%s is damaged at offset %d (%s): what follows in it is skipped", path, at, what)
+                             "onBadRecord=skip continues without them")
+        log.error("%s is damaged at offset %d (%s): skipping the rest of it", path, at, what)
 
     def _add(self, place: Place) -> None:
         self._places.append(place)
@@ -197,8 +198,8 @@ class StageLog:
     # ------------------------------------------------------------------ writing
 
     def append(self, node: str, batch: pa.RecordBatch) -> int:
-        """Adds the stored columns of one nsqd's messages; the bytes they take. Nothing is safe before sync().
-        Raises OSError; the log then ends where it did before."""
+        """Adds the stored columns of one nsqd's messages; returns the bytes they take. Not durable before sync().
+        Raises OSError; the log is then unchanged."""
         if self._file < 0 or self._size >= self.segment_bytes:
             self._roll()
         parts, length = frames.encode(self._written, node, batch)
@@ -218,7 +219,7 @@ class StageLog:
         return length
 
     def sync(self) -> int:
-        """Has all that was appended on disk; how many rows the log has now. Raises OSError."""
+        """Makes everything appended durable; returns the rows of the log. Raises OSError."""
         if self._file >= 0:
             os.fdatasync(self._file)
         with self._mutex:
@@ -226,7 +227,7 @@ class StageLog:
         return self.rows
 
     def _roll(self) -> None:
-        """Begins a segment; an unfilled one of an earlier run is gone on with."""
+        """Starts a segment, or continues one of an earlier run that is not full."""
         if self._file >= 0:
             os.fdatasync(self._file)
             os.close(self._file)
@@ -248,29 +249,29 @@ class StageLog:
 
     @property
     def first(self) -> int:
-        """The first row that is there."""
+        """The first row in the log."""
         return self._places[0].first if self._places else self.rows
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of frames that Spark is not done with."""
+        """Bytes of frames that Spark has not finished with."""
         return self._live
 
     def places(self, start: int, end: int) -> list[Place]:
-        """The frames with rows from start up to end."""
+        """The frames with rows from start to end."""
         with self._mutex:
             begin = max(bisect_right(self._firsts, start) - 1, 0)
             stop = bisect_right(self._firsts, max(end - 1, 0))
             return [place for place in self._places[begin:stop] if place.end > start and place.first < end]
 
     def oldest(self) -> int | None:
-        """The time, microseconds since 1970, of the oldest message in the first frame that Spark is not done with;
-        None where it is done with all, or the frame cannot be read."""
+        """The time, microseconds since 1970, of the oldest message in the first frame that Spark has not finished with;
+        None if there is none, or the frame is not readable."""
         places = self.places(self.released, self.rows)
         if not places:
             return None
         first = places[0].first
-        if first not in self._oldest:       # of an earlier run: read it once
+        if first not in self._oldest:       # staged by an earlier run: read it once
             try:
                 self._oldest[first] = oldest_of(frames.decode_stored(read_place(places[0]))[1])
             except (OSError, frames.BadFrame):
@@ -278,7 +279,7 @@ class StageLog:
         return self._oldest[first]
 
     def rows_within(self, start: int, max_bytes: int) -> int:
-        """How far one gets from row start on with so many bytes of frames; at least one frame."""
+        """The end of as many frames from row start on as fit into max_bytes; at least one frame."""
         end = start
         for place in self.places(start, self.rows):
             max_bytes -= place.length
@@ -288,17 +289,23 @@ class StageLog:
         return end
 
     def newest(self, rows: int) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The last rows or some more, frame by frame: (nsqd, stored columns)."""
+        """At least the last rows, frame by frame: (nsqd, stored columns)."""
         for place in self.places(max(self.rows - rows, 0), self.rows):
             try:
                 yield frames.decode_stored(read_place(place))
             except frames.BadFrame as error:
                 self._damage(Path(place.path), place.offset, str(error))
 
-    # ------------------------------------------------------------------ letting go
+    def newest_ids(self) -> Iterator[tuple[str, memoryview]]:
+        """The message ids of the newest keep_rows rows, 16 bytes each, with their nsqd."""
+        for node, batch in self.newest(self.keep_rows):
+            column = batch.column(1)
+            yield node, memoryview(column.buffers()[2]).cast("B")[:len(column) * ID_BYTES]
+
+    # ------------------------------------------------------------------ releasing
 
     def release(self, row: int) -> None:
-        """Spark is done with all rows before this one: removes the segments that are needed no more."""
+        """Spark has finished with all rows before this one: removes segments that are no longer needed."""
         if row <= self.released:
             return
         with self._mutex:
@@ -315,7 +322,7 @@ class StageLog:
             os.unlink(path)
 
     def close(self) -> None:
-        """Gives the folder free. Idempotent."""
+        """Releases the folder. Idempotent."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -323,12 +330,12 @@ class StageLog:
 
 
 def oldest_of(batch: pa.RecordBatch) -> int:
-    """The least timestamp of the stored columns, microseconds since 1970."""
-    return pc.min(batch.column(2).cast(pa.int64())).as_py() or 0
+    """The lowest timestamp of the stored columns, microseconds since 1970."""
+    return int(pc.min(batch.column(2).cast(pa.int64())).as_py() or 0)
 
 
-def write_all(descriptor: int, parts: list[Any]) -> int:
-    """Writes all parts one behind the other; the bytes. Raises OSError."""
+def write_all(descriptor: int, parts: Sequence[frames.Bytes | pa.Buffer]) -> int:
+    """Writes all parts; returns their bytes. Raises OSError."""
     views = [memoryview(part).cast("B") for part in parts]
     total = sum(len(view) for view in views)
     while views:
@@ -348,5 +355,5 @@ def read_place(place: Place) -> bytes:
     finally:
         os.close(descriptor)
     if len(data) != place.length:
-        raise frames.BadFrame("half a frame")
+        raise frames.BadFrame("an incomplete frame")
     return data

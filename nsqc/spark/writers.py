@@ -1,10 +1,9 @@
-"""Spark's side of the sink: what runs on the executors for a partition, and on the driver at the end."""
+"""Spark's side of the sink: what runs on the executors for a partition, and on the driver at the end of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -16,13 +15,13 @@ from nsqc.spark.options import Sink
 
 @dataclass
 class Published(WriterCommitMessage):
-    """What a task reports."""
+    """The report of a task."""
 
     totals: sink.Totals
 
 
 def write(options: Sink, batches: Iterator[pa.RecordBatch]) -> Published:
-    """Publishes a partition; returns when all of it is acknowledged."""
+    """Publishes a partition; returns when everything is acknowledged."""
     context = TaskContext.get()
     publisher = sink.Publisher(options, context.partitionId() if context else 0)
     try:
@@ -34,11 +33,11 @@ def write(options: Sink, batches: Iterator[pa.RecordBatch]) -> Published:
     return Published(publisher.totals)
 
 
-def total(messages: Iterable[Any]) -> sink.Totals:
-    """Of all tasks that reported."""
+def total(messages: Iterable[WriterCommitMessage | None]) -> sink.Totals:
+    """The totals of all tasks that reported."""
     totals = sink.Totals()
     for message in messages:
-        if message is not None:
+        if isinstance(message, Published):
             totals.add(message.totals)
     return totals
 
@@ -50,15 +49,15 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """On an executor."""
+        """Runs on an executor."""
         return write(self.options, iterator)
 
-    def commit(self, messages: list[Any]) -> None:
-        """On the driver, when all partitions are published."""
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver when all partitions are published."""
         sink.report(self.options, total(messages), "published")
 
-    def abort(self, messages: list[Any]) -> None:
-        """On the driver, when a partition has failed: what is published stays published."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Runs on the driver when a partition has failed: published rows stay published."""
         sink.log.error("the job failed; these rows stay published: %s", total(messages))
 
 
@@ -69,13 +68,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """On an executor."""
+        """Runs on an executor."""
         return write(self.options, iterator)
 
-    def commit(self, messages: list[Any], batchId: int) -> None:
-        """On the driver, when all partitions of a batch are published."""
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Runs on the driver when all partitions of a batch are published."""
         sink.report(self.options, total(messages), f"batch {batchId} published")
 
-    def abort(self, messages: list[Any], batchId: int) -> None:
-        """On the driver, when a partition has failed: its batch will be published again."""
-        sink.log.error("batch %d failed; these rows stay published and will be again: %s", batchId, total(messages))
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Runs on the driver when a partition has failed: Spark will publish the batch again."""
+        sink.log.error("batch %d failed; these rows stay published and will be published again: %s", batchId,
+                       total(messages))

@@ -1,8 +1,9 @@
-"""Each path of the Spark sources beside a plain loop and Spark's noop sink, in one run on one machine.
+"""Each path of the Spark sources compared with a plain loop and Spark's noop sink, in one run on one machine.
 
     python -m perf.spark.run [--rows N] [--rounds N] [--only sinks,sources,files]
 
-Bodies have 200 bytes. Every round does everything once; medians over the rounds are printed, thousand rows a second.
+Bodies have 200 bytes. Every round measures everything once; the medians over the rounds are printed, in thousand rows
+per second.
 Spark runs local[2]; daemons, Spark's Java and its Python workers share the machine's cores.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from nsqc.client import Connection
 from nsqc.spark import options, session
-from nsqc.spark.archive import spans
+from nsqc.spark.queue_files import spans
 from nsqc.spark.records import Records
 from nsqc.spark.stagelog import StageLog
 from nsqc.spark.stager import Stager
@@ -33,14 +34,14 @@ SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "
 
 
 class Bench:
-    """Daemons, a session, and the figures."""
+    """Daemons, a session, and the measured rates."""
 
     def __init__(self, rows: int):
         self.rows = rows
         self.folder = Path(tempfile.mkdtemp(prefix="nsqc-spark-"))
         self.daemons = [Daemon(self.folder / f"data{n}", f"--mem-queue-size={4 * rows}") for n in range(2)]
         self.spark = session("perf", "local[2]", SETTINGS, log_level="OFF")
-        self.figures: dict[str, list[float]] = {}
+        self.rates: dict[str, list[float]] = {}
         self.number = 0
 
     def close(self) -> None:
@@ -51,21 +52,21 @@ class Bench:
         shutil.rmtree(self.folder)
 
     def measure(self, name: str, work: Callable[[], int | None]) -> None:
-        """Notes how many thousand rows a second work did; it says how many, otherwise all."""
+        """Measures work in thousand rows per second; work returns its rows, or None for all."""
         begin = time.perf_counter()
         rows = work() or self.rows
-        self.figures.setdefault(name, []).append(rows / (time.perf_counter() - begin) / 1000)
+        self.rates.setdefault(name, []).append(rows / (time.perf_counter() - begin) / 1000)
 
     def address(self, count: int = 1) -> str:
-        """Of so many daemons."""
+        """The addresses of this many daemons."""
         return ",".join(f"127.0.0.1:{one.tcp_port}" for one in self.daemons[:count])
 
     def frame(self, partitions: int):
-        """Rows with the body that the plain loop sends; making others would be measured, too."""
+        """Rows with the body of the plain loop; making other bodies would be measured, too."""
         return self.spark.range(0, self.rows, 1, partitions).selectExpr(f"cast('{'x' * BODY}' as binary) value")
 
     def topic(self) -> str:
-        """A new name; the old topic is dropped."""
+        """A new topic name; the old topic is deleted."""
         for daemon in self.daemons:
             daemon.http("POST", f"/topic/delete?topic=t{self.number}")
         self.number += 1
@@ -74,47 +75,47 @@ class Bench:
     # ------------------------------------------------------------------ publishing
 
     def plain_publish(self, topic: str, daemon: Daemon | None = None) -> None:
-        """A Python loop over the bodies: join and pack, a window of frames."""
+        """A Python loop over the bodies: join and pack, with a window of frames."""
         body = b"x" * BODY
         bodies = [body] * self.rows
         daemon = daemon or self.daemons[0]
         begin = time.perf_counter()
         with socket.create_connection(("127.0.0.1", daemon.tcp_port)) as sock:
             sock.sendall(b"  V2")
-            answer, owed = sock.makefile("rb"), 0
+            answers, owed = sock.makefile("rb"), 0
             for at in range(0, self.rows, FRAME_ROWS):
-                some = bodies[at:at + FRAME_ROWS]
-                data = b"".join([struct.pack(">i", len(one)) + one for one in some])
-                sock.sendall(b"MPUB %s\n" % topic.encode() + struct.pack(">ii", 4 + len(data), len(some)) + data)
+                batch = bodies[at:at + FRAME_ROWS]
+                data = b"".join([struct.pack(">i", len(body)) + body for body in batch])
+                sock.sendall(b"MPUB %s\n" % topic.encode() + struct.pack(">ii", 4 + len(data), len(batch)) + data)
                 owed += 1
                 while owed >= WINDOW:
-                    owed -= answer.read(10)[-2:] == b"OK"
+                    owed -= answers.read(10)[-2:] == b"OK"
             while owed:
-                owed -= answer.read(10)[-2:] == b"OK"
-        self.figures.setdefault("plain Python loop, MPUB", []).append(
+                owed -= answers.read(10)[-2:] == b"OK"
+        self.rates.setdefault("plain Python loop, MPUB", []).append(
             self.rows / (time.perf_counter() - begin) / 1000)
 
     def sink(self, partitions: int, nodes: int, topic: str) -> None:
-        """Through Spark."""
+        """Publishes through Spark."""
         (self.frame(partitions).write.format("nsq").mode("append").option("nsqd", self.address(nodes))
          .option("topic", topic).save())
 
     def sinks(self) -> None:
-        """Publishing, each way."""
+        """Measures each way to publish."""
         self.plain_publish(self.topic())
         self.measure("Spark noop, 1 partition", lambda: self.frame(1).write.format("noop").mode("append").save())
         for partitions, nodes in ((1, 1), (2, 1), (2, 2)):
             topic = self.topic()
             self.measure(f"sink, {partitions} partitions, {nodes} nsqd",
                          lambda p=partitions, n=nodes, t=topic: self.sink(p, n, t))
-            counted = sum(one["message_count"] for daemon in self.daemons for one in daemon.stats()["topics"]
-                          if one["topic_name"] == topic)
+            counted = sum(stats["message_count"] for daemon in self.daemons for stats in daemon.stats()["topics"]
+                          if stats["topic_name"] == topic)
             assert counted == self.rows, counted
 
     # ------------------------------------------------------------------ consuming
 
     def fill(self, nodes: int = 1) -> str:
-        """A topic with all rows, on so many daemons, and its channel."""
+        """A topic with all rows and a channel, on this many daemons."""
         topic = self.topic()
         for daemon in self.daemons[:nodes]:
             daemon.post(f"/topic/create?topic={topic}")
@@ -123,29 +124,29 @@ class Bench:
         return topic
 
     def plain_consume(self, topic: str) -> None:
-        """The compiled parser, FIN at once, nothing kept."""
-        with Connection(self.address()) as one:
-            one.subscribe(topic, "c")
-            one.ready(2500)
+        """The compiled parser, FIN at once, bodies dropped."""
+        with Connection(self.address()) as connection:
+            connection.subscribe(topic, "c")
+            connection.ready(2500)
             left = self.rows
             while left:
-                batch = one.receive_batch(10)
+                batch = connection.receive_batch(10)
                 left -= batch.count
-                one.finish_ids(batch.ids)
+                connection.finish_ids(batch.ids)
 
     def plain_objects(self, topic: str) -> None:
-        """The same client, a Message object for each, FIN for each batch."""
-        with Connection(self.address()) as one:
-            one.subscribe(topic, "c")
-            one.ready(2500)
+        """The same client, a Message object per message, FIN per batch."""
+        with Connection(self.address()) as connection:
+            connection.subscribe(topic, "c")
+            connection.ready(2500)
             left = self.rows
             while left:
-                found = one.receive(10)
-                left -= len(found)
-                one.finish_ids(b"".join([message.id for message in found]))
+                received = connection.receive(10)
+                left -= len(received)
+                connection.finish_ids(b"".join([message.id for message in received]))
 
     def staging(self, topic: str) -> None:
-        """Into the staging log, synced and finished; no Spark."""
+        """Consumes into the staging log, synced and finished; no Spark."""
         self.number += 1
         folder = self.folder / f"stage{self.number}"
         chosen = options.stream({"nsqd": self.address(), "topic": topic, "channel": "c", "stagingDir": str(folder),
@@ -161,28 +162,28 @@ class Bench:
         shutil.rmtree(folder)
 
     def stage(self, topic: str, **more: str) -> int:
-        """A stream into noop that ends when all rows have come; the idle time of the end is not counted."""
+        """A stream into noop until all rows have arrived; the idle time at the end is not counted."""
         self.number += 1
-        where = self.folder / f"stage{self.number}"
-        seen = []
+        folder = self.folder / f"stage{self.number}"
+        batches: list[int] = []
         stream = (self.spark.readStream.format("nsq").option("nsqd", self.address()).option("topic", topic)
-                  .option("channel", "c").option("stagingDir", str(where)).options(**more).load())
-        query = (stream.writeStream.format("noop").option("checkpointLocation", f"{where}-checkpoint").start())
+                  .option("channel", "c").option("stagingDir", str(folder)).options(**more).load())
+        query = (stream.writeStream.format("noop").option("checkpointLocation", f"{folder}-checkpoint").start())
         begin = None
-        while sum(seen) < self.rows:
+        while sum(batches) < self.rows:
             time.sleep(0.02)
             if not query.isActive:
-                query.awaitTermination()    # raises what it has ended with
-            seen = [progress["numInputRows"] for progress in query.recentProgress]
+                query.awaitTermination()    # raises its error
+            batches = [progress["numInputRows"] for progress in query.recentProgress]
             if begin is None and self.daemons[0].channel(topic, "c")["client_count"]:
                 begin = time.perf_counter()
-        taken = time.perf_counter() - begin
+        elapsed = time.perf_counter() - begin
         query.stop()
-        shutil.rmtree(where)
-        return self.rows / taken / 1000
+        shutil.rmtree(folder)
+        return self.rows / elapsed / 1000
 
     def sources(self) -> None:
-        """Consuming, each way; a Spark stream counts from its subscription on."""
+        """Measures each way to consume; a Spark stream from its subscription on."""
         topic = self.fill()
         self.measure("plain compiled consumer", lambda: self.plain_consume(topic))
         for name, work in (("the same with Message objects", self.plain_objects),
@@ -192,17 +193,17 @@ class Bench:
         for name, nodes, more in (("1 connection", 1, {}), ("4 connections", 1, {"connections": "4"}),
                                   ("2 nsqd", 2, {"nsqd": self.address(2)}), ("inline", 1, {"transport": "inline"})):
             topic = self.fill(nodes)
-            self.figures.setdefault(f"source into noop, {name}", []).append(self.stage(topic, **more))
+            self.rates.setdefault(f"source into noop, {name}", []).append(self.stage(topic, **more))
 
     # ------------------------------------------------------------------ files
 
     def files(self) -> None:
-        """Disk queues, each way; written once."""
+        """Measures each way to read disk queues, which are written once."""
         path = self.folder / "files"
         if not path.exists():
             daemon = Daemon(path, "--mem-queue-size=0")
             self.plain_publish("t", daemon)
-            self.figures["plain Python loop, MPUB"].pop()
+            self.rates["plain Python loop, MPUB"].pop()
             daemon.stop()
         chosen = options.diskqueue({"path": str(path)})
         self.measure("plain parse in Python", lambda: plain_parse(sorted(path.glob("t.diskqueue.0*"))))
@@ -223,14 +224,14 @@ class Bench:
 def plain_parse(files: list[Path]) -> None:
     """What a program without this package would do."""
     head = struct.Struct(">iqH16s")
-    found = []
+    records = []
     for file in files:
         data, at = file.read_bytes(), 0
         while at < len(data):
             size, stamp, attempts, number = head.unpack_from(data, at)
-            found.append((data[at + 30:at + 4 + size], stamp, attempts, number))
+            records.append((data[at + 30:at + 4 + size], stamp, attempts, number))
             at += 4 + size
-        found.clear()
+        records.clear()
 
 
 def main() -> None:
@@ -245,11 +246,11 @@ def main() -> None:
         for number in range(chosen.rounds + 1):
             for part in chosen.only.split(","):
                 getattr(bench, part)()
-            if not number:      # warms Java up
-                bench.figures.clear()
+            if not number:      # the first round warms up Java
+                bench.rates.clear()
             print(f"round {number} of {chosen.rounds}: "
-                  + ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in bench.figures.items()), flush=True)
-        for name, rates in bench.figures.items():
+                  + ", ".join(f"{name} {rates[-1]:,.0f}" for name, rates in bench.rates.items()), flush=True)
+        for name, rates in bench.rates.items():
             print(f"| {name} | {statistics.median(rates):,.0f} | {min(rates):,.0f} to {max(rates):,.0f} |")
     finally:
         bench.close()

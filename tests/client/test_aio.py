@@ -312,7 +312,7 @@ def test_a_daemon_that_comes_back(daemon, run_asyncio):
 
 @pytest.mark.parametrize("in_flight,connections", [(1, 1), (100, 2)])
 def test_two_daemons(daemon, monkeypatch, run_asyncio, in_flight, connections):
-    monkeypatch.setattr("nsqc.client.peers.TURN_SECONDS", 0.1)
+    monkeypatch.setattr("nsqc.client.peers.ROTATE_SECONDS", 0.1)
     monkeypatch.setattr("nsqc.client.aio.consumer.TICK_SECONDS", 0.1)
     nodes = [daemon(), daemon()]
     for node in nodes:
@@ -377,16 +377,16 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
 
 
 @pytest.mark.parametrize("answers,text", [
-    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no nsqd"),
-    ((frame(0, b"OK"),), "no nsqd"),
-    ((frame(0, b"[1]"),), "no nsqd"),
+    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
+    ((frame(0, b"OK"),), "not an nsqd"),
+    ((frame(0, b"[1]"),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
-    ((IDENTIFIED, frame(0, b"_heartbeat_"), frame(0, b"what?")), "answers b'what\\?' where OK was due|nothing was due"),
-    ((IDENTIFIED, frame(0, b"OK")), "answers b'OK' where nothing was due|closed by|reset"),
+    ((IDENTIFIED, frame(0, b"_heartbeat_"), frame(0, b"what?")), "answers b'what\\?' instead of OK|without a command"),
+    ((IDENTIFIED, frame(0, b"OK")), "answers b'OK' without a command|closed by|reset"),
     ((IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), "a frame of 2147483647 bytes"),
     ((IDENTIFIED, frame(2, b"short")), "a message of 5 bytes"),
-    ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|not encrypted"),
+    ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|unencrypted"),
 ])
 def test_servers_that_go_wrong(run, answers, text):
     async def main():

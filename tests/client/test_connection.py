@@ -204,8 +204,8 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
 
 
 @pytest.mark.parametrize("answers,text", [
-    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no nsqd"),
-    ((frame(0, b"OK"),), "no nsqd"),
+    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
+    ((frame(0, b"OK"),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
 ])

@@ -36,7 +36,7 @@ def publish(node, *bodies: bytes) -> None:
 
 @pytest.mark.parametrize("in_flight,connections", [(1, 1), (2, 2), (100, 1), (1, 2)])
 def test_two_daemons(daemon, monkeypatch, in_flight, connections):
-    monkeypatch.setattr("nsqc.client.peers.TURN_SECONDS", 0.2)
+    monkeypatch.setattr("nsqc.client.peers.ROTATE_SECONDS", 0.2)
     nodes = [daemon(), daemon()]
     for node in nodes:
         publish(node, *(b"%d" % n for n in range(50)))

@@ -69,16 +69,16 @@ def test_options_of_consumers(kind):
                           ({"lookupd_http_addresses": 1}, "did you mean 'nsqlookupd'")):
         with pytest.raises((ValueError, TypeError), match=text):
             kind("t", "c", NOBODY, **options)
-    with pytest.raises(TypeError, match="a topic's name is a str, not bytes"):
+    with pytest.raises(TypeError, match="a topic name is a str, not bytes"):
         kind(b"t", "c", NOBODY)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("wrong,text", [
-    ("localhost", "'localhost' is no HOST:PORT: its port is missing, such as localhost:4150"), ("127.0.0.1:0", "no HOST:PORT"),
-    ("127.0.0.1:port", "no HOST:PORT"), (":4150", "no HOST:PORT"), ("", "its port is missing"), ("a:65536", "no HOST:PORT"),
-    ("http://127.0.0.1:4150", "leave the scheme out"), ("a:4150,b:4150", "give several addresses as a list"),
-    ("a b:4150", "no HOST:PORT"), ("[::1:4150", "no HOST:PORT"), ("::g:4150", "no HOST:PORT"), ("127.0.0.1:٣", "no HOST:PORT"),
+    ("localhost", "'localhost' is not HOST:PORT: its port is missing, such as localhost:4150"), ("127.0.0.1:0", "not HOST:PORT"),
+    ("127.0.0.1:port", "not HOST:PORT"), (":4150", "not HOST:PORT"), ("", "its port is missing"), ("a:65536", "not HOST:PORT"),
+    ("http://127.0.0.1:4150", "omit the scheme"), ("a:4150,b:4150", "pass several addresses as a list"),
+    ("a b:4150", "not HOST:PORT"), ("[::1:4150", "not HOST:PORT"), ("::g:4150", "not HOST:PORT"), ("127.0.0.1:٣", "not HOST:PORT"),
 ])
 def test_addresses(make, wrong, text):
     with pytest.raises(BadAddress, match=text):

@@ -95,9 +95,9 @@ def test_deferred_rows_carry_their_delay(rows, max_rows):
 
 def test_buffers_that_lie_are_refused():
     ints = array.array("i", [0, 5, 3])
-    with pytest.raises(ValueError, match="fall at row 1"):
+    with pytest.raises(ValueError, match="decrease at row 1"):
         Bodies(None, ints, b"abcde", 0, 2, False)
-    with pytest.raises(ValueError, match="pass the 4 bytes"):
+    with pytest.raises(ValueError, match="exceed the 4 bytes"):
         Bodies(None, array.array("i", [0, 5]), b"abcd", 0, 1, False)
     with pytest.raises(ValueError, match="too few"):
         Bodies(None, array.array("i", [0, 5]), b"abcde", 1, 1, False)

@@ -373,8 +373,8 @@ def test_backfill_publishes_each_waiting_message_once(job, daemon, dead):
     told = job("backfill", dead, f"--nsqd={address(live)}", f"--http=127.0.0.1:{live.http_port}", "--create")
     assert told.startswith("read 50 messages of lone\nread 400 messages of orders, channel a\n"
                            "read 1,000 messages of orders, channel b\npublished 1,050 messages to lone, orders in ")
-    assert "lone: 50 published, 50 taken by nsqd; depth: lone 50\n" in told
-    assert "orders: 1,000 published, 1,000 taken by nsqd; depth: orders 1,000\n" in told
+    assert "lone: 50 published, 50 accepted by nsqd; depth: lone 50\n" in told
+    assert "orders: 1,000 published, 1,000 accepted by nsqd; depth: orders 1,000\n" in told
     assert sorted(consume(live, "orders")) == sorted(b"order %d" % number for number in range(1000))
     words = ["backfill", dead, f"--nsqd={address(live)}", f"--http=127.0.0.1:{live.http_port}"]
     again = job(*words, code=1)
@@ -389,7 +389,7 @@ def test_backfill_of_one_channel_to_a_topic_of_its_own(job, daemon, dead):
     told = job("backfill", dead, f"--nsqd={address(live)}", f"--http=127.0.0.1:{live.http_port}", "--topic=orders",
                "--channel=a", "--to-topic=orders.a", "--create")
     assert re.fullmatch(r"read 400 messages of orders, channel a\npublished 400 messages to orders\.a in .*\n"
-                        r"orders\.a: 400 published, 400 taken by nsqd; depth: orders\.a 400\n", told)
+                        r"orders\.a: 400 published, 400 accepted by nsqd; depth: orders\.a 400\n", told)
     assert depth(live, "orders") == depth(live, "lone") == 0
 
 

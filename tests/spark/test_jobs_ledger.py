@@ -94,7 +94,7 @@ def test_a_batch_comes_in_once(ledger):
 def test_a_file_is_never_written_over(ledger):
     put(ledger, 0, range(3))
     name, = ledger.read().files
-    with pytest.raises(LedgerError, match="is there already"), ledger.job("archive") as space:
+    with pytest.raises(LedgerError, match="exists already"), ledger.job("archive") as space:
         ledger.commit({name: write(space / "x.parquet", [7])})
     assert by_ledger(ledger) == by_eye(ledger) == [0, 1, 2]
 
@@ -117,10 +117,10 @@ def test_only_files_that_can_have_rows_of_the_time_are_chosen(ledger):
 
 
 @pytest.mark.parametrize("make, complaint", [
-    (lambda path: Ledger(path), "is no archive: there is no _ledger.json"),
+    (lambda path: Ledger(path), "is not an archive: there is no _ledger.json"),
     (lambda path: (path.mkdir(), (path / "mine").touch(), Ledger(path, "t")), "not empty: there is mine"),
     (lambda path: (Ledger(path, "t"), Ledger(path, "u")), "is an archive of topic t, not u"),
-    (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_text("{"), Ledger(path)), "cannot be read"),
+    (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_text("{"), Ledger(path)), "is not readable"),
 ])
 def test_what_is_no_archive_is_refused(tmp_path, make, complaint):
     with pytest.raises(LedgerError, match=complaint):

@@ -15,12 +15,12 @@ import pytest
 
 from nsqc.commands.app import run
 from nsqc.spark import reasons
-from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nodes, page, running, template
+from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nsqd_http, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.pace import begun, by_due, by_rate
+from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
 from tests.spark.conftest import address
-from tests.spark.test_archive import record
+from tests.spark.test_queue_files import record
 
 SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent
@@ -50,7 +50,7 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE"], "Missing option '--topic'"),
     (["produce", "FILE", "--topic=t"], "give one of --nsqd and --nsqlookupd"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--nsqlookupd=b:1"], "give one of --nsqd and --nsqlookupd"),
-    (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is no HOST:PORT"),
+    (["produce", "FILE", "--topic=t", "--nsqd=nowhere"], "'nowhere' is not HOST:PORT"),
     (["produce", "FILE", "--topic=bad topic", "--nsqd=a:1"], "a name is 1 to 64 of"),
     (["produce", "FILE.no", "--topic=t", "--nsqd=a:1"], "there is no FILE.no"),
     (["produce", "EMPTY", "--topic=t", "--nsqd=a:1", "--format=text"], "there are no files in EMPTY"),
@@ -59,17 +59,17 @@ def test_every_job_has_help(spark_job, job):
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-cert-file=FILE"], "go together"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x", "--format=csv"], "template '{x'"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--template={x}", "--column=x"], "not both"),
-    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is none of csv, json, parquet, text"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=xml"], "xml is not one of csv, json, parquet, text"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1"], "do not tell their format: give --format"),
     (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--rate=0"], "should be greater than or equal to 0.001"),
     (["archive", "new", "--topic=t", "--nsqd=a:1", "--channel=c#ephemeral"], "would lose its messages"),
-    (["compact", "."], ". is no archive, it has no _ledger.json"),
-    (["compact", "nowhere"], "nowhere is no folder"),
-    (["replay", "ARCHIVE", "--nsqd=a:1", "--from=yesterday"], "yesterday is no time such as 2026-11-21"),
+    (["compact", "."], ". is not an archive: it has no _ledger.json"),
+    (["compact", "nowhere"], "nowhere is not a folder"),
+    (["replay", "ARCHIVE", "--nsqd=a:1", "--from=yesterday"], "yesterday is not a time such as 2026-11-21"),
     (["replay", "ARCHIVE", "--nsqd=a:1", "--from=2026-11-21", "--to=2026-11-20T23:59"], "is not before"),
     (["replay", "ARCHIVE", "--nsqd=a:1", "--rate=1", "--speed=1"], "not both"),
-    (["report", "ARCHIVE", "--out=nowhere/report.html"], "is no file in a folder that is there"),
-    (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is no folder"),
+    (["report", "ARCHIVE", "--out=nowhere/report.html"], "is not a file in an existing folder"),
+    (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is not a folder"),
     (["backfill", ".", "--nsqd=a:1", "--channel=no good"], "a name is 1 to 64 of"),
     (["nope"], "No such command 'nope'"),
 ])
@@ -96,11 +96,11 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         ("produce", tmp_path / "x.txt", "--topic=t", "--nsqd=127.0.0.1:1"): "no nsqd can be reached: 127.0.0.1:1: Conn",
         ("replay", tmp_path / "archive", "--nsqlookupd=127.0.0.1:1"): "no nsqlookupd can be reached",
         ("archive", tmp_path / "archive", "--topic=u", f"--nsqd={address(nsqd)}"): "is an archive of topic t, not u",
-        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}", "--create"): "is no archive, and not empty",
-        ("archive", tmp_path / "new", "--topic=u", f"--nsqd={address(nsqd)}"): "is no archive: --create begins one",
+        ("archive", tmp_path, "--topic=u", f"--nsqd={address(nsqd)}", "--create"): "is not an archive, and not empty",
+        ("archive", tmp_path / "new", "--topic=u", f"--nsqd={address(nsqd)}"): "is not an archive: --create creates one",
         ("backfill", nsqd.data_path, f"--nsqd={address(nsqd)}"): "is in use by an nsqd: stop it",
         ("backfill", tmp_path, f"--nsqd={address(nsqd)}"): "has no disk queues: give the data path of an nsqd",
-        ("backfill", queues, f"--nsqd={address(nsqd)}"): "tell it by --http",
+        ("backfill", queues, f"--nsqd={address(nsqd)}"): "give it by --http",
         ("backfill", queues, f"--nsqd={address(nsqd)}", "--http=127.0.0.1:1"): "Connection refused",
         ("backfill", queues, f"--nsqd={address(nsqd)}", "--topic=Orders"):
             "has no queue of topic Orders; there is orders",
@@ -111,7 +111,7 @@ def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
         ("replay", tmp_path / "archive", "--topic=nown-here", f"--nsqd={address(nsqd)}", http):
             "there is no topic nown-here; there are known-here, t",
         ("archive", tmp_path / "archive", "--topic=t", "--channel=archiv", f"--nsqd={address(nsqd)}", http):
-            "topic t has no channel archiv; there is archive; --create makes it",
+            "topic t has no channel archiv; there is archive; --create creates it",
     }
     for words, complaint in cases.items():
         code, told, errors = spark_job(*words)
@@ -247,18 +247,18 @@ def test_a_pace_begins_when_there_are_rows_and_a_task_done_again_keeps_the_plan(
 # ---------------------------------------------------------------------- counts of a backfill
 
 
-def counts(published: int, **waiting) -> nodes.Counts:
-    return nodes.Counts(Counter(t=published), Counter(waiting))
+def counts(published: int, **waiting) -> nsqd_http.Counts:
+    return nsqd_http.Counts(Counter(t=published), Counter(waiting))
 
 
 def test_a_backfill_compares_what_it_published_with_what_nsqd_took(capsys):
     compare(Counter(t=5), 5, counts(10), counts(15, t=5))
-    assert capsys.readouterr().out == "t: 5 published, 5 taken by nsqd; depth: t 5\n"
+    assert capsys.readouterr().out == "t: 5 published, 5 accepted by nsqd; depth: t 5\n"
     compare(Counter(t=5), 5, counts(10), counts(17, t=7))
-    assert "7 taken by nsqd (others publish to it, too)" in capsys.readouterr().out
-    with pytest.raises(running.JobError, match="nsqd has taken 4"):
+    assert "7 accepted by nsqd (others publish to it, too)" in capsys.readouterr().out
+    with pytest.raises(running.JobError, match="nsqd has accepted 4"):
         compare(Counter(t=5), 5, counts(10), counts(14))
-    with pytest.raises(running.JobError, match="5 messages were to be published, 4 were"):
+    with pytest.raises(running.JobError, match="5 messages should be published, 4 were"):
         compare(Counter(t=5), 4, counts(10), counts(15))
 
 
@@ -286,9 +286,9 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def some_figures() -> metrics.Figures:
+def some_metrics() -> metrics.Metrics:
     day = 86400
-    return metrics.Figures(
+    return metrics.Metrics(
         rows=6, bytes=3 << 20, first=10.0 * day, last=10.0 * day + 7200, late=(0.5, 2.0, 90.0, 4000.0), width=3600,
         buckets=[metrics.Bucket(10 * day, 5, 100, (0.5, 2.0, 80.0)), metrics.Bucket(10 * day + 7200, 1, 9, (1, 2, 3))],
         steps=[0, 0, 0, 4, 1, 1, 0, 0, 0, 0, 0], attempts={1: 4, 3: 2},
@@ -297,7 +297,7 @@ def some_figures() -> metrics.Figures:
 
 
 def test_the_page_is_whole_and_needs_nothing_else():
-    text = page.page(some_figures(), "Messages of <t>")
+    text = page.page(some_metrics(), "Messages of <t>")
     parsed = Balanced()
     parsed.feed(text)
     assert parsed.open == [] and parsed.tags["svg"] == 8 and not parsed.tags["script"]
@@ -310,7 +310,7 @@ def test_the_page_is_whole_and_needs_nothing_else():
 def test_a_narrow_window_gets_drawings_and_tables_of_its_own():
     """What can be seen without a browser: nothing is wider than 400 pixels less the margins, no word is scaled down or
     leaves its drawing, and each value of a table stands beside its head."""
-    text = page.page(some_figures(), "t")
+    text = page.page(some_metrics(), "t")
     assert 'name="viewport" content="width=device-width' in text and "overflow-x" not in text
     style = re.search(r"@media \(max-width: 640px\) \{(.*?)\n\}", text, re.DOTALL)[1]
     for rule in (".broad { display: none; }", ".narrow { display: block; }", "th { display: none; }",

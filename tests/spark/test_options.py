@@ -1,8 +1,11 @@
 """Options: each is read, misspelt ones and senseless values are refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from nsqc.spark import options
+from nsqc.spark.option_tables import tables
 from nsqc.spark.options import OptionError
 
 SINK = {"nsqd": "a:1"}
@@ -35,8 +38,8 @@ def test_what_is_sparks_is_left_to_spark():
 @pytest.mark.parametrize(("read", "given", "says"), [
     (options.sink, {}, "give one of the options nsqd and nsqlookupd"),
     (options.sink, {**SINK, "nsqlookupd": "b:2"}, "give one of"),
-    (options.sink, {"nsqd": "a"}, "no HOST:PORT"),
-    (options.sink, {"nsqd": "a:0"}, "no HOST:PORT"),
+    (options.sink, {"nsqd": "a"}, "not HOST:PORT"),
+    (options.sink, {"nsqd": "a:0"}, "not HOST:PORT"),
     (options.sink, {"nsqd": "a:1,a:1"}, "twice"),
     (options.sink, {**SINK, "topic": "bad topic!"}, "option topic=bad topic!: a name is 1 to 64"),
     (options.sink, {**SINK, "topci": "t"}, "unknown option topci: did you mean topic\\?; there are nsqd"),
@@ -60,12 +63,12 @@ def test_what_is_sparks_is_left_to_spark():
     (options.stream, {**STREAM, "failWhenUnreachable": "never"}, "must be seconds"),
     (options.stream, {**STREAM, "kafka.bootstrap.servers": "b:9092"}, "is Kafka's: give nsqd .* or nsqlookupd"),
     (options.stream, {**STREAM, "subscribe": "t", "startingOffsets": "earliest"},
-     "startingoffsets is Kafka's: a channel knows its position.*subscribe is Kafka's: give topic"),
+     "startingoffsets is Kafka's: a channel keeps its position.*subscribe is Kafka's: give topic"),
     (options.stream, {**STREAM, "group.id": "g"}, "is Kafka's: give channel"),
     (options.stream, {**STREAM, "maxOffsetsPerTrigger": "5"}, "give maxRowsPerBatch"),
     (options.stream, {**STREAM, "kafka.sasl.jaas.config": "x"}, "give authSecret"),
     (options.sink, {**SINK, "kafka.acks": "all"}, "is Kafka's: there is nothing like it here"),
-    (options.at_load, {**STREAM, "stagingDir": "/dev/null/x"}, "/dev/null is no folder"),
+    (options.at_load, {**STREAM, "stagingDir": "/dev/null/x"}, "/dev/null is not a folder"),
     (options.at_load, {**STREAM, "stagingDir": "/tmp", "tls": "true", "tlsCaFile": "/no.pem"}, "there is no such file"),
     (options.diskqueue, {**DISKQUEUE, "channel": "c", "queues": "topics"}, "queues=topics"),
     (options.diskqueue, {**DISKQUEUE, "channel": "c#ephemeral"}, "ephemeral"),
@@ -79,3 +82,10 @@ def test_senseless_options_are_refused(read, given, says):
 def test_a_secret_is_not_in_an_error():
     with pytest.raises(OptionError, match="authSecret=…: must not be empty"):
         options.sink({**SINK, "authSecret": " "})
+
+
+def test_the_documentation_has_the_declared_options():
+    """python -m nsqc.spark.option_tables prints the tables."""
+    text = (Path(__file__).parent.parent.parent / "docs" / "spark.md").read_text()
+    for table in tables():
+        assert table in text, table

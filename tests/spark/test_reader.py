@@ -86,7 +86,7 @@ def test_inline_batches_are_bounded(reader, monkeypatch):
 
 def test_a_limit_of_files_is_refused(reader):
     made = reader()
-    with pytest.raises(NotImplementedError, match="means nothing for messages"):
+    with pytest.raises(NotImplementedError, match="is not supported"):
         made.latestOffset(at(made, 0), ReadMaxFiles(3))
 
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from nsqc.client import AuthError, Refused
+from nsqc.client import AuthError, PublishFailed, Refused
 from nsqc.spark import frames, options, sink
 from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
@@ -61,10 +61,10 @@ def test_there_and_back(secured, certs, tmp_path, compression):
 
 
 @pytest.mark.parametrize(("ways", "error", "text"), [
-    ({"tls": "true"}, sink.PublishFailed, "CERTIFICATE_VERIFY_FAILED"),
+    ({"tls": "true"}, PublishFailed, "CERTIFICATE_VERIFY_FAILED"),
     ({"tls": "true", "tlsVerify": "false"}, AuthError, "no auth_secret"),
     ({"authSecret": "x"}, Refused, "E_INVALID"),
-    ({"tls": "true", "tlsCaFile": "/nowhere.pem"}, sink.PublishFailed, "TLS cannot be set up"),
+    ({"tls": "true", "tlsCaFile": "/nowhere.pem"}, PublishFailed, "TLS cannot be set up"),
 ])
 def test_what_is_missing_is_told(secured, ways, error, text):
     with pytest.raises(error, match=text):

@@ -178,7 +178,7 @@ def test_a_folder_belongs_to_one_channel(tmp_path):
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 1}'])
 def test_a_log_json_that_says_nothing_is_refused(tmp_path, text):
     (tmp_path / "log.json").write_text(text)
-    with pytest.raises(StageError, match=r"log\.json cannot be read"):
+    with pytest.raises(StageError, match=r"log\.json is not readable"):
         opened(tmp_path)
 
 

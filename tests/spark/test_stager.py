@@ -114,8 +114,8 @@ def test_what_was_synced_and_not_finished_is_dropped_when_it_comes_again(daemon,
     first.stager._finish = lambda: None     # the crash comes between sync and FIN
     first.stager.start()
     first.wait(1000)
-    for peer in first.stager._peers:        # and the connection just breaks
-        socket.socket(fileno=os.dup(peer.link.fileno())).shutdown(2)
+    for peer in first.stager._peers.all:        # and the connection just breaks
+        socket.socket(fileno=os.dup(peer.connection.fileno())).shutdown(2)
     first.stager._stopping = True
     first.stop()
     second = run(one)
@@ -134,8 +134,8 @@ def test_what_is_redelivered_while_it_runs_is_dropped(daemon, run):
     run.wait(500)
     run.stager._done.clear()
     run.stager._finish = send
-    for peer in run.stager._peers:
-        socket.socket(fileno=os.dup(peer.link.fileno())).shutdown(2)
+    for peer in run.stager._peers.all:
+        socket.socket(fileno=os.dup(peer.connection.fileno())).shutdown(2)
     wait_until(lambda: run.stager.duplicates >= 500 and drained(one), "the redelivery")
     assert run.log.rows == 500 and sorted(run.values()) == bodies(0, 500)
 
@@ -175,7 +175,7 @@ def test_one_dead_nsqd_does_not_hold_the_others_up(daemon, run):
     run.wait(10)
     run.stager.drain_from_now()
     wait_until(run.stager.drained, "the end of the drain")
-    assert run.stager.unreachable() is None
+    assert not run.stager.unreachable()
 
 
 def test_a_full_log_takes_no_more_and_goes_on_when_there_is_room(daemon, run):

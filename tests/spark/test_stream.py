@@ -241,7 +241,7 @@ def test_disk_queues_as_a_table(spark, daemon):
 
 
 @pytest.mark.parametrize(("schema", "more", "says"), [
-    (None, {"path": "/nowhere"}, "path=/nowhere is no folder"),
+    (None, {"path": "/nowhere"}, "path=/nowhere is not a folder"),
     ("body binary", {}, "there is no column body binary"),
     ("value string", {}, "there is no column value string"),
     (None, {"range": "some"}, "must be unread or all"),
@@ -253,7 +253,7 @@ def test_wrong_questions_to_disk_queues_are_told(spark, tmp_path, schema, more, 
 
 
 def test_a_torn_end_of_a_disk_queue(spark, tmp_path):
-    from tests.spark.test_archive import record
+    from tests.spark.test_queue_files import record
 
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(record(b"whole") + record(b"torn")[:-2])
     reader = spark.read.format("nsq_diskqueue").option("path", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The client for asyncio: a Producer and a Consumer with the options, errors and messages of nsqc.client, on any event
+"""The asyncio client: a Producer and a Consumer with the options, errors and messages of nsqc.client, for any event
 loop. See docs/client.md."""
 
 from nsqc.client.aio.consumer import Consumer

@@ -1,5 +1,5 @@
-"""Consuming a channel of several nsqd on an event loop: messages are taken from the connections where they are asked
-for; one task looks after the connections."""
+"""Consuming a channel of several nsqd on an event loop: get() takes messages straight from the connections; one task
+maintains the connections."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Unpack
 
 from nsqc.client.aio.connection import Connection
 from nsqc.client.aio.threads import in_thread
+from nsqc.client.backoff import Backoff
 from nsqc.client.consumer import OWN
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ConnectError, LookupFailed, Refused
@@ -23,16 +24,16 @@ from nsqc.client.peers import TICK_SECONDS, Peer, Peers
 
 log = logging.getLogger("nsqc.client")
 
-HOG_SECONDS = 0.01      # how long messages are given out before the loop has its turn
+HOG_SECONDS = 0.01      # how long messages are handed out before the loop gets control
 
 
 class Consumer:
-    """As nsqc.client.Consumer, for one event loop: `async with Consumer(...) as consumer`, `async for message in
+    """Like nsqc.client.Consumer, for one event loop: `async with Consumer(...) as consumer`, `async for message in
     consumer`. Several tasks may take messages from one consumer. finish(), requeue() and touch() of a message do not
     wait.
 
-    Taking a message may be cancelled at any time: what has come stays for the next one. Leaving the context hands
-    what was not answered back to nsqd at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
+    get() may be cancelled at any time: received messages stay for the next call. Leaving the context requeues all
+    unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
     Refused from iterating.
     """
 
@@ -42,15 +43,15 @@ class Consumer:
                  **options: Unpack[ConnectionOptions]):
         self._options = Options("Consumer", OWN, timeout, options)
         self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
-                                               poll_interval, backoff)
+                                               poll_interval, Backoff(backoff))
         self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
         self._arrived: deque[Message] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._error: Exception | None = None        # for whoever takes next
+        self._error: Exception | None = None        # raised by the next get()
         self._keeper: asyncio.Task[None] | None = None
         self._dialing: dict[Peer[Connection], asyncio.Task[None]] = {}
-        self._look = asyncio.Event()                # something is to be looked after
-        self._turn_over = 0.0
+        self._check = asyncio.Event()               # the keeper has something to do
+        self._yield_at = 0.0
         self._closed = False
 
     # ------------------------------------------------------------------ messages
@@ -59,20 +60,20 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """Waits for messages until close(). Raises LookupFailed, Refused."""
+        """The next message, until close(). Raises LookupFailed, Refused."""
         message = await self.get()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None where none comes within timeout seconds, or after close(). Raises LookupFailed,
+        """The next message; None if none arrives within timeout seconds, or after close(). Raises LookupFailed,
         Refused."""
         self._begin()
-        if time.monotonic() > self._turn_over:
-            # Messages that are there already must not keep the loop from heartbeats, writing, and other tasks.
+        if time.monotonic() > self._yield_at:
+            # Waiting messages must not keep the loop from heartbeats, writing and other tasks.
             await asyncio.sleep(0)
-            self._turn_over = time.monotonic() + HOG_SECONDS
+            self._yield_at = time.monotonic() + HOG_SECONDS
         if not self._arrived and not self._collect():
             if timeout is None:
                 await self._wait()
@@ -85,11 +86,11 @@ class Consumer:
         return self._arrived.popleft() if self._arrived else None
 
     async def _wait(self) -> None:
-        """Until a message is there, or the end."""
+        """Waits for a message or close()."""
         while not self._closed:
             if self._error is not None:
                 error, self._error = self._error, None
-                self._look.set()
+                self._check.set()
                 raise error
             if self._arrived or self._collect():
                 return
@@ -99,11 +100,11 @@ class Consumer:
                 await waiter
             finally:
                 if waiter.cancelled():
-                    self._waiting = deque(one for one in self._waiting if one is not waiter)
-            self._turn_over = time.monotonic() + HOG_SECONDS
+                    self._waiting = deque(other for other in self._waiting if other is not waiter)
+            self._yield_at = time.monotonic() + HOG_SECONDS
 
     def _collect(self) -> bool:
-        """What has come over the connections becomes messages; whether there are any."""
+        """Turns received rows into messages; whether there are any."""
         for peer, connection in self._peers.connected:
             if connection.inflow.rows:
                 self._arrived.extend(connection.collected())
@@ -125,10 +126,10 @@ class Consumer:
             raise RuntimeError("this Consumer belongs to another event loop")
 
     async def _keep(self) -> None:
-        """Looks after the connections until the end."""
+        """Maintains the connections until close()."""
         try:
             while True:
-                self._look.clear()
+                self._check.clear()
                 now = time.monotonic()
                 if self._peers.look_up_due(now):
                     await self._look_up(now)
@@ -136,15 +137,15 @@ class Consumer:
                     for peer in self._peers.due(now):
                         if peer not in self._dialing:
                             self._dialing[peer] = asyncio.create_task(self._connect(peer))
-                for peer, connection, want in self._peers.shares(now):
+                for peer, connection, ready in self._peers.shares(now):
                     try:
-                        connection.ready(want)
-                        peer.ready = want
+                        connection.ready(ready)
+                        peer.ready = ready
                     except ConnectError:
-                        pass    # its end is told
+                        pass    # _lost() is called for it
                 try:
                     async with asyncio.timeout(TICK_SECONDS):
-                        await self._look.wait()
+                        await self._check.wait()
                 except TimeoutError:
                     pass
         except Exception as error:
@@ -152,7 +153,7 @@ class Consumer:
             raise
         finally:
             if not self._closed:
-                # The loop ends, and nobody has closed this.
+                # The loop ends, and the application has not closed this consumer.
                 self._closed = True
                 warnings.warn(f"unclosed consumer of {self.topic}/{self.channel}", ResourceWarning, stacklevel=1,
                               source=self)
@@ -163,56 +164,57 @@ class Consumer:
     async def _look_up(self, now: float) -> None:
         first = not self._peers.looked_up
         try:
-            found = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout)
+            addresses = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout)
         except LookupFailed as error:
             if first:
                 self._fail(error)
                 return
-            log.warning("%s; going on with the nsqd that are known", error)
+            log.warning("%s; continuing with the known nsqd", error)
             self._peers.asked(now)
             return
         self._peers.asked(now)
-        self._peers.found(found)
+        self._peers.found(addresses)
 
     async def _connect(self, peer: Peer[Connection]) -> None:
-        made = Connection(peer.address, self._options, self._wake, lambda _, error: self._lost(peer, made, error))
-        made.forgiving = True
+        connection = Connection(peer.address, self._options, self._wake,
+                                lambda _, error: self._lost(peer, connection, error))
+        connection.tolerant = True
         try:
-            await made.open()
-            await made.subscribe(self.topic, self.channel)
+            await connection.open()
+            await connection.subscribe(self.topic, self.channel)
         except ConnectError as error:
             self._peers.failed(peer, error, time.monotonic())
         except Exception as error:
             self._peers.failed(peer, error, time.monotonic())
             self._fail(error)
         except BaseException:
-            made.abort()
+            connection.abort()
             raise
         else:
-            peer.connected(made)
-            self._look.set()
+            peer.connected(connection)
+            self._check.set()
         finally:
             del self._dialing[peer]
 
-    def _lost(self, peer: Peer[Connection], gone: Connection, error: Exception) -> None:
-        """Its messages come again, from wherever they are then; those that nobody has taken yet are dropped here."""
-        if peer.connection is not gone or self._closed:
+    def _lost(self, peer: Peer[Connection], lost: Connection, error: Exception) -> None:
+        """Drops a connection, and its messages that the application has not received: nsqd delivers them again."""
+        if peer.connection is not lost or self._closed:
             return
-        self._arrived = deque(message for message in self._arrived if message.connection is not gone)
+        self._arrived = deque(message for message in self._arrived if message.connection is not lost)
         self._peers.failed(peer, error, time.monotonic())
         if isinstance(error, Refused):
             self._fail(error)
-        self._look.set()
+        self._check.set()
 
     def _fail(self, error: Exception) -> None:
         self._error = error
         self._wake()
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ closing
 
     async def close(self) -> None:
-        """Hands what was not answered back at once, to be delivered elsewhere, and closes. Whoever waits for a message
-        gets none."""
+        """Requeues all unanswered messages at once, for other consumers, and closes. Pending get() calls return
+        None."""
         if self._closed:
             return
         if self._keeper is not None and self._keeper.get_loop() is not asyncio.get_running_loop():

@@ -1,7 +1,7 @@
-"""Publishing from any number of tasks over one connection: commands that are sent in one iteration of the loop leave
-together, and where an nsqd fails, the next one gets what was not acknowledged.
+"""Publishing from any number of tasks over one connection: commands of one loop iteration leave together, and if an
+nsqd fails, the next one gets what was not acknowledged.
 
-At least once: what was sent and not acknowledged before a connection broke is sent again.
+Delivery is at least once: what was sent but not acknowledged before a connection broke is sent again.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Unpack
 
-from nsqc.client.aio.connection import Caught, Connection
+from nsqc.client.aio.connection import Bystander, Connection
 from nsqc.client.aio.threads import in_thread
+from nsqc.client.backoff import Backoff
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import Closed, ConnectError, Refused
@@ -23,9 +24,10 @@ from nsqc.client.producer import OWN
 
 
 class Producer:
-    """As nsqc.client.Producer, for the tasks of one event loop: `async with Producer(["127.0.0.1:4150"]) as producer`.
+    """Like nsqc.client.Producer, for the tasks of one event loop: `async with Producer(["127.0.0.1:4150"]) as
+    producer`.
 
-    A publish that is cancelled may have been sent or not; the others are not affected. Raises BadAddress, ValueError,
+    A cancelled publish may or may not have been sent; others are not affected. Raises BadAddress, ValueError,
     TypeError.
     """
 
@@ -33,7 +35,7 @@ class Producer:
                  backoff: float = 0.1, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
         self._connection: Connection | None = None
         self._options = Options("Producer", OWN, timeout, options)
-        self._failover = Failover(nsqd, nsqlookupd, retries, backoff)
+        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff))
         self._dialing: asyncio.Task[Connection] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -43,15 +45,15 @@ class Producer:
 
     async def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                            batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """MPUBs of up to batch_bytes and batch_rows, of which window are on their way at a time. bodies: any iterable,
-        taken whole before anything is sent. Everything is sent again where a connection breaks in the middle. Raises as
-        publish, and what the iterable raises."""
+        """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time. bodies: any iterable,
+        consumed before anything is sent. If a connection breaks halfway, everything is sent again. Raises as publish,
+        and what the iterable raises."""
         many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
         if many:
             await self._attempt(many)
 
     async def publish_deferred(self, topic: str, body: Body, delay_ms: int) -> None:
-        """To be delivered after delay_ms milliseconds. Raises as publish."""
+        """Delivered after delay_ms milliseconds. Raises as publish."""
         await self._attempt(Deferred(self._options, topic, (body,), delay_ms))
 
     async def publish_deferred_many(self, topic: str, bodies: Iterable[Body], delay_ms: int) -> None:
@@ -61,8 +63,8 @@ class Producer:
             await self._attempt(deferred)
 
     async def close(self) -> None:
-        """Waits for the answers that are due, and closes the connection; the next publish makes another. Raises
-        RuntimeError in another event loop."""
+        """Waits for outstanding answers and closes the connection; the next publish connects again. Raises RuntimeError
+        in another event loop."""
         await self._close(self._options.timeout)
 
     async def _close(self, patience: float) -> None:
@@ -80,7 +82,7 @@ class Producer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Waits for others' answers, but not for long where the block has raised or was cancelled."""
+        """Waits for the answers of other tasks, but only briefly if the block has raised or was cancelled."""
         await self._close(self._options.timeout if kind is None else min(CLOSE_SECONDS, self._options.timeout))
 
     def __del__(self) -> None:
@@ -101,8 +103,8 @@ class Producer:
                     connection = await self._connected()
                 await self._publish(connection, publication)
                 return
-            except Caught:
-                # Neither this one's fault nor nsqd's.
+            except Bystander:
+                # Another publish was refused; this one counts no try.
                 self._drop(connection)
             except (ConnectError, Refused) as error:
                 self._drop(connection)
@@ -124,12 +126,12 @@ class Producer:
             for waiter in due:
                 waiter.cancel()
                 if not waiter.cancelled():
-                    waiter.exception()      # seen: it is the same that is raised here
+                    waiter.exception()      # retrieved: the same error is being raised here
 
     # ------------------------------------------------------------------ the connection
 
     def _ready(self) -> Connection | None:
-        """The one that is there and works. Raises RuntimeError in another event loop than that of a connection."""
+        """The current connection, if it works. Raises RuntimeError in another event loop than the connection's."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
@@ -140,7 +142,7 @@ class Producer:
         return connection if connection is not None and connection.alive else None
 
     async def _connected(self) -> Connection:
-        """A new one, which all who wait for it get; whoever is cancelled meanwhile leaves it to the others."""
+        """A new connection, shared by all tasks that wait for it; cancelling one of them does not cancel the dial."""
         dialing = self._dialing
         if dialing is None:
             dialing = self._dialing = asyncio.create_task(self._dial())
@@ -149,7 +151,7 @@ class Producer:
             raise Closed("the producer was closed")
         error = dialing.exception()
         if error is not None:
-            raise type(error)(*error.args)      # each has a traceback of its own
+            raise type(error)(*error.args)      # each waiter gets its own traceback
         return dialing.result()
 
     async def _dial(self) -> Connection:

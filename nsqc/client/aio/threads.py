@@ -1,4 +1,4 @@
-"""Blocking calls beside the loop."""
+"""Blocking calls outside the loop."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What it returns or raises. Its thread is not waited for when the loop or the process ends, as those of
-    asyncio.to_thread are: a nsqlookupd that does not answer must not hold up the end of a program."""
+    """Returns or raises what call does. Unlike asyncio.to_thread, nothing waits for the thread when the loop or the
+    process ends: an nsqlookupd that does not answer must not delay the end of a program."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[T] = loop.create_future()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def deliver(result: T | None, error: BaseException | None) -> None:
         if waiter.done():
             return
         if error is not None:
@@ -32,8 +32,8 @@ async def in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
             result = call(*args, **kwargs)
         except BaseException as caught:
             error = caught
-        with suppress(RuntimeError):    # the loop may have been closed meanwhile
-            loop.call_soon_threadsafe(tell, result, error)
+        with suppress(RuntimeError):    # the loop may be closed by now
+            loop.call_soon_threadsafe(deliver, result, error)
 
     threading.Thread(target=run, daemon=True, name="nsqc lookup").start()
     return await waiter

@@ -1,7 +1,7 @@
 """Ready scripts on the data sources: `nsqc spark JOB …`, or the same by `spark-submit nsqc/spark/jobs/JOB.py …`.
 
-A job is a module of this folder with a `command` for typer. It checks its words before Spark starts, returns the exit
-code (0 done, 1 failed, 2 usage) and imports pyspark and pyarrow only when it runs.
+A job is a module of this folder with a `command` for typer. It checks its arguments before Spark starts, returns the
+exit code (0 done, 1 failed, 2 usage) and imports pyspark and pyarrow only when it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ JOBS = ("produce", "archive", "compact", "replay", "report", "backfill")
 
 
 def main(job: str) -> None:
-    """What a job's file does when it is run by itself, as spark-submit does. Not by way of `nsqc`, which is above."""
+    """Runs a job's file as a script, as spark-submit does. `nsqc` is above this package and not used."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(import_module(f"nsqc.spark.jobs.{job}").command)
     try:

@@ -2,9 +2,9 @@
 
     nsqd --(staged, then finished)--> staging log --(batches)--> Parquet files --(commit)--> ledger
 
-A batch that was interrupted has the same rows when it is planned again, and the ledger takes a batch once. So what is
-in the staging log comes into the archive exactly once, through any crash; what nsqd delivers twice is dropped by its id
-as long as the staging log remembers that.
+An interrupted batch has the same rows when it is planned again, and the ledger accepts a batch once. So the staging log
+is archived exactly once, through any crash; a message that nsqd delivers twice is dropped by its id while the staging
+log remembers it.
 """
 
 from __future__ import annotations
@@ -15,132 +15,135 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import nsqc.spark
-from nsqc.spark import options
-from nsqc.spark.jobs import checks, handshake, running, words
+from nsqc.spark.jobs import arguments, checks, handshake, running, topics
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.voice import Rate, Voice, counted
+from nsqc.spark.jobs.progress import Progress, Rate, counted
+from nsqc.spark.values import read_name
 from nsqc.wire.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 BATCH_ROWS = 1_000_000
 DAY_MICROS = 86_400_000_000
 POLL_SECONDS = 0.2
-# Footers then have the least and greatest timestamp, and other readers need not know an old form.
+# Footers then have the lowest and highest timestamp, and other readers do not need to know an obsolete format.
 SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.sql.parquet.compression.codec": "zstd"}
 
 
 def lasting_channel(name: str) -> str:
-    """A callback for typer."""
-    checks.reads(options.name)(name)
+    """A typer callback: a channel that is not ephemeral."""
+    checks.reads(read_name)(name)
     if is_ephemeral(name.encode()):
         raise typer.BadParameter(f"{name} would lose its messages whenever the job is not connected")
     return name
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive; --create makes one", metavar="FOLDER")],
-    topic: checks.Topic,
-    peers: words.Peers,
+    archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER")],
+    topic: arguments.Topic,
+    cluster: arguments.Cluster,
     channel: Annotated[str, typer.Option(help="the channel to consume", callback=lasting_channel)] = "archive",
     until_idle: Annotated[bool, typer.Option(
-        "--until-idle", help="end when nsqd has nothing more; else run until SIGTERM")] = False,
+        "--until-idle", help="end when nsqd has nothing more, instead of running until SIGTERM")] = False,
     idle: Annotated[float, typer.Option(
-        help="seconds in which nsqd sends nothing before --until-idle ends", min=0.01, max=3600)] = 2.0,
-    every: Annotated[float, typer.Option(help="seconds from batch to batch, when it runs on", min=0.1)] = 10.0,
-    batch_rows: Annotated[int, typer.Option(help="messages in a batch at most", min=1)] = BATCH_ROWS,
-    max_in_flight: Annotated[int, typer.Option(help="messages in flight for each nsqd", min=1, max=1_000_000)] = 2500,
+        help="seconds without a message after which --until-idle ends", min=0.01, max=3600)] = 2.0,
+    every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
+    batch_rows: Annotated[int, typer.Option(help="messages per batch at most", min=1)] = BATCH_ROWS,
+    max_in_flight: Annotated[int, typer.Option(help="messages in flight per nsqd", min=1, max=1_000_000)] = 2500,
     small_files: Annotated[bool, typer.Option(
-        "--compact/--no-compact", help="at the end, make few large files of many small ones")] = True,
+        "--compact/--no-compact", help="at the end, join small files into large ones")] = True,
 ) -> int:
     """Archive a topic as Parquet files by day.
 
-    Everything is in one folder: the files, the ledger that says which count, checkpoint and staging log. A new run goes
-    on where the last one ended, however that was.
+    One folder has everything: the files, the ledger that says which of them count, checkpoint and staging log. A new
+    run continues where the last one ended, in whatever way it did.
     """
-    source = {**peers.options, "topic": topic, "channel": channel, "maxRowsPerBatch": str(batch_rows),
+    source = {**cluster.options, "topic": topic, "channel": channel, "maxRowsPerBatch": str(batch_rows),
               "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000)),
               "failWhenUnreachable": "0" if not until_idle else "300"}
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was archived"
-        if not peers.create and not (archive / "_ledger.json").exists():
-            raise running.JobError(f"{archive} is no archive: --create begins one there; if it has moved, or its disk "
-                                   "is not mounted, say where it is")
-        ledger = None if peers.create else Ledger(archive, topic)
-        handshake.shake(peers.options, voice.note)
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
-            known.need_channel(topic, channel)
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was archived"
+        if not cluster.create and not (archive / "_ledger.json").exists():
+            raise running.JobError(f"{archive} is not an archive: --create creates one there; if it was moved, or its "
+                                   "disk is not mounted, give its path")
+        ledger = None if cluster.create else Ledger(archive, topic)
+        handshake.check_nsqd(cluster.options, progress.note)
+        if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+            existing.require_channel(topic, channel)
         ledger = ledger or Ledger(archive, topic)
-        with ledger.job("archive") as space, running.session("nsqc archive", voice, SETTINGS) as spark:
-            store = Store(ledger, space, voice.tell)
-            voice.count = lambda: store.rows
-            voice.done = lambda: (f"archived {store.rows:,} messages in {store.files:,} files; "
+        with ledger.job("archive") as space, running.session("nsqc archive", progress, SETTINGS) as spark:
+            store = Store(ledger, space, progress.result)
+            progress.count = lambda: store.rows
+            progress.summary = lambda: (f"archived {store.rows:,} messages in {store.files:,} files; "
                                   f"the archive has {ledger.read().rows:,}")
-            trigger = {"availableNow": True} if until_idle else {"processingTime": f"{every} seconds"}
-            stopped = run(spark, store, source, trigger, voice)
+            stopped = run(spark, store, source, until_idle, every, progress)
         if stopped and until_idle:
             raise running.Stopped(stopped)
-        voice.tell(voice.done())
+        progress.result(progress.summary())
         if small_files:
-            voice.says("compacting")
+            progress.show("compacting")
             done = compact(ledger, TARGET_MIB * MIB)
             if done.before:
-                voice.tell(f"{done.before:,} small files are now {done.after:,}")
+                progress.result(f"{done.before:,} small files are now {done.after:,}")
     return 0
 
 
 class Store:
-    """Puts the batches of a stream into an archive. One batch at a time, and none once it is closed."""
+    """Adds the batches of a stream to an archive: one at a time, and none after close()."""
 
-    def __init__(self, ledger: Ledger, space: Path, tell: Callable[[str], Any] = print):
+    def __init__(self, ledger: Ledger, space: Path, report: Callable[[str], None] = print):
         self.ledger = ledger
         self.space = space
-        self.tell = tell
+        self.report = report
         self.state = ledger.folder / "_state"
-        self.rows = self.files = 0      # put in so far
+        self.rows = self.files = 0      # added by this run
         self.busy = threading.Lock()    # held while a batch is stored
         self.is_closed = False
         self._check_state()
 
     def _check_state(self) -> None:
-        """Raises JobError where rows could come in twice."""
-        known = self.ledger.read().batches
-        if known and self.query not in known:
+        """Raises JobError if rows could be added twice."""
+        batches = self.ledger.read().batches
+        if batches and self.query not in batches:
             raise running.JobError(
-                f"{self.state / 'checkpoint'} is not the one that {self.ledger.folder} was written with: messages "
-                "could come in twice. Put it back, or archive into another folder")
+                f"{self.state / 'checkpoint'} is not the checkpoint that {self.ledger.folder} was written with: "
+                "messages could be archived twice. Restore it, or archive into another folder")
 
     @property
     def query(self) -> str:
-        """The query's id, which is the checkpoint's; empty before there is one."""
+        """The id of the query and its checkpoint; empty if there is none yet."""
         try:
-            return json.loads((self.state / "checkpoint" / "metadata").read_text())["id"]
+            return str(json.loads((self.state / "checkpoint" / "metadata").read_text())["id"])
         except FileNotFoundError:
             return ""
 
-    def put(self, frame: Any, batch: int) -> None:
+    def put(self, frame: DataFrame, batch: int) -> None:
         """For foreachBatch."""
         with self.busy:
             if self.is_closed:
-                # Not a mere return: Spark would take the batch for done.
+                # Do not just return: Spark would consider the batch done.
                 raise running.JobError("the archive job is ending; the batch is left to the next run")
             new = self._write(frame, batch)
             before = self.ledger.read().rows
             if new and not self.ledger.commit(new, batch=(self.query, batch)):
-                self.tell(f"batch {batch} is in the archive already")
+                self.report(f"batch {batch} is in the archive already")
                 return
             rows = self.ledger.read().rows - before
             self.rows, self.files = self.rows + rows, self.files + len(new)
             if rows:
-                self.tell(f"batch {batch}: {rows:,} messages in {len(new):,} files")
+                self.report(f"batch {batch}: {rows:,} messages in {len(new):,} files")
 
-    def _write(self, frame: Any, batch: int) -> dict[str, Path]:
-        """Writes the batch beside the archive: what its files shall be called there, and where they are."""
+    def _write(self, frame: DataFrame, batch: int) -> dict[str, Path]:
+        """Writes the batch outside of the archive; its files by their names in the archive."""
         from pyspark.sql import functions
 
         place = self.space / str(batch)
@@ -151,35 +154,37 @@ class Store:
             "date": functions.date_from_unix_date(functions.floor(micros / DAY_MICROS).cast("int")),
         })
         dated.write.partitionBy("date").parquet(f"file://{place}")
-        found = sorted(place.glob("date=*/*.parquet"))
+        paths = sorted(place.glob("date=*/*.parquet"))
         return {f"{path.parent.name}/{batch:012d}-{self.query[:8]}-{number}.parquet": path
-                for number, path in enumerate(found)}
+                for number, path in enumerate(paths)}
 
     def close(self) -> None:
-        """Waits for the batch that is being stored, and lets no other begin."""
+        """Waits for the batch that is being added, and refuses others."""
         with self.busy:
             self.is_closed = True
 
 
-def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any], voice: Voice) -> int:
-    """Archives until nothing comes or a signal does: its number, or 0. Raises what Spark raises."""
+def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: bool, every: float,
+        progress: Progress) -> int:
+    """Archives until the topic is idle or a signal arrives: its number, or 0. Raises what Spark raises."""
     stop = threading.Event()
-    hurry = running.Hurry(voice)
+    signals_seen = running.SignalCount(progress)
     numbers: list[int] = []
 
     def end(number: int) -> None:
         numbers.append(number)
         stop.set()
-        hurry.count(number)
+        signals_seen.count(number)
 
     with running.signals(end):
         frame = spark.readStream.format("nsq").options(**source, stagingDir=str(store.state / "staging")).load()
-        query = (frame.writeStream.foreachBatch(store.put).trigger(**trigger)
-                 .option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
+        writer = frame.writeStream.foreachBatch(store.put)
+        writer = writer.trigger(availableNow=True) if until_idle else writer.trigger(processingTime=f"{every} seconds")
+        query = (writer.option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
         rate = Rate()
-        voice.says(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *troubles(query)]))
+        progress.show(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *nsqd_down(query)]))
         try:
-            while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):
+            while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # takes fractions
                 pass
         finally:
             store.close()
@@ -187,13 +192,13 @@ def run(spark: Any, store: Store, source: dict[str, str], trigger: dict[str, Any
     return numbers[0] if numbers else 0
 
 
-def troubles(query: Any) -> list[str]:
-    """What its source says of nsqd that are down."""
+def nsqd_down(query: StreamingQuery) -> list[str]:
+    """Which nsqd are down, by the metrics of the query's source."""
     try:
         return [f"{len(source['nsqdDown'])} nsqd down: {'; '.join(source['nsqdDown'].values())}"
                 for source in nsqc.spark.metrics(query) if source["nsqdDown"]]
     except Exception:
-        return []       # the query has ended, or Java has
+        return []       # the query or Java has ended
 
 
 if __name__ == "__main__":

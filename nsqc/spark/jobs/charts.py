@@ -1,25 +1,25 @@
 """Small charts as SVG text: bars and lines on a zero-based scale. Colours and fonts are the page's (CSS classes).
 
-Each chart is drawn twice, for a wide window and for a phone's, and the page shows one of them: a drawing that is scaled
-down takes its words along, beyond what can be read.
+Each chart is drawn twice, for wide windows and for phones, and the page shows one of them: text in a drawing that is
+scaled down would be unreadable.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
 THICKEST = 56       # pixels of a bar
 LETTER = 6.2        # pixels of a letter, about
-SLANT = 0.62        # of a slanted label's length goes down
-ALL_LABELS = 11     # so many are shown all
+SLANT = 0.62        # of a slanted label's length is its height
+ALL_LABELS = 11     # up to this many, all are shown
 
 
 class Form(NamedTuple):
-    """One way to draw, in pixels. labels: how many stand below at most, where not all do."""
+    """A form of drawing, in pixels. labels: at most, if not all are shown."""
 
     kind: str
     width: int
@@ -35,25 +35,25 @@ FORMS = (Form("broad", 880, 220, 64, 56, 9), Form("narrow", 368, 210, 54, 60, 3)
 
 
 class Area(NamedTuple):
-    """Where the bars and lines of one drawing are. bottom: pixels below, for labels."""
+    """The area of bars and lines in a drawing. bottom: pixels below it, for labels."""
 
     form: Form
     bottom: float
-    slot: float     # for one label
+    slot: float     # pixels per label
 
     @property
     def floor(self) -> float:
-        """Where zero is."""
+        """The y of zero."""
         return self.form.height - self.bottom
 
     @property
     def high(self) -> float:
-        """From zero to the top."""
+        """Pixels from zero to the top."""
         return self.floor - self.form.top
 
 
 def area(form: Form, labels: Sequence[str]) -> Area:
-    """With room for the labels, which are slanted where they would not fit beside each other."""
+    """The area, with room for the labels, which are slanted if they would not fit side by side."""
     slot = (form.width - form.left - form.right) / max(len(labels), 1)
     longest = max(map(len, labels), default=0) * LETTER
     slanted = len(labels) <= ALL_LABELS and longest > slot
@@ -61,7 +61,7 @@ def area(form: Form, labels: Sequence[str]) -> Area:
 
 
 def scale(top: float) -> list[float]:
-    """Round values from 0 up to top or a little above, four to seven of them."""
+    """Round values from 0 to top or slightly above, four to seven of them."""
     if top <= 0:
         return [0.0, 1.0]
     power = 10 ** math.floor(math.log10(top / 4))
@@ -71,7 +71,7 @@ def scale(top: float) -> list[float]:
 
 def bars(labels: Sequence[str], values: Sequence[float], show: Callable[[float], str], title: str,
          tips: Sequence[str] | None = None) -> str:
-    """A bar for each value. show writes a value; tips: what is told of a bar when it is pointed at."""
+    """A bar for each value. show formats a value; tips: tooltips of the bars."""
     ticks = scale(max(values, default=0))
     return "".join(chart(form, title, bars_in(area(form, labels), labels, values, ticks, show, tips)) for form in FORMS)
 
@@ -91,14 +91,14 @@ def bars_in(place: Area, labels: Sequence[str], values: Sequence[float], ticks: 
     return grid(place, ticks, show) + below(place, labels) + "".join(drawn)
 
 
-def lines(labels: Sequence[str], series: dict[str, Sequence[float | None]], show: Callable[[float], str],
+def lines(labels: Sequence[str], series: Mapping[str, Sequence[float | None]], show: Callable[[float], str],
           title: str) -> str:
     """A line for each series, named at its end; None leaves a gap."""
     ticks = scale(max((value for values in series.values() for value in values if value is not None), default=0))
     return "".join(chart(form, title, lines_in(area(form, labels), labels, series, ticks, show)) for form in FORMS)
 
 
-def lines_in(place: Area, labels: Sequence[str], series: dict[str, Sequence[float | None]], ticks: list[float],
+def lines_in(place: Area, labels: Sequence[str], series: Mapping[str, Sequence[float | None]], ticks: list[float],
              show: Callable[[float], str]) -> str:
     """One drawing of it."""
     drawn, ends = [], []
@@ -107,7 +107,7 @@ def lines_in(place: Area, labels: Sequence[str], series: dict[str, Sequence[floa
                   if value is not None else None for step, value in enumerate(values)]
         for is_there, run in groupby(points, key=lambda point: point is not None):
             if is_there:
-                path = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in run)
+                path = " ".join(f"{point[0]:.1f},{point[1]:.1f}" for point in run if point is not None)
                 drawn.append(f'<polyline class="line s{number}" points="{path}"/>')
         radius = min(2.5, max(place.slot / 2, 1.2))
         for step, point in enumerate(points):
@@ -115,14 +115,14 @@ def lines_in(place: Area, labels: Sequence[str], series: dict[str, Sequence[floa
                 tip = escape(f"{labels[step]}, {name}: {show(point[2])}")
                 drawn.append(f'<circle class="dot s{number}" cx="{point[0]:.1f}" cy="{point[1]:.1f}" r="{radius:.1f}">'
                              f"<title>{tip}</title></circle>")
-        found = [point for point in points if point is not None]
-        if found:
-            ends.append((found[-1][1], -number, name))
+        drawn_points = [point for point in points if point is not None]
+        if drawn_points:
+            ends.append((drawn_points[-1][1], -number, name))
     return grid(place, ticks, show) + below(place, labels) + "".join(drawn) + names(place, ends)
 
 
 def names(place: Area, ends: list[tuple[float, int, str]]) -> str:
-    """The names of lines at their ends, moved apart where these are close: (height, minus the line's number, name)."""
+    """The names of lines at their ends, moved apart if these are close: (height, minus the line's number, name)."""
     drawn, free = [], float(place.form.top)
     for at, number, name in sorted(ends):
         free = max(at, free)
@@ -135,29 +135,29 @@ def names(place: Area, ends: list[tuple[float, int, str]]) -> str:
 
 def grid(place: Area, ticks: list[float], show: Callable[[float], str]) -> str:
     """A faint line and a value for each tick."""
-    found = []
+    drawn = []
     left, right = place.form.left, place.form.width - place.form.right
     for value in ticks:
         y = place.floor - value / ticks[-1] * place.high
-        found.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        found.append(text(left - 8, y + 4, show(value), "tick", "end"))
-    return "".join(found)
+        drawn.append(f'<line class="grid" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        drawn.append(text(left - 8, y + 4, show(value), "tick", "end"))
+    return "".join(drawn)
 
 
 def below(place: Area, labels: Sequence[str]) -> str:
     """As many labels as there is room for."""
     step = math.ceil(len(labels) / place.form.labels) if len(labels) > ALL_LABELS else 1
     slanted = place.bottom > place.form.bottom
-    found = []
+    drawn = []
     for number in range(0, len(labels), step):
         x = place.form.left + place.slot * (number + 0.5)
         y = place.floor + (14 if slanted else 18)
-        found.append(text(x, y, labels[number], "tick", "end" if slanted else "middle", -40 if slanted else 0))
-    return "".join(found)
+        drawn.append(text(x, y, labels[number], "tick", "end" if slanted else "middle", -40 if slanted else 0))
+    return "".join(drawn)
 
 
 def text(x: float, y: float, what: str, kind: str, anchor: str = "start", turn: float = 0) -> str:
-    """Some words. turn: in degrees."""
+    """A text. turn: in degrees."""
     turned = f' transform="rotate({turn} {x:.1f} {y:.1f})"' if turn else ""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{turned}>{escape(what)}</text>'
 

@@ -1,4 +1,4 @@
-"""What is looked at before Spark starts: addresses, names, files, times. Shared arguments of the jobs.
+"""Checks of arguments before Spark starts: names, files, times.
 
 All raise typer.BadParameter, which ends a job with one line and exit code 2.
 """
@@ -9,18 +9,20 @@ import glob
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TypeVar
 
 import typer
 
-from nsqc.spark import options
+from nsqc.spark.values import read_name
+
+T = TypeVar("T")
 
 
-def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """A callback for typer that has text read by one of nsqc.spark.options' functions, and keeps the text."""
-    def callback(given: Any) -> Any:
+def reads(read: Callable[[str], object]) -> Callable[[T], T]:
+    """A typer callback that checks a text, or each of a list, by a reader of nsqc.spark.values and returns it."""
+    def callback(given: T) -> T:
         for text in given if isinstance(given, list) else [given]:
-            if text is not None:
+            if isinstance(text, str):
                 try:
                     read(text)
                 except ValueError as error:
@@ -30,7 +32,7 @@ def reads(read: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def all_exist(paths: list[str]) -> list[str]:
-    """Each a file, a folder with files or a pattern that something matches; of a URI Spark will find out."""
+    """Files, folders with files, or patterns that match something; Spark itself checks URIs."""
     for path in paths:
         if "://" in path:
             continue
@@ -42,52 +44,48 @@ def all_exist(paths: list[str]) -> list[str]:
             if Path(path).is_file():
                 Path(path).open("rb").close()
         except OSError as error:
-            raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+            raise typer.BadParameter(f"{path} is not readable: {error.strerror}") from None
     return paths
 
 
 def folder(path: Path) -> Path:
-    """A folder that is there."""
+    """An existing folder."""
     if not path.is_dir():
-        raise typer.BadParameter(f"{path} is no folder")
+        raise typer.BadParameter(f"{path} is not a folder")
     return path
 
 
 def archive(path: Path) -> Path:
-    """A folder that the archive job has written."""
+    """A folder written by the archive job."""
     if not (folder(path) / "_ledger.json").is_file():
-        raise typer.BadParameter(f"{path} is no archive, it has no _ledger.json")
+        raise typer.BadParameter(f"{path} is not an archive: it has no _ledger.json")
     return path
 
 
 def moment(text: str | None) -> str | None:
-    """A time that micros() can read."""
+    """A time that micros() can read, or none."""
     if text is not None:
         micros(text)
     return text
 
 
 def micros(text: str) -> int:
-    """Microseconds since 1970 of a date or time in ISO 8601, in UTC where it says nothing else."""
+    """Microseconds since 1970 of a date or time in ISO 8601, in UTC unless it names another zone."""
     from nsqc.spark.jobs.ledger import micros as since_1970
 
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text} is no time such as 2026-11-21, 2026-11-21T13:00 or 2026-11-21T13:00:00+02:00"
-                                 ) from None
-    return since_1970(found if found.tzinfo else found.replace(tzinfo=UTC))
+        raise typer.BadParameter(f"{text} is not a time such as 2026-11-21, 2026-11-21T13:00 or "
+                                 "2026-11-21T13:00:00+02:00") from None
+    return since_1970(time if time.tzinfo else time.replace(tzinfo=UTC))
+
+
+def micros_range(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """The range of --from and --to in microseconds since 1970; None: unbounded."""
+    return (micros(since) if since else None), (micros(until) if until else None)
 
 
 def topic(name: str | None) -> str | None:
-    """A topic's name, or none."""
-    return reads(options.name)(name)
-
-
-Topic = Annotated[str, typer.Option(help="the topic", callback=topic)]
-Rate = Annotated[float | None, typer.Option(help="messages a second at most, over all tasks", min=0.001)]
-Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=archive)]
-Since = Annotated[str | None, typer.Option(
-    "--from", help="leave out messages published before this time (ISO 8601, UTC)", callback=moment)]
-Until = Annotated[str | None, typer.Option(
-    "--to", help="leave out messages published at this time or later", callback=moment)]
+    """A topic name, or none."""
+    return reads(read_name)(name)

@@ -1,7 +1,7 @@
-"""`nsqc spark compact`: many small files of an archive to a few large ones, in the order they were written.
+"""`nsqc spark compact`: joins small files of an archive into large ones, in the order they were written.
 
-Row groups are copied by pyarrow; Spark is not started. What a crash at any point leaves, and who may read or write
-meanwhile, is nsqc.spark.jobs.ledger's business.
+pyarrow copies the rows; Spark is not started. nsqc.spark.jobs.ledger makes it safe against crashes, readers and
+writers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from nsqc.spark.jobs import checks, running, words
+from nsqc.spark.jobs import arguments, running
 from nsqc.spark.jobs.ledger import File, Ledger
 
 MIB = 1 << 20
@@ -24,27 +24,27 @@ ROW_GROUP_BYTES = 64 * MIB      # of values in memory
 
 
 class Done(NamedTuple):
-    """What a compaction has done: files before and after, rows in them."""
+    """The result of a compaction: files before and after, and their rows."""
 
     before: int
     after: int
     rows: int
 
 
-@words.plain
+@arguments.without_nsqd
 def command(
-    archive: checks.Archive,
+    archive: arguments.Archive,
     target_mib: Annotated[int, typer.Option(help="size of a large file, in MiB", min=1, max=1 << 20)] = TARGET_MIB,
 ) -> int:
-    """Make few large files of an archive's many small ones.
+    """Join the small files of an archive into large ones.
 
-    The archive may be written and read meanwhile.
+    The archive may be written and read at the same time.
     """
-    with running.failures() as voice:
-        voice.done = lambda: "the archive has all of its rows, in its old files or in new ones"
-        voice.says("compacting")
+    with running.failures() as progress:
+        progress.summary = lambda: "the archive has all of its rows, in its old files or in new ones"
+        progress.show("compacting")
         done = compact(Ledger(archive), target_mib * MIB)
-        voice.tell(f"{done.before} files with {done.rows} rows are now {done.after}")
+        progress.result(f"{done.before} files with {done.rows} rows are now {done.after}")
     return 0
 
 
@@ -54,8 +54,8 @@ def compact(ledger: Ledger, target: int) -> Done:
     with ledger.job("compact") as space:
         for names, name in groups(ledger.read().files, target):
             joined = space / Path(name).name
-            copied = join([ledger.folder / one for one in names], joined)
-            expected = sum(ledger.read().files[one].rows for one in names)
+            copied = join([ledger.folder / small for small in names], joined)
+            expected = sum(ledger.read().files[small].rows for small in names)
             if copied != expected:
                 raise running.JobError(f"{names[0]} and {len(names) - 1} more have {copied} rows, not {expected} "
                                        "as the ledger says; nothing was changed")
@@ -65,7 +65,7 @@ def compact(ledger: Ledger, target: int) -> Done:
 
 
 def groups(files: dict[str, File], target: int) -> Iterator[tuple[list[str], str]]:
-    """Files to be joined, two or more and of one day, and the name for what comes of them."""
+    """The files to join, two or more of one day, and the name of the joined file."""
     days = defaultdict(list)
     for name in sorted(files):
         if files[name].bytes < target // 2:
@@ -73,12 +73,12 @@ def groups(files: dict[str, File], target: int) -> Iterator[tuple[list[str], str
     for day, names in days.items():
         while names:
             size = 0
-            group = []
+            group: list[str] = []
             while names and (not group or size + files[names[0]].bytes <= target):
                 size += files[names[0]].bytes
                 group.append(names.pop(0))
             if len(group) > 1:
-                first = Path(group[0]).name.split("-")[0]       # keeps its place among the others
+                first = Path(group[0]).name.split("-")[0]       # keeps its position among the others
                 yield group, f"{day}/{first}-{uuid.uuid4().hex[:8]}.parquet"
 
 
@@ -90,17 +90,17 @@ def join(paths: list[Path], to: Path) -> int:
     rows = 0
     schema = pq.read_schema(paths[0])
     with pq.ParquetWriter(to, schema, compression="zstd", version="2.6") as writer:
-        kept: list[pa.RecordBatch] = []
+        pending: list[pa.RecordBatch] = []
         for path in paths:
             with pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
-                    kept.append(batch)
+                    pending.append(batch)
                     rows += batch.num_rows
-                    if sum(one.nbytes for one in kept) >= ROW_GROUP_BYTES:
-                        writer.write_table(pa.Table.from_batches(kept, schema))
-                        kept = []
-        if kept:
-            writer.write_table(pa.Table.from_batches(kept, schema), row_group_size=rows)
+                    if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
+                        writer.write_table(pa.Table.from_batches(pending, schema))
+                        pending = []
+        if pending:
+            writer.write_table(pa.Table.from_batches(pending, schema), row_group_size=rows)
     return rows
 
 

@@ -1,12 +1,15 @@
-"""Files as tables: CSV, JSON, Parquet, text; a row of them as a message's body."""
+"""Files as tables: CSV, JSON, Parquet, text; and their rows as message bodies."""
 
 from __future__ import annotations
 
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.jobs.template import column, find
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SUFFIXES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
             ".txt": "text", ".log": "text"}
@@ -15,7 +18,7 @@ FORMATS = ("csv", "json", "parquet", "text")
 
 
 def format_of(path: str) -> str | None:
-    """By the name's end; None where that tells nothing."""
+    """The format by the end of a file name; None if unknown."""
     suffixes = [suffix.lower() for suffix in PurePath(path).suffixes]
     while suffixes and suffixes[-1] in PACKED:
         suffixes.pop()
@@ -23,18 +26,19 @@ def format_of(path: str) -> str | None:
 
 
 def common_format(paths: list[str]) -> str | None:
-    """What all names say; None where one says nothing or they differ."""
-    found = {format_of(path) for path in paths}
-    return found.pop() if len(found) == 1 else None
+    """The format of all files; None if unknown or not the same."""
+    formats = {format_of(path) for path in paths}
+    return formats.pop() if len(formats) == 1 else None
 
 
-def read(spark: Any, paths: list[str], form: str, header: bool = True, delimiter: str | None = None) -> Any:
-    """The files as one frame. CSV's columns are text as it stands there; a line that does not fit fails the job."""
+def read(spark: SparkSession, paths: list[str], form: str, header: bool = True,
+         delimiter: str | None = None) -> DataFrame:
+    """The files as one frame. CSV values stay text as they are; a malformed line fails the job."""
     reader = spark.read.format(form)
     if delimiter is None:
         delimiter = "\t" if all(".tsv" in PurePath(path).suffixes for path in paths) else ","
     if form == "csv":
-        # A quote within quotes is doubled, as RFC 4180 has it; Spark's own default is a backslash.
+        # A quote within quotes is doubled, as in RFC 4180; Spark's default is a backslash.
         reader = reader.options(header=str(header).lower(), sep=delimiter, mode="FAILFAST", enforceSchema="false",
                                 escape='"')
     elif form == "json":
@@ -42,8 +46,8 @@ def read(spark: Any, paths: list[str], form: str, header: bool = True, delimiter
     return reader.load([path if "://" in path else f"file://{Path(path).absolute()}" for path in paths])
 
 
-def with_body(frame: Any, body: str | None, template: str | None, whole: bool) -> Any:
-    """A frame with the one column value: a column, a template, or (whole) all columns as JSON, nulls included.
+def with_body(frame: DataFrame, body: str | None, template: str | None, whole: bool) -> DataFrame:
+    """A frame with only the column value: a column, a template, or (whole) all columns as JSON, nulls included.
     Raises JobError, TemplateError."""
     from pyspark.sql import functions
     from pyspark.sql.types import BinaryType, StringType
@@ -53,11 +57,11 @@ def with_body(frame: Any, body: str | None, template: str | None, whole: bool) -
     if whole:
         fields = [find(frame, name) for name in frame.columns]
         return frame.select(functions.to_json(functions.struct(*fields), {"ignoreNullFields": "false"}).alias("value"))
-    found = frame.select(find(frame, body or "value").alias("value"))
-    kind = found.schema["value"].dataType
+    bodies = frame.select(find(frame, body or "value").alias("value"))
+    kind = bodies.schema["value"].dataType
     if isinstance(kind, (BinaryType, StringType)):
-        return found
+        return bodies
     if kind.typeName() in ("array", "map", "struct", "variant"):
-        raise JobError(f"column {body} is {kind.simpleString()}, which is no body; without --column a row is "
-                       "published as JSON")
-    return found.select(functions.col("value").cast("string").alias("value"))
+        raise JobError(f"column {body} is {kind.simpleString()}, which cannot be a body; without --column a row "
+                       "is published as JSON")
+    return bodies.select(functions.col("value").cast("string").alias("value"))

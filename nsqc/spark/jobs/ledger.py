@@ -1,15 +1,15 @@
-"""Which Parquet files make up an archive. It knows no Spark and no nsqd.
+"""Which Parquet files make up an archive. Knows neither Spark nor nsqd.
 
     date=2026-11-21/NAME.parquet    rows, by the UTC day of their timestamp
-    _ledger.json                    the files that count, and the last batch of each query
-    _lock                           flock for the moment in which files and ledger change
+    _ledger.json                    the valid files, and the last batch of each query
+    _lock                           flock while files and ledger change
     _state/                         checkpoint and staging log of the archive job
-    _tmp/JOB/, _tmp/JOB.lock        what the running job of that name writes, and its flock
-    _pins/ID/, _pins/ID.lock        hard links to the files that a reader has in use, and its flock
+    _tmp/JOB/, _tmp/JOB.lock        where the running job of that name writes, and its flock
+    _pins/ID/, _pins/ID.lock        hard links to the files that a reader uses, and its flock
 
-The ledger is replaced in one step and decides. A change moves new files in, replaces the ledger, takes old files out:
-what a crash leaves in the date folders beside the ledger's files is removed when the next job begins. The folder has to
-be on a POSIX file system with hard links and flock.
+The ledger is authoritative and replaced in one step. A change moves new files in, replaces the ledger, and removes old
+files: other files that a crash leaves in the date folders are removed when the next job starts. The folder has to be on
+a POSIX file system with hard links and flock.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ import msgspec
 from nsqc.store.files import replace_file, sync_folder
 
 VERSION = 1
-NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # what an archive's own files are called
+NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # names of an archive's own files
 NO_LINKS = {errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOTSUP, errno.EXDEV}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LedgerError(RuntimeError):
-    """The archive cannot be used so; the text says why."""
+    """The archive cannot be used like this; the text says why."""
 
 
 class File(msgspec.Struct, frozen=True):
-    """What is known of one file. first and last: least and greatest timestamp, microseconds since 1970."""
+    """An entry of the ledger. first and last: lowest and highest timestamp, microseconds since 1970."""
 
     rows: int
     bytes: int
@@ -49,7 +49,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """The ledger. files: by path within the archive; batches: last batch by query."""
+    """The ledger. files: by path in the archive; batches: last batch by query."""
 
     version: int
     topic: str
@@ -58,12 +58,12 @@ class State(msgspec.Struct):
 
     @property
     def rows(self) -> int:
-        """Of all files."""
+        """The rows of all files."""
         return sum(file.rows for file in self.files.values())
 
 
 class Ledger:
-    """The archive in folder. With topic it is made where there is none, and must be that topic's.
+    """The archive in folder. With topic it is created if there is none, and must be that topic's.
 
     Raises LedgerError.
     """
@@ -81,9 +81,9 @@ class Ledger:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if not self._path.exists():
-                found = [entry.name for entry in self.folder.iterdir() if entry.name != "_lock"]
-                if found:
-                    raise LedgerError(f"{self.folder} is no archive, and not empty: there is {min(found)}")
+                names = [entry.name for entry in self.folder.iterdir() if entry.name != "_lock"]
+                if names:
+                    raise LedgerError(f"{self.folder} is not an archive, and not empty: there is {min(names)}")
                 self._write(State(VERSION, topic, {}, {}))
 
     def read(self) -> State:
@@ -91,9 +91,9 @@ class Ledger:
         try:
             state = msgspec.json.decode(self._path.read_bytes(), type=State)
         except (FileNotFoundError, NotADirectoryError):
-            raise LedgerError(f"{self.folder} is no archive: there is no {self._path.name}") from None
+            raise LedgerError(f"{self.folder} is not an archive: there is no {self._path.name}") from None
         except (msgspec.MsgspecError, OSError) as error:
-            raise LedgerError(f"{self._path} cannot be read: {error}") from None
+            raise LedgerError(f"{self._path} is not readable: {error}") from None
         if state.version != VERSION:
             raise LedgerError(f"{self._path} has version {state.version}, this is {VERSION}")
         return state
@@ -101,7 +101,7 @@ class Ledger:
     def _write(self, state: State) -> None:
         replace_file(self._path, msgspec.json.format(msgspec.json.encode(state), indent=1), mode=0o644)
 
-    # ------------------------------------------------------------------ changing it
+    # ------------------------------------------------------------------ writing
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Ledger:
 
     @contextmanager
     def job(self, name: str) -> Iterator[Path]:
-        """An empty folder to write in, for the one job of this name. Raises LedgerError where it runs already."""
+        """An empty folder to write to, for the only job of this name. Raises LedgerError if it is running already."""
         (self.folder / "_tmp").mkdir(exist_ok=True)
         with opened(self.folder / "_tmp" / f"{name}.lock") as descriptor:
             if not is_taken(descriptor):
@@ -124,7 +124,7 @@ class Ledger:
             shutil.rmtree(space, ignore_errors=True)
 
     def _settle(self) -> None:
-        """Takes away what crashes have left: files that are not the ledger's, pins of readers that are gone."""
+        """Removes what crashes have left: files that are not in the ledger, pins of readers that have ended."""
         with self._locked():
             files = self.read().files
             for name in files:
@@ -140,10 +140,10 @@ class Ledger:
                         lock.unlink()
 
     def commit(self, new: dict[str, Path], old: Iterable[str] = (), batch: tuple[str, int] | None = None) -> bool:
-        """Puts new files (path in the archive: where each lies now, on the same file system) in the place of old ones.
+        """Replaces old files with new ones (by path in the archive: where each is now, on the same file system).
 
-        batch: query and number; False, and nothing happens, where that batch was put in before. Raises
-        LedgerError where a name is taken, OSError.
+        batch: query and number; returns False, and does nothing, if that batch was committed before. Raises LedgerError
+        if a name exists, OSError.
         """
         described = {name: footer(path) for name, path in new.items()}
         for path in new.values():
@@ -152,8 +152,8 @@ class Ledger:
             state = self.read()
             if batch is not None and batch[1] <= state.batches.get(batch[0], -1):
                 return False
-            if taken := new.keys() & state.files.keys():
-                raise LedgerError(f"{self.folder / min(taken)} is there already")
+            if existing := new.keys() & state.files.keys():
+                raise LedgerError(f"{self.folder / min(existing)} exists already")
             self._move_in(new)
             old = list(old)
             for name in old:
@@ -175,15 +175,15 @@ class Ledger:
         for folder in {*folders, self.folder} if folders else ():
             sync_folder(folder)
 
-    # ------------------------------------------------------------------ reading it
+    # ------------------------------------------------------------------ reading
 
     @contextmanager
     def pinned(self, start: int | None = None, end: int | None = None) -> Iterator[tuple[list[str], int]]:
-        """The files, as they are now and for as long as this lasts, that have rows from start up to end (microseconds
-        since 1970): (paths, rows in these files). Compaction takes nothing away from under a reader.
+        """The current files with rows from start to end (microseconds since 1970): (paths, rows of these files). They
+        stay for the block, even if compaction replaces them.
 
-        Where no links can be made, as in a folder that is not one's own, the files themselves are given. Raises
-        LedgerError, OSError.
+        If links cannot be made, for example in a folder without write permission, the files themselves are returned.
+        Raises LedgerError, OSError.
         """
         place = self.folder / "_pins" / uuid.uuid4().hex
         with ExitStack() as stack:
@@ -198,14 +198,14 @@ class Ledger:
             yield [str(place / name) for name in files], sum(file.rows for file in files.values())
 
     def _check(self, name: str, file: File) -> None:
-        """Raises LedgerError where a file is gone or is another one."""
+        """Raises LedgerError if a file is missing or was changed."""
         try:
             size = (self.folder / name).stat().st_size
         except FileNotFoundError:
             raise LedgerError(f"{self.folder / name} is missing, with {file.rows:,} rows") from None
         if size != file.bytes:
             raise LedgerError(f"{self.folder / name} has {size:,} bytes and had {file.bytes:,} when it was written: it "
-                              "was changed since")
+                              "was changed since then")
 
     def _pin(self, place: Path, stack: ExitStack, start: int | None, end: int | None) -> dict[str, File]:
         place.parent.mkdir(exist_ok=True)
@@ -223,14 +223,14 @@ class Ledger:
 
 
 def chosen(state: State, start: int | None, end: int | None) -> dict[str, File]:
-    """The files that may have rows from start up to end."""
+    """The files that may have rows from start to end."""
     return {name: file for name, file in sorted(state.files.items())
             if (start is None or file.last >= start) and (end is None or file.first < end)}
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor of the file at path, which is made where there is none."""
+    """A descriptor of the file at path, which is created if there is none."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         yield descriptor
@@ -239,7 +239,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def is_taken(descriptor: int) -> bool:
-    """Takes the flock of a file; False where another has it."""
+    """Takes the flock of a file; False if another process has it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -248,7 +248,7 @@ def is_taken(descriptor: int) -> bool:
 
 
 def sync_file(path: Path) -> None:
-    """Has a file's bytes on disk. Raises OSError."""
+    """Makes a file durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -257,13 +257,13 @@ def sync_file(path: Path) -> None:
 
 
 def footer(path: Path) -> File:
-    """What a Parquet file's footer says of it. Raises OSError, pyarrow's ArrowInvalid."""
+    """The ledger entry for a Parquet file, from its footer. Raises OSError, pyarrow's ArrowInvalid."""
     import pyarrow.parquet as pq
 
-    told = pq.read_metadata(path)
-    place = told.schema.to_arrow_schema().get_field_index("timestamp")
-    parts = [told.row_group(number).column(place).statistics for number in range(told.num_row_groups)]
-    return File(told.num_rows, path.stat().st_size, min(micros(part.min) for part in parts),
+    metadata = pq.read_metadata(path)
+    column = metadata.schema.to_arrow_schema().get_field_index("timestamp")
+    parts = [metadata.row_group(number).column(column).statistics for number in range(metadata.num_row_groups)]
+    return File(metadata.num_rows, path.stat().st_size, min(micros(part.min) for part in parts),
                 max(micros(part.max) for part in parts))
 
 

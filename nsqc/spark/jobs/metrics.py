@@ -1,17 +1,20 @@
-"""The figures of a report, counted by Spark from the rows of archives."""
+"""The metrics of a report, computed by Spark from the rows of archives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 WIDTHS = (1, 5, 10, 30, MINUTE, 5 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 7 * DAY)
 MOST_BUCKETS = 96
 SHARES = (0.5, 0.95, 0.99)
-ACCURACY = 1000     # of percentiles: within a thousandth of the ranks
+ACCURACY = 1000     # of percentiles: a thousandth of the ranks
 LARGEST = 10
-BEGINNING = 60      # characters of a large body that are shown
+SHOWN = 60          # bytes of a large body
 LATENCY_STEPS = (0.001, 0.01, 0.1, 1, 10, MINUTE, 10 * MINUTE, HOUR, 10 * HOUR, DAY)
 
 
@@ -27,7 +30,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Source:
-    """What came of one topic from one nsqd. Sizes in bytes."""
+    """The messages of one topic from one nsqd. Sizes in bytes."""
 
     topic: str
     nsqd: str
@@ -49,9 +52,9 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """All of a report. first, last: of the messages' times, seconds since 1970; late: latency by SHARES, then the
-    greatest; steps: messages with a latency below each of LATENCY_STEPS and not below the one before, then the rest."""
+class Metrics:
+    """Everything in a report. first, last: lowest and highest timestamp, seconds since 1970; late: latency by SHARES,
+    then the maximum; steps: messages by latency, between each of LATENCY_STEPS and the one before, then the rest."""
 
     rows: int
     bytes: int
@@ -66,8 +69,8 @@ class Figures:
     bodies: list[Body]
 
 
-def count(frame: Any) -> Figures | None:
-    """The figures of rows as archives have them; None where there are none."""
+def count(frame: DataFrame) -> Metrics | None:
+    """The metrics of an archive's rows; None if there are none."""
     from pyspark.sql import functions as f
 
     sized = frame.select(
@@ -76,11 +79,11 @@ def count(frame: Any) -> Figures | None:
         ((f.unix_micros("archived_at") - f.unix_micros("timestamp")) / 1e6).alias("late"))
     percentiles = f.percentile_approx("late", list(SHARES), ACCURACY)
     rows, size, first, last, late, latest = sized.agg(
-        f.count("*"), f.sum("size"), f.min("seconds"), f.max("seconds"), percentiles, f.max("late")).first()
+        f.count("*"), f.sum("size"), f.min("seconds"), f.max("seconds"), percentiles, f.max("late")).collect()[0]
     if not rows:
         return None
     width = bucket_width(last - first)
-    return Figures(
+    return Metrics(
         rows, size, first, last, (*late, latest), width,
         [Bucket(int(row[0]) * width, row[1], row[2], tuple(row[3])) for row in sized.groupBy(
             f.floor(f.col("seconds") / width)).agg(f.count("*"), f.sum("size"), percentiles).orderBy(f.asc_nulls_last(
@@ -93,27 +96,28 @@ def count(frame: Any) -> Figures | None:
 
 
 def bucket_width(span: float) -> int:
-    """Seconds of a bucket: the least of WIDTHS that gives few enough, or whole weeks."""
+    """Seconds per bucket: the smallest of WIDTHS with few enough buckets, or whole weeks."""
     for width in WIDTHS:
         if span / width < MOST_BUCKETS - 1:
             return width
     return int(span / (7 * DAY) / (MOST_BUCKETS - 1) + 1) * 7 * DAY
 
 
-def steps(sized: Any) -> list[int]:
-    """How many rows have which latency."""
+def steps(sized: DataFrame) -> list[int]:
+    """The number of rows by latency."""
     from pyspark.sql import functions as f
 
-    step = sum((f.when(f.col("late") >= limit, 1).otherwise(0) for limit in LATENCY_STEPS), start=f.lit(0))
-    found = {row[0]: row[1] for row in sized.groupBy(step).count().collect()}
-    return [found.get(number, 0) for number in range(len(LATENCY_STEPS) + 1)]
+    step: Column = sum((f.when(f.col("late") >= limit, 1).otherwise(0) for limit in LATENCY_STEPS), start=f.lit(0))
+    rows: dict[int, int] = {row[0]: row[1] for row in sized.groupBy(step).count().collect()}
+    return [rows.get(number, 0) for number in range(len(LATENCY_STEPS) + 1)]
 
 
-def largest(sized: Any) -> list[Body]:
-    """The largest messages. Their bodies are looked at only when it is known which they are."""
+def largest(sized: DataFrame) -> list[Body]:
+    """The largest messages."""
     from pyspark.sql import functions as f
 
-    beginning = f.substring("value", 1, BEGINNING).alias("beginning")
-    found = sized.select("topic", "id", "nsqd", "seconds", "size", beginning).orderBy(
+    beginning = f.substring("value", 1, SHOWN).alias("beginning")
+    rows = sized.select("topic", "id", "nsqd", "seconds", "size", beginning).orderBy(
         f.desc("size"), "seconds", "id").limit(LARGEST).collect()
-    return [Body(*row[:5], bytes(row.beginning).decode(errors="replace")) for row in found]
+    return [Body(row.topic, row.id, row.nsqd, row.seconds, row.size, bytes(row.beginning).decode(errors="replace"))
+            for row in rows]

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+"""A report as one self-contained HTML file: no script, no font, no image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 
 from nsqc.spark.jobs import charts
-from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Figures
+from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Bucket, Metrics
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b2330; --soft: #5d6879; --rule: #e3e7ee;
@@ -43,10 +43,10 @@ tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 """
 
 
-def page(figures: Figures, title: str) -> str:
+def page(metrics: Metrics, title: str) -> str:
     """The whole file."""
-    parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(figures.first)} to {moment(figures.last)}, times in UTC</p>",
-             totals(figures), volume(figures), latency(figures), attempts(figures), sources(figures), bodies(figures)]
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(metrics.first)} to {moment(metrics.last)}, times in UTC</p>",
+             totals(metrics), volume(metrics), latency(metrics), attempts(metrics), sources(metrics), bodies(metrics)]
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>\n" + "\n".join(parts)
@@ -55,85 +55,86 @@ def page(figures: Figures, title: str) -> str:
 
 # ---------------------------------------------------------------------- sections
 
-def totals(figures: Figures) -> str:
-    """The few numbers to see first."""
-    half, most, nearly, longest = figures.late
-    again = sum(count for times, count in figures.attempts.items() if times > 1)
-    shown = {"messages": f"{figures.rows:,}", "in bodies": size(figures.bytes), "latency, median": span(half),
+def totals(metrics: Metrics) -> str:
+    """The most important numbers."""
+    half, most, nearly, longest = metrics.late
+    again = sum(count for times, count in metrics.attempts.items() if times > 1)
+    shown = {"messages": f"{metrics.rows:,}", "in bodies": size(metrics.bytes), "latency, median": span(half),
              "95 %": span(most), "99 %": span(nearly), "longest": span(longest),
              "more than one attempt": f"{again:,}"}
     return "<dl>" + "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
                             for name, value in shown.items()) + "</dl>"
 
 
-def volume(figures: Figures) -> str:
+def volume(metrics: Metrics) -> str:
     """Messages over time."""
-    labels, rows = over_time(figures)
-    found = [row.rows if row else 0 for row in rows]
+    labels, rows = over_time(metrics)
+    counts = [row.rows if row else 0 for row in rows]
     tips = [f"{label}: {row.rows if row else 0:,} messages, {size(row.bytes if row else 0)}"
             for label, row in zip(labels, rows, strict=True)]
-    return (f"<h2>Messages published, per {span(figures.width)}</h2>"
-            + charts.bars(labels, found, number, "messages over time", tips))
+    return (f"<h2>Messages published, per {span(metrics.width)}</h2>"
+            + charts.bars(labels, counts, number, "messages over time", tips))
 
 
-def latency(figures: Figures) -> str:
-    """From the time of a message to its archiving."""
-    labels, rows = over_time(figures)
+def latency(metrics: Metrics) -> str:
+    """From a message's timestamp to its archiving."""
+    labels, rows = over_time(metrics)
     series = {name: [row.latency[place] if row else None for row in rows]
               for place, name in enumerate(("median", "95 %", "99 %"))}
     bounds = [span(step) for step in LATENCY_STEPS]
     names = [f"< {bounds[0]}", *(f"{low} – {high}" for low, high in pairwise(bounds)),
              f"≥ {bounds[-1]}"]
-    steps = [(name, count) for name, count in zip(names, figures.steps, strict=True) if count]
+    steps = [(name, count) for name, count in zip(names, metrics.steps, strict=True) if count]
     return ("<h2>Latency of consumption</h2><p>From a message's own time, given by nsqd when it was published, to the "
             "batch that archived it, by time of publishing.</p>"
             + charts.lines(labels, series, span, "latency over time")
             + charts.bars([name for name, _ in steps], [count for _, count in steps], number, "messages by latency"))
 
 
-def attempts(figures: Figures) -> str:
+def attempts(metrics: Metrics) -> str:
     """How often messages were delivered."""
-    return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in figures.attempts],
-                                              list(figures.attempts.values()), number, "messages by attempts"))
+    return ("<h2>Attempts</h2>" + charts.bars([str(times) for times in metrics.attempts],
+                                              list(metrics.attempts.values()), number, "messages by attempts"))
 
 
-def sources(figures: Figures) -> str:
-    """Who produced most, by size."""
+def sources(metrics: Metrics) -> str:
+    """Which topics and nsqd have most, by size."""
     return "<h2>Size by topic and nsqd</h2>" + table(
         ["topic", "nsqd", "messages", "bytes", "share", "mean", "largest"],
-        ([one.topic, one.nsqd, f"{one.rows:,}", size(one.bytes), f"{one.bytes / max(figures.bytes, 1):.1%}",
-          size(one.bytes / one.rows), size(one.largest)] for one in figures.sources), text_columns=2)
+        ([source.topic, source.nsqd, f"{source.rows:,}", size(source.bytes),
+          f"{source.bytes / max(metrics.bytes, 1):.1%}", size(source.bytes / source.rows), size(source.largest)]
+         for source in metrics.sources), text_columns=2)
 
 
-def bodies(figures: Figures) -> str:
+def bodies(metrics: Metrics) -> str:
     """The largest messages."""
     return "<h2>Largest messages</h2>" + table(
         ["topic", "published", "id", "begins with", "size"],
-        ([one.topic, moment(one.seconds), one.id, one.beginning, size(one.size)] for one in figures.bodies),
+        ([body.topic, moment(body.seconds), body.id, body.beginning, size(body.size)] for body in metrics.bodies),
         text_columns=4)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
-    """The columns behind the first text_columns are numbers."""
+    """The columns after the first text_columns are numbers."""
     def line(cells: Sequence[str], kind: str) -> str:
-        found = []
+        cells_html = []
         for place, (head, cell) in enumerate(zip(heads, cells, strict=True)):
             marks = ' class="number"' if place >= text_columns else ""
             if kind == "td":
-                marks += f' data-head="{escape(head)}"'     # what a phone's window shows in the place of the head
-            found.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
-        return "<tr>" + "".join(found) + "</tr>"
+                marks += f' data-head="{escape(head)}"'     # on a phone, shown in place of the table head
+            cells_html.append(f"<{kind}{marks}>{escape(cell)}</{kind}>")
+        return "<tr>" + "".join(cells_html) + "</tr>"
     return f'<table>{line(heads, "th")}{"".join(line(row, "td") for row in rows)}</table>'
 
 
 # ---------------------------------------------------------------------- values
 
-def over_time(figures: Figures) -> tuple[list[str], list]:
-    """A label for each bucket from the first to the last, and the bucket, None where nothing was published."""
-    known = {bucket.start: bucket for bucket in figures.buckets}
-    starts = range(min(known), max(known) + 1, figures.width)
-    form = "%Y-%m-%d" if figures.width >= DAY else "%d %b %H:%M" if figures.last - figures.first > DAY else (
-        "%H:%M" if figures.width >= MINUTE else "%H:%M:%S")
+def over_time(metrics: Metrics) -> tuple[list[str], list[Bucket | None]]:
+    """A label for each bucket from the first to the last, and the bucket; None if nothing was published."""
+    known = {bucket.start: bucket for bucket in metrics.buckets}
+    starts = range(min(known), max(known) + 1, metrics.width)
+    form = "%Y-%m-%d" if metrics.width >= DAY else "%d %b %H:%M" if metrics.last - metrics.first > DAY else (
+        "%H:%M" if metrics.width >= MINUTE else "%H:%M:%S")
     return [datetime.fromtimestamp(start, UTC).strftime(form) for start in starts], [known.get(at) for at in starts]
 
 
@@ -159,7 +160,7 @@ def size(count: float) -> str:
 
 
 def number(count: float) -> str:
-    """Short, as for a scale."""
+    """A short number for a scale."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= 10 * unit or (count >= unit and count % unit == 0):
             return f"{count / unit:.4g} {name}"

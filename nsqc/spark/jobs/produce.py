@@ -1,4 +1,4 @@
-"""`nsqc spark produce`: files to a topic, a message for each row."""
+"""`nsqc spark produce`: publishes files to a topic, one message per row."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from nsqc.spark.jobs import checks, handshake, inputs, running, template, words
+from nsqc.spark.jobs import arguments, checks, handshake, inputs, running, template, topics
 
 
 def known_format(name: str | None) -> str | None:
-    """A callback for typer."""
+    """A typer callback: a format of inputs, or none."""
     if name is not None and name not in inputs.FORMATS:
-        raise typer.BadParameter(f"{name} is none of {', '.join(inputs.FORMATS)}")
+        raise typer.BadParameter(f"{name} is not one of {', '.join(inputs.FORMATS)}")
     return name
 
 
 def readable_template(text: str | None) -> str | None:
-    """A callback for typer."""
+    """A typer callback: a valid template, or none."""
     if text is not None:
         try:
             template.parse(text)
@@ -27,51 +27,52 @@ def readable_template(text: str | None) -> str | None:
     return text
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
     files: Annotated[list[str], typer.Argument(
-        help="files, folders of files, patterns; also URIs that Spark knows", metavar="FILE",
+        help="files, folders of files, patterns, or URIs that Spark supports", metavar="FILE",
         callback=checks.all_exist)],
-    topic: checks.Topic,
-    peers: words.Peers,
+    topic: arguments.Topic,
+    cluster: arguments.Cluster,
     form: Annotated[str | None, typer.Option(
-        "--format", help="csv, json (a value a line), parquet or text; by default what the names end with",
+        "--format", help="csv, json (one value per line), parquet or text; by default from the file names",
         callback=known_format)] = None,
     template: Annotated[str | None, typer.Option(
         help="the body, with columns in braces: '{host} {status}'", callback=readable_template)] = None,
     column: Annotated[str | None, typer.Option(help="the column that is the body")] = None,
     header: Annotated[bool, typer.Option(help="CSV: the first line names the columns; else they are _c0, _c1")] = True,
     delimiter: Annotated[str | None, typer.Option(
-        help="CSV: what stands between values; a comma, for .tsv a tab")] = None,
-    rate: checks.Rate = None,
+        help="CSV: the separator of values; a comma, for .tsv a tab")] = None,
+    rate: arguments.Rate = None,
     skip_bad: Annotated[bool, typer.Option(
-        "--skip-bad", help="leave out rows that nsqd would refuse, such as empty lines, instead of failing")] = False,
+        "--skip-bad", help="skip rows that nsqd would refuse, such as empty lines, instead of failing")] = False,
 ) -> int:
     """Publish the rows of files to a topic.
 
-    A line of text is published as it is; a row of another format as JSON, unless --template or --column says what the
-    body is. At least once: a task that fails is done again.
+    A line of text is published unchanged; a row of another format as JSON, unless --template or --column defines the
+    body. At least once: a task that fails is run again.
     """
     if template is not None and column is not None:
         raise typer.BadParameter("give --template or --column, not both")
     form = form or inputs.common_format(files)
     if form is None:
-        raise typer.BadParameter("the files' names do not tell their format: give --format")
-    options = {**peers.options, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was published"
-        handshake.shake(peers.options, voice.note)
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
-            known.need_topic(topic)
-        with running.session("nsqc produce", voice) as spark:
+        raise typer.BadParameter("the file names do not tell their format: give --format")
+    options = {**cluster.options, "topic": topic, "onBadRecord": "skip" if skip_bad else "fail"}
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was published"
+        handshake.check_nsqd(cluster.options, progress.note)
+        if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+            existing.require_topic(topic)
+        with running.session("nsqc produce", progress) as spark:
             from nsqc.spark.jobs import publishing
 
             started = time.monotonic()
-            voice.says("listing files")
+            progress.show("listing files")
             frame = inputs.read(spark, files, form, header, delimiter)
             whole = form != "text" and column is None
-            totals = publishing.publish(spark, inputs.with_body(frame, column, template, whole), options, voice, rate)
-            publishing.tell(voice, totals, topic, started)
+            bodies = inputs.with_body(frame, column, template, whole)
+            totals = publishing.publish(spark, bodies, options, progress, rate)
+            publishing.report(progress, totals, topic, started)
     return 0
 
 

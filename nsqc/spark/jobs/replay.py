@@ -1,79 +1,85 @@
-"""`nsqc spark replay`: an archive, or a time range of it, back to a topic."""
+"""`nsqc spark replay`: publishes an archive, or a time range of it, to a topic again."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsqc.spark.jobs import checks, handshake, running, words
+from nsqc.spark.jobs import arguments, checks, handshake, running, topics
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.voice import Voice
+from nsqc.spark.jobs.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
-@words.peered
+@arguments.with_nsqd
 def command(
-    archive: checks.Archive,
-    peers: words.Peers,
+    archive: arguments.Archive,
+    cluster: arguments.Cluster,
     topic: Annotated[str | None, typer.Option(
         help="the topic to publish to; by default the one that was archived", callback=checks.topic)] = None,
-    since: checks.Since = None,
-    until: checks.Until = None,
-    rate: checks.Rate = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
+    rate: arguments.Rate = None,
     speed: Annotated[float | None, typer.Option(
-        help="at the pace at which they were published, times this: 1 as it was, 60 an hour in a minute",
+        help="at the original pace times this factor: 1 as it was, 60 an hour in a minute",
         min=0.000001)] = None,
 ) -> int:
     """Publish the messages of an archive again.
 
-    In the order in which each nsqd took them at the time; messages that came through different nsqd are in no order to
-    each other. At least once: a task that fails is done again. Without --rate and --speed as fast as it goes.
+    In the order in which each nsqd accepted them; messages of different nsqd are not ordered among each other. At least
+    once: a task that fails is run again. As fast as possible without --rate and --speed.
     """
     if rate is not None and speed is not None:
         raise typer.BadParameter("give --rate or --speed, not both")
-    start, end = since and checks.micros(since), until and checks.micros(until)
+    start, end = checks.micros_range(since, until)
     if start is not None and end is not None and start >= end:
         raise typer.BadParameter(f"--from {since} is not before --to {until}")
-    with running.failures() as voice:
-        voice.done = lambda: "nothing was published"
-        handshake.shake(peers.options, voice.note)
+    with running.failures() as progress:
+        progress.summary = lambda: "nothing was published"
+        handshake.check_nsqd(cluster.options, progress.note)
         ledger = Ledger(archive)
         to = topic or ledger.read().topic
-        if not peers.create and (known := handshake.known(peers.options, peers.http, voice.note)):
-            known.need_topic(to)
-        with running.session("nsqc replay", voice) as spark:
-            replay(spark, ledger, {**peers.options, "topic": to}, (start, end), voice, rate, speed)
+        if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+            existing.require_topic(to)
+        with running.session("nsqc replay", progress) as spark:
+            replay(spark, ledger, {**cluster.options, "topic": to}, (start, end), progress, rate, speed)
     return 0
 
 
-def replay(spark: Any, ledger: Ledger, options: dict[str, str], span: tuple[int | None, int | None],
-           voice: Voice, rate: float | None, speed: float | None) -> int:
-    """Publishes; how many messages. Raises JobError where that is not what the archive has."""
+def replay(spark: SparkSession, ledger: Ledger, options: dict[str, str], span: tuple[int | None, int | None],
+           progress: Progress, rate: float | None, speed: float | None) -> int:
+    """Publishes; how many messages. Raises JobError if the archive has another number."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import publishing, reading
+    from nsqc.spark.jobs import archive_rows, publishing
 
     started = time.monotonic()
-    voice.says("counting the archive's messages")
-    with reading.rows(spark, ledger, *span) as frame:
-        expected, first = frame.select(functions.count("*"), functions.min(functions.unix_micros("timestamp"))).first()
+    progress.show("counting the archive's messages")
+    with archive_rows.read(spark, ledger, *span) as frame:
+        counted = frame.select(functions.count("*"), functions.min(functions.unix_micros("timestamp"))).collect()
+        expected, first = counted[0]
         if not expected:
-            voice.tell("the archive has no messages of that time")
+            progress.result("the archive has no messages of that time range")
             return 0
-        wanted = [functions.col("value")]
+        columns = [functions.col("value")]
         if speed is not None:
-            wanted.append((functions.unix_micros("timestamp") - first).alias("due"))
-        ordered = in_order(spark, frame).select(*wanted)
-        totals = publishing.publish(spark, ordered, options, voice, rate, speed, expected)
-    publishing.tell(voice, totals, options["topic"], started)
+            columns.append((functions.unix_micros("timestamp") - first).alias("due"))
+        ordered = in_order(spark, frame).select(*columns)
+        totals = publishing.publish(spark, ordered, options, progress, rate, speed, expected)
+    publishing.report(progress, totals, options["topic"], started)
     if totals.rows != expected:
-        raise running.JobError(f"the archive has {expected:,} messages of that time, published were {totals.rows:,}")
+        raise running.JobError(f"the archive has {expected:,} messages of that time range, {totals.rows:,} were "
+                               "published")
     return totals.rows
 
 
-def in_order(spark: Any, frame: Any) -> Any:
-    """The rows of one nsqd in one partition, as it took them: by time, and by id within the same microsecond."""
+def in_order(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """The rows of each nsqd in one partition, in the order it accepted them: by time, and by id within a
+    microsecond."""
     slots = spark.sparkContext.defaultParallelism
     return frame.repartition(slots, "nsqd").sortWithinPartitions("timestamp", "id")
 

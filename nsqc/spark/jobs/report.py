@@ -1,4 +1,4 @@
-"""`nsqc spark report`: archives as tables and charts in one HTML file."""
+"""`nsqc spark report`: tables and charts of archives in one HTML file."""
 
 from __future__ import annotations
 
@@ -6,64 +6,68 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsqc.spark.jobs import checks, running, words
+from nsqc.spark.jobs import arguments, checks, running
 from nsqc.spark.jobs.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def each_archive(paths: list[Path]) -> list[Path]:
-    """A callback for typer."""
+    """A typer callback: all are archives."""
     return [checks.archive(path) for path in paths]
 
 
 def writable(path: Path) -> Path:
-    """A callback for typer."""
+    """A typer callback: a file in an existing folder."""
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"{path} is no file in a folder that is there")
+        raise typer.BadParameter(f"{path} is not a file in an existing folder")
     return path
 
 
-@words.plain
+@arguments.without_nsqd
 def command(
     archives: Annotated[list[Path], typer.Argument(help="the archives", metavar="FOLDER", callback=each_archive)],
     to: Annotated[Path, typer.Option(
         "--out", help="the file to write", metavar="FILE", callback=writable)] = Path("report.html"),
-    since: checks.Since = None,
-    until: checks.Until = None,
+    since: arguments.Since = None,
+    until: arguments.Until = None,
     title: Annotated[str | None, typer.Option(help="by default the topics")] = None,
 ) -> int:
     """Draw a report of archives.
 
-    Volume over time, latency from publishing to archiving, attempts, size by topic and nsqd, the largest messages; one
-    HTML file that needs nothing else.
+    Volume over time, latency from publishing to archiving, attempts, size by topic and nsqd, the largest messages, in
+    one self-contained HTML file.
     """
-    start, end = since and checks.micros(since), until and checks.micros(until)
-    with running.failures() as voice:
-        voice.done = lambda: f"{to} is as it was"
+    start, end = checks.micros_range(since, until)
+    with running.failures() as progress:
+        progress.summary = lambda: f"{to} was not written"
         ledgers = [Ledger(archive) for archive in archives]
-        with running.session("nsqc report", voice) as spark, ExitStack() as stack:
+        with running.session("nsqc report", progress) as spark, ExitStack() as stack:
             rows = sum(ledger.read().rows for ledger in ledgers)
-            voice.says(tasks(spark, f"reading archives with {rows:,} messages"))
-            from nsqc.spark.jobs import metrics, page, reading
+            progress.show(tasks(spark, f"reading archives with {rows:,} messages"))
+            from nsqc.spark.jobs import archive_rows, metrics, page
 
-            frames = [stack.enter_context(reading.rows(spark, ledger, start, end)) for ledger in ledgers]
-            found = metrics.count(reduce(lambda one, other: one.unionByName(other), frames))
-        if found is None:
-            raise running.JobError("there are no messages of that time to report on")
+            frames = [stack.enter_context(archive_rows.read(spark, ledger, start, end)) for ledger in ledgers]
+            counted = metrics.count(reduce(lambda left, right: left.unionByName(right), frames))
+        if counted is None:
+            raise running.JobError("there are no messages of that time range")
         topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers}))
-        to.write_text(page.page(found, title or f"Messages of {topics}"), encoding="utf-8")
-        half, most, nearly, longest = map(page.span, found.late)
-        voice.tell(f"{found.rows:,} messages with {page.size(found.bytes)} from {page.moment(found.first)} to "
-                   f"{page.moment(found.last)}; latency: median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
-        voice.tell(f"{to} written")
+        to.write_text(page.page(counted, title or f"Messages of {topics}"), encoding="utf-8")
+        half, most, nearly, longest = map(page.span, counted.late)
+        first, last = page.moment(counted.first), page.moment(counted.last)
+        progress.result(f"{counted.rows:,} messages with {page.size(counted.bytes)} from {first} to {last}; latency: "
+                        f"median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
+        progress.result(f"{to} written")
     return 0
 
 
-def tasks(spark: Any, doing: str) -> Callable[[], str]:
-    """For Voice.says(): how much of what Spark works on now is done."""
+def tasks(spark: SparkSession, doing: str) -> Callable[[], str]:
+    """For Progress.show(): how many of Spark's running tasks are done."""
     tracker = spark.sparkContext.statusTracker()
 
     def text() -> str:

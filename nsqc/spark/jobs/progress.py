@@ -1,4 +1,4 @@
-"""What a job says while it runs: on a terminal one line that is redrawn, in a pipe a line every few seconds.
+"""The output of a running job: on a terminal one line that is redrawn, in a pipe a line every few seconds.
 
 Progress and notes go to stderr, results to stdout.
 """
@@ -15,58 +15,58 @@ from contextlib import suppress
 
 REDRAW_SECONDS = 0.25
 LINE_SECONDS = 5.0
-RATE_SECONDS = 5.0      # over which a rate is taken
+RATE_SECONDS = 5.0      # over which a rate is averaged
 PREFIX = "nsqc spark: "
 
 
-class Voice:
-    """Says what the job is doing, from says() on until quiet(). Thread-safe."""
+class Progress:
+    """Shows what the job is doing, from show() to end(). Thread-safe."""
 
     def __init__(self) -> None:
-        self.done: Callable[[], str] = lambda: "nothing was done"       # so far, where the job is stopped or fails
+        self.summary: Callable[[], str] = lambda: "nothing was done"    # so far, for a job that is stopped or fails
         self.count: Callable[[], int] = lambda: 0       # messages published or archived so far
         self._doing: Callable[[], str] = lambda: ""
-        self._since = self._said = 0.0
+        self._since = self._shown = 0.0
         self._drawn = self._is_last = False
         self._mutex = threading.RLock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def says(self, doing: str | Callable[[], str]) -> None:
-        """What is being done from now on, as a text or a call that makes one, which may take a few milliseconds."""
+    def show(self, doing: str | Callable[[], str]) -> None:
+        """Shows from now on this text, or what the call returns, which may take a few milliseconds."""
         with self._mutex:
             if self._is_last:
                 return
             self._doing = doing if callable(doing) else lambda: doing
             self._since = time.monotonic()
-            self._say()
+            self._draw()
         if self._thread is None:
             self._ended.clear()
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()
 
     def stopping(self) -> None:
-        """A signal has come: whatever is being done still, this is what is said of it."""
+        """After a signal: shows only this from now on."""
         with self._mutex:
-            self.says("stopping…")
+            self.show("stopping…")
             self._is_last = True
 
-    def quiet(self) -> None:
-        """Nothing more is said. Idempotent."""
+    def end(self) -> None:
+        """Shows nothing from now on. Idempotent."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         self._clear()
 
-    def tell(self, text: str) -> None:
-        """A line of results."""
+    def result(self, text: str) -> None:
+        """Prints a line of results."""
         with self._mutex:
             self._clear()
             print(text, flush=True)
 
     def note(self, text: str) -> None:
-        """A line for who watches: a warning, or what was not looked at."""
+        """Prints a line for the user: a warning, or a check that was not possible."""
         with self._mutex:
             self._clear()
             print(f"{PREFIX}{text}", file=sys.stderr, flush=True)
@@ -76,13 +76,14 @@ class Voice:
     def _run(self) -> None:
         while not self._ended.wait(REDRAW_SECONDS):
             with self._mutex:
-                if is_terminal() or time.monotonic() - self._said >= LINE_SECONDS:
-                    self._say()
+                if is_terminal() or time.monotonic() - self._shown >= LINE_SECONDS:
+                    self._draw()
 
-    def _say(self) -> None:
-        self._said = time.monotonic()
-        text = f"{self._doing()}, {clock(self._said - self._since)}" if self._said - self._since >= 1 else self._doing()
-        # A closed stderr, as of `| head`, must not end the job.
+    def _draw(self) -> None:
+        self._shown = time.monotonic()
+        elapsed = self._shown - self._since
+        text = f"{self._doing()}, {clock(elapsed)}" if elapsed >= 1 else self._doing()
+        # A closed stderr must not end the job.
         with suppress(OSError, ValueError):
             if is_terminal():
                 width = terminal_width()
@@ -101,23 +102,23 @@ class Voice:
 
 
 class Rate:
-    """How fast a count has grown lately."""
+    """How fast a count has grown recently."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
     def of(self, count: int) -> float:
-        """A second, over the last seconds; 0 while that cannot be known."""
+        """Growth per second over the last seconds; 0 while that is unknown."""
         now = time.monotonic()
-        self._seen.append((now, count))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= RATE_SECONDS:
-            self._seen.popleft()
-        (start, first) = self._seen[0]
+        self._samples.append((now, count))
+        while len(self._samples) > 2 and now - self._samples[1][0] >= RATE_SECONDS:
+            self._samples.popleft()
+        start, first = self._samples[0]
         return (count - first) / (now - start) if now - start > 0.1 else 0.0
 
 
 def counted(verb: str, count: Callable[[], int], rate: Rate, total: int | None = None) -> Callable[[], str]:
-    """For Voice.says(): published 12,000 of 100,000 messages, 6,100 a second."""
+    """For Progress.show(): published 12,000 of 100,000 messages, 6,100 a second."""
     def text() -> str:
         number = count()
         of = f" of {total:,}" if total is not None else ""
@@ -133,12 +134,12 @@ def clock(seconds: float) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether progress can be redrawn."""
+    """Whether a line can be redrawn."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def terminal_width() -> int:
-    """Columns, so that a line is not broken: what is broken cannot be redrawn."""
+    """Columns of the terminal: a wrapped line cannot be redrawn."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or 80
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A bounded set of message ids with the nsqd that gave them."""
+"""A bounded set of message ids, each with the number of its nsqd."""
 
 cimport cython
 from libc.stdint cimport uint32_t, uint64_t
@@ -22,8 +22,9 @@ cdef inline void load(Key *key, const unsigned char *c_id, uint32_t node) noexce
 
 
 @cython.final
-cdef class Seen:
-    """Remembers the last capacity ids (1 to 2^26). About 32 bytes of memory each."""
+cdef class RecentIds:
+    """Remembers the last capacity ids (1 to 2^26), each with the number of its nsqd. About 32 bytes of memory per
+    id."""
 
     def __cinit__(self, uint32_t capacity):
         cdef uint32_t size = 16
@@ -53,7 +54,7 @@ cdef class Seen:
         return place
 
     cdef void forget(self, uint32_t place) noexcept:
-        """Frees a place of the table; what was pushed past it moves up."""
+        """Frees a place of the table and moves up keys that were displaced by it."""
         cdef uint32_t hole = place, home
         while True:
             self.c_table[hole] = 0
@@ -68,7 +69,7 @@ cdef class Seen:
             hole = place
 
     cdef bint add(self, Key *key) noexcept:
-        """Whether it is new."""
+        """Adds a key; whether it is new."""
         cdef uint32_t place = self.find(key)
         if self.c_table[place]:
             return False
@@ -82,8 +83,8 @@ cdef class Seen:
         self.count += 1
         return True
 
-    def take(self, const unsigned char[::1] ids not None, uint32_t node):
-        """Adds ids (16 bytes each); a byte for each: 1 where it is new, 0 where it was known."""
+    def remember(self, const unsigned char[::1] ids not None, uint32_t node):
+        """Adds ids (16 bytes each); a byte for each: 1 if it is new, 0 if it was known."""
         cdef Py_ssize_t at, count = ids.shape[0] // ID_BYTES
         cdef bytearray fresh = bytearray(count)
         cdef unsigned char[::1] flags = fresh
@@ -96,15 +97,15 @@ cdef class Seen:
         return fresh
 
     def known(self, const unsigned char[::1] ids not None, uint32_t node):
-        """A byte for each of the ids: 1 where it was known."""
+        """A byte for each of the ids: 1 if it is known."""
         cdef Py_ssize_t at, count = ids.shape[0] // ID_BYTES
-        cdef bytearray found = bytearray(count)
-        cdef unsigned char[::1] flags = found
+        cdef bytearray is_known = bytearray(count)
+        cdef unsigned char[::1] flags = is_known
         cdef Key key
         for at in range(count):
             load(&key, &ids[at * ID_BYTES], node)
             flags[at] = self.c_table[self.find(&key)] != 0
-        return found
+        return is_known
 
     def __len__(self):
         return self.count

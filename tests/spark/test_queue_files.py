@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from nsqc.spark import archive, columns, options
+from nsqc.spark import columns, options, queue_files
 from tests.support.daemon import wait_until
 
 ALL = columns.names(columns.RECORD)
@@ -16,7 +16,7 @@ def record(body: bytes, number: int = 1, attempts: int = 0) -> bytes:
 
 def rows(path, wanted=tuple(ALL), **more) -> list[dict]:
     chosen = options.diskqueue({"path": str(path), **more})
-    return [row for span in archive.spans(chosen) for batch in archive.read(span, chosen, list(wanted))
+    return [row for span in queue_files.spans(chosen) for batch in queue_files.read(span, chosen, list(wanted))
             for row in batch.to_pylist()]
 
 
@@ -92,7 +92,7 @@ def test_a_subset_of_the_columns(left):
 def test_a_torn_end_fails_or_is_skipped(tmp_path):
     whole = b"".join(record(b"m%d" % n, n + 1, n) for n in range(5))
     (tmp_path / "t.diskqueue.000003.dat").write_bytes(whole + record(b"torn", 9)[:17])
-    with pytest.raises(archive.BadRecord, match=f"000003.dat: no record at offset {len(whole)}: .*onBadRecord=skip"):
+    with pytest.raises(queue_files.BadRecord, match=f"000003.dat: no record at offset {len(whole)}: .*onBadRecord=skip"):
         rows(tmp_path)
     found = rows(tmp_path, onBadRecord="skip")
     assert [(row["value"], row["attempts"]) for row in found] == [(b"m%d" % n, n) for n in range(5)]
@@ -122,13 +122,13 @@ def test_names_that_are_no_queues_are_left_alone(tmp_path):
 
 def test_big_bodies_pass_the_limit_only_where_it_is_raised(tmp_path):
     (tmp_path / "t.diskqueue.000000.dat").write_bytes(record(b"x" * 2_000_000))
-    with pytest.raises(archive.BadRecord, match="maxMsgSize"):
+    with pytest.raises(queue_files.BadRecord, match="maxMsgSize"):
         rows(tmp_path)
     assert len(rows(tmp_path, maxMsgSize="2000000")) == 1
 
 
 def test_a_data_path_in_use_is_noticed(daemon, tmp_path):
     one = daemon()
-    assert archive.in_use(str(one.data_path))
+    assert queue_files.in_use(str(one.data_path))
     assert one.stop() == 0
-    assert not archive.in_use(str(one.data_path))
+    assert not queue_files.in_use(str(one.data_path))

@@ -1,4 +1,4 @@
-"""The disk queues of a data path as Arrow batches: which files, from where on, in what order. Knows no Spark."""
+"""The disk queues of a data path as Arrow batches: which files, from which offset, in which order. Knows no Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from nsqc.spark import columns
+from nsqc.spark.columns import RecordColumns
 from nsqc.spark.options import DiskQueue
 from nsqc.spark.records import Records
 from nsqc.store.disk import positions
@@ -24,23 +25,23 @@ BATCH_BYTES = 16 << 20
 
 
 class BadRecord(ValueError):
-    """A data file with bytes that belong to no record; the text says where."""
+    """A data file has bytes that belong to no record; the text says where."""
 
 
 class Queue(NamedTuple):
-    """One disk queue: a topic's, or that of one of its channels."""
+    """The disk queue of a topic, or of one of its channels."""
 
     topic: str
     channel: str | None
 
     @property
     def name(self) -> str:
-        """As its files begin."""
+        """The beginning of the names of its files."""
         return self.topic if self.channel is None else f"{self.topic}:{self.channel}"
 
 
 class Span(NamedTuple):
-    """What is read of one data file: bytes from start up to limit."""
+    """The bytes of a data file to read: from start to limit."""
 
     queue: Queue
     path: str
@@ -49,19 +50,19 @@ class Span(NamedTuple):
 
 
 def queues(folder: str, options: DiskQueue) -> list[Queue]:
-    """The queues that have files and were asked for, by name. Raises OSError."""
-    found = set()
+    """The queues that have files and that the options ask for, by name. Raises OSError."""
+    existing = set()
     for entry in os.listdir(folder):
         parts = split_name(entry)
         if parts is not None:
             queue = Queue(*split_queue(parts[0]))
             if all(is_valid_name(part.encode()) for part in queue if part is not None):
-                found.add(queue)
-    return sorted((queue for queue in found if wanted(queue, options)), key=lambda queue: queue.name)
+                existing.add(queue)
+    return sorted((queue for queue in existing if wanted(queue, options)), key=lambda queue: queue.name)
 
 
 def wanted(queue: Queue, options: DiskQueue) -> bool:
-    """Whether the options ask for it."""
+    """Whether the options ask for a queue."""
     if options.topic and queue.topic != options.topic:
         return False
     if options.channel:
@@ -70,33 +71,32 @@ def wanted(queue: Queue, options: DiskQueue) -> bool:
 
 
 def spans(options: DiskQueue) -> list[Span]:
-    """All that is to be read. Raises OSError where the folder cannot be read."""
+    """Everything to read. Raises OSError if the folder is not readable."""
     listed = listing(options.path)
     return [span for queue in queues(options.path, options)
             for span in spans_of(queue, listed.get(queue.name, {}), options)]
 
 
 def spans_of(queue: Queue, files: dict[int, int], options: DiskQueue) -> list[Span]:
-    """The files of one queue in order. Unread is what lies behind the read position, which is what a daemon would
-    deliver: also what was written after the positions were, and everything where there are no positions."""
-    start = (0, 0)
+    """The files of one queue in order. Unread is everything after the read position, as a daemon would deliver it: also
+    what was written after the positions were, and everything if there are no positions."""
+    first, first_offset = 0, 0
     if options.range == "unread":
         meta = positions.read(os.path.join(options.path, file_name(queue.name, META)))
         if meta is None:
-            log.warning("%s: no usable positions, all %d files are read", queue.name, len(files))
+            log.warning("%s: no usable positions, reading all %d files", queue.name, len(files))
         else:
-            start = meta[1:3]
-    found = []
+            first, first_offset = meta[1:3]
+    unread = []
     for number, length in files.items():
-        begin = start[1] if number == start[0] else 0
-        if number >= start[0] and begin < length:
-            path = os.path.join(options.path, file_name(queue.name, number))
-            found.append(Span(queue, path, begin, length))
-    return found
+        start = first_offset if number == first else 0
+        if number >= first and start < length:
+            unread.append(Span(queue, os.path.join(options.path, file_name(queue.name, number)), start, length))
+    return unread
 
 
 def in_use(folder: str) -> bool:
-    """Whether a daemon has this data path open now. Raises OSError."""
+    """Whether a daemon has this data path open. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -108,29 +108,29 @@ def in_use(folder: str) -> bool:
 
 
 def read(span: Span, options: DiskQueue, wanted_columns: list[str]) -> Iterator[pa.RecordBatch]:
-    """The records of a span. Raises BadRecord at the first batch with damage in it, unless such is skipped; OSError."""
+    """The records of a span. Raises BadRecord after the first batch with damage, unless damage is skipped; OSError."""
     records = Records(span.path, span.start, span.limit, options.maxMsgSize)
     schema = columns.schema(wanted_columns)
-    while (found := records.batch(options.batchRows, BATCH_BYTES)) is not None:
+    while (record_columns := records.batch(options.batchRows, BATCH_BYTES)) is not None:
         refuse_damage(records, options)
-        yield batch(span, found, schema)
+        yield batch(span, record_columns, schema)
     refuse_damage(records, options)
     if records.damaged:
-        log.warning("%s: %d bytes from offset %d on belong to no record and were skipped", span.path, records.damaged,
+        log.warning("%s: skipped %d bytes from offset %d on, which belong to no record", span.path, records.damaged,
                     records.damage_at)
 
 
 def refuse_damage(records: Records, options: DiskQueue) -> None:
-    """Raises BadRecord."""
+    """Raises BadRecord for damage, unless it is skipped."""
     if records.damaged and options.onBadRecord == "fail":
-        raise BadRecord(f"{records.path}: no record at offset {records.damage_at}: a torn end or a damage; "
-                        "onBadRecord=skip reads the intact records before and behind it "
+        raise BadRecord(f"{records.path}: no record at offset {records.damage_at}: a torn end or damage; "
+                        "onBadRecord=skip reads the intact records before and after it "
                         f"(maxMsgSize={options.maxMsgSize} bounds what counts as one)")
 
 
-def batch(span: Span, found: tuple, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of the schema."""
-    count, bodies, offsets, times, attempts, ids, positions = found
+def batch(span: Span, record_columns: RecordColumns, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch with the columns of the schema."""
+    count, bodies, offsets, times, attempts, ids, positions = record_columns
     make = {
         "value": lambda: columns.bodies(offsets, bodies, count),
         "topic": lambda: columns.same(span.queue.topic, count),

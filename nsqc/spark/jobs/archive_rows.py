@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from nsqc.spark.columns import MESSAGE
 from nsqc.spark.jobs.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = f"{MESSAGE}, archived_at timestamp"
 
 
 @contextmanager
-def rows(spark: Any, ledger: Ledger, start: int | None = None, end: int | None = None) -> Iterator[Any]:
-    """The messages published from start up to end (microseconds since 1970), as the archive is now and for as long as
-    this lasts, whatever compaction does."""
+def read(spark: SparkSession, ledger: Ledger, start: int | None = None,
+         end: int | None = None) -> Iterator[DataFrame]:
+    """The messages published from start to end (microseconds since 1970), as the archive is now; compaction does not
+    disturb the block."""
     from pyspark.sql import functions
 
     with ledger.pinned(start, end) as (paths, _):

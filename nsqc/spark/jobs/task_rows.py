@@ -1,7 +1,7 @@
-"""What tasks have published so far, told to the driver while they run: a datagram for each acknowledgement.
+"""How many rows tasks have published, reported to the driver while they run: a datagram per acknowledgement.
 
-Spark itself tells only when a task has ended, and nothing of one that was stopped. A datagram that is lost does no
-harm: the next has the sum.
+Spark itself reports only tasks that have ended, and nothing about cancelled ones. A lost datagram does no harm: the
+next one has the new sum.
 """
 
 from __future__ import annotations
@@ -11,14 +11,20 @@ import socket
 import struct
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Protocol
 
-RECORD = struct.Struct(">16sQQ")    # token, number of the task's attempt, rows it has published
+RECORD = struct.Struct(">16sQQ")    # token, attempt id of the task, rows it has published
 RECEIVE_BYTES = 1 << 20
 
 
-class Tally:
-    """On the driver. address: for Teller, as text."""
+class HasRows(Protocol):
+    """The part of a task's totals that is reported."""
+
+    rows: int
+
+
+class TaskRows:
+    """The driver's side. address: for RowReporter, as text."""
 
     def __init__(self, host: str) -> None:
         family = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)[0][0]
@@ -28,16 +34,16 @@ class Tally:
         self._token = secrets.token_bytes(16)
         self._rows: dict[int, int] = {}
         self.address = f"{self._token.hex()}@{host}:{self._socket.getsockname()[1]}"
-        self._thread = threading.Thread(target=self._run, name="tally", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="task_rows", daemon=True)
         self._thread.start()
 
     @property
     def rows(self) -> int:
-        """Published by all tasks, those of a task that was done again twice, which they are."""
+        """Rows published by all tasks; those of a task that ran twice count twice, as they were published twice."""
         return sum(list(self._rows.values()))
 
     def close(self) -> None:
-        """Takes in what has come already, and ends."""
+        """Processes received datagrams, and ends."""
         with suppress(OSError):
             self._socket.sendto(self._token, self._socket.getsockname())
             self._thread.join(2)
@@ -49,7 +55,7 @@ class Tally:
                 data = self._socket.recv(RECORD.size + 1)
             except OSError:
                 return
-            if data == self._token:     # from close(): nobody else knows it
+            if data == self._token:     # from close(): only this process knows the token
                 return
             if len(data) == RECORD.size:
                 token, task, rows = RECORD.unpack(data)
@@ -57,28 +63,28 @@ class Tally:
                     self._rows[task] = max(rows, self._rows.get(task, 0))
 
 
-class Teller:
-    """In a task. A driver that cannot be reached is no reason to publish less: nothing is raised."""
+class RowReporter:
+    """A task's side. Raises nothing: publishing does not depend on whether the driver is reachable."""
 
     def __init__(self, address: str, task: int):
-        token, _, place = address.partition("@")
-        host, _, port = place.rpartition(":")
+        token, _, endpoint = address.partition("@")
+        host, _, port = endpoint.rpartition(":")
         self._token, self._task = bytes.fromhex(token), task
         self._socket: socket.socket | None = None
         with suppress(OSError):
-            family, kind, _, _, where = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+            family, kind, _, _, driver = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
             self._socket = socket.socket(family, kind)
             self._socket.setblocking(False)
-            self._socket.connect(where)
+            self._socket.connect(driver)
 
-    def tell(self, totals: Any) -> None:
-        """totals: the task's, nsqc.spark.sink.Totals."""
+    def report(self, totals: HasRows) -> None:
+        """Sends the task's totals."""
         if self._socket is not None:
             with suppress(OSError):
                 self._socket.send(RECORD.pack(self._token, self._task, totals.rows))
 
     def close(self) -> None:
-        """Idempotent."""
+        """Closes the socket. Idempotent."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -13,24 +13,24 @@ from types import SimpleNamespace
 import pytest
 
 from nsqc.spark import reasons
-from nsqc.spark.jobs import voice
+from nsqc.spark.jobs import progress
 from nsqc.spark.jobs.ledger import Ledger
-from nsqc.spark.jobs.tally import RECORD, Tally, Teller
+from nsqc.spark.jobs.task_rows import RECORD, RowReporter, TaskRows
 from tests.support.daemon import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 30
 JOB = """
 import sys, time
-from nsqc.spark.jobs import running, voice
-voice.LINE_SECONDS, voice.REDRAW_SECONDS = 0.1, 0.02
+from nsqc.spark.jobs import running, progress
+progress.LINE_SECONDS, progress.REDRAW_SECONDS = 0.1, 0.02
 import typer
 done = 0
 def work():
     global done
     with running.failures() as says:
-        says.done = lambda: "at least %d messages were published" % done
-        says.says(voice.counted("published", lambda: done, voice.Rate(), 900))
+        says.summary = lambda: "at least %d messages were published" % done
+        says.show(progress.counted("published", lambda: done, progress.Rate(), 900))
         says.note("ready")
         while True:
             try:
@@ -94,10 +94,10 @@ def test_the_third_signal_ends_a_job_that_hangs(job):
     one.send_signal(signal.SIGINT)
     next(line for line in one.stderr if "stopping…" in line)
     one.send_signal(signal.SIGINT)
-    next(line for line in one.stderr if "a third signal ends the job at once" in line)
+    next(line for line in one.stderr if "a third signal ends the job immediately" in line)
     one.send_signal(signal.SIGINT)
     assert one.wait(SECONDS) == 130
-    assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended at once by SIGINT"
+    assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended immediately by SIGINT"
 
 
 @pytest.mark.parametrize("ask", ["--verbose", "NSQC_VERBOSE", ""])
@@ -110,7 +110,7 @@ def test_traces_come_before_the_line_where_they_are_asked_for(tmp_path, ask):
                           env={**os.environ, **({ask: "1"} if ask.isupper() else {})})
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) == bool(ask)
-    assert "_ledger.json cannot be read" in done.stderr.splitlines()[-1]
+    assert "_ledger.json is not readable" in done.stderr.splitlines()[-1]
 
 
 def test_what_nobody_foresaw_is_one_line_too(tmp_path):
@@ -125,24 +125,24 @@ def test_what_nobody_foresaw_is_one_line_too(tmp_path):
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.9, "1:05"), (3600, "1:00:00")])
 def test_times(seconds, text):
-    assert voice.clock(seconds) == text
+    assert progress.clock(seconds) == text
 
 
-def test_a_tally_is_the_sum_of_what_the_tasks_told_last():
-    tally = Tally("127.0.0.1")
-    one, other = Teller(tally.address, 1), Teller(tally.address, 2)
+def test_the_rows_are_the_sum_of_what_the_tasks_reported_last():
+    task_rows = TaskRows("127.0.0.1")
+    one, other = RowReporter(task_rows.address, 1), RowReporter(task_rows.address, 2)
     for rows in (5, 30):
-        one.tell(SimpleNamespace(rows=rows))
-    other.tell(SimpleNamespace(rows=12))
-    wait_until(lambda: tally.rows == 42)
+        one.report(SimpleNamespace(rows=rows))
+    other.report(SimpleNamespace(rows=12))
+    wait_until(lambda: task_rows.rows == 42)
     stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for data in (RECORD.pack(b"x" * 16, 3, 10**6), b"", b"x" * 16):
-        stranger.sendto(data, ("127.0.0.1", int(tally.address.rpartition(":")[2])))
+        stranger.sendto(data, ("127.0.0.1", int(task_rows.address.rpartition(":")[2])))
     stranger.close()
-    one.tell(SimpleNamespace(rows=31))
-    wait_until(lambda: tally.rows == 43)
-    tally.close()
-    one.tell(SimpleNamespace(rows=99))      # nobody listens: no reason to fail
+    one.report(SimpleNamespace(rows=31))
+    wait_until(lambda: task_rows.rows == 43)
+    task_rows.close()
+    one.report(SimpleNamespace(rows=99))      # nobody listens: no reason to fail
     one.close()
     other.close()
 
@@ -153,8 +153,8 @@ def test_an_error_of_sparks_that_nobody_catches_ends_with_its_reason(monkeypatch
                  "\nDuring handling of the above exception, another exception occurred:\n\nTraceback\n"
                  "UnboundLocalError: reader\n SQLSTATE: 38000")
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    reasons.say_at_the_end()
-    reasons.say_at_the_end()
+    reasons.print_at_exit()
+    reasons.print_at_exit()
     sys.excepthook(kind, error, None)
     assert capsys.readouterr().err.endswith("SQLSTATE: 38000\n\nreason: nsq: no\n")
     sys.excepthook(KeyError, KeyError("x"), None)

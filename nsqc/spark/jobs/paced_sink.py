@@ -1,10 +1,10 @@
-"""The format nsq_paced: the sink of nsq whose tasks tell the driver how far they are, with a pace or none.
+"""The format nsq_paced: the sink of nsq with progress reports from tasks and an optional pace.
 
-rate: rows a second at most for each task; or speed: each row when its column due says, which is microseconds after the
-beginning, divided by speed.
+rate: rows per second at most, per task; or speed: each row at the time in its column due, microseconds after the start,
+divided by speed. reportTo: where tasks report, of nsqc.spark.jobs.task_rows.
 
-No connection is left with open answers while a task waits: nsqd may close it, and what was not seen to be
-acknowledged would be published again.
+A task that waits has no outstanding answers: nsqd may close the connection, and rows whose acknowledgement was not read
+would be published again.
 """
 
 from __future__ import annotations
@@ -13,80 +13,80 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceArrowWriter
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from nsqc.spark import options, sink
-from nsqc.spark.jobs.tally import Teller
+from nsqc.spark.jobs.task_rows import RowReporter
 from nsqc.spark.writers import BatchWriter, Published
 
-STEP_SECONDS = 0.05     # rows due within that go together
-IDLE_SECONDS = 5.0      # a longer wait has no connection: nobody answers heartbeats meanwhile
-LEAD_SECONDS = 0.5      # until the tasks run, if all is well
+STEP_SECONDS = 0.05     # rows due within this time are published together
+IDLE_SECONDS = 5.0      # before a longer wait the connection is closed: nothing would answer heartbeats
+LEAD_SECONDS = 0.5      # until the tasks usually run
 
 
 class PacedSink(DataSource):
-    """The entry."""
+    """The format."""
 
     @classmethod
     def name(cls) -> str:
-        """The format."""
+        """The name of the format."""
         return "nsq_paced"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Raises OptionError."""
         given = dict(self.options)
-        rate, speed, tally = given.pop("rate", None), given.pop("speed", None), given.pop("tally", "")
+        rate, speed, report_to = given.pop("rate", None), given.pop("speed", None), given.pop("reportTo", "")
         chosen = options.sink(given)
         sink.check_schema(StructType([field for field in schema.fields if field.name != "due"]), chosen)
-        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, tally)
+        return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, report_to)
 
 
 class PacedWriter(BatchWriter):
-    """Begins, on all executors, shortly after it was made."""
+    """Starts on all executors shortly after it was created."""
 
-    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, tally: str = ""):
+    def __init__(self, chosen: options.Sink, rate: float | None, speed: float | None, report_to: str = ""):
         super().__init__(chosen)
         self.rate = rate
         self.speed = speed
-        self.tally = tally      # nsqc.spark.jobs.tally.Tally.address
+        self.report_to = report_to      # TaskRows.address
         self.begin = time.time() + LEAD_SECONDS
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
-        """On an executor."""
+        """Runs on an executor."""
         context = TaskContext.get()
+        assert context is not None, "called outside of a task"
         publisher = sink.Publisher(self.options, context.partitionId())
         with ExitStack() as stack:
             stack.callback(publisher.close)
-            if self.tally:
-                teller = Teller(self.tally, context.taskAttemptId())
-                stack.callback(teller.close)
-                publisher.acknowledged = teller.tell
-            for piece, due in self._pieces(iterator):
+            if self.report_to:
+                reporter = RowReporter(self.report_to, context.taskAttemptId())
+                stack.callback(reporter.close)
+                publisher.on_acknowledged = reporter.report
+            for piece, due in self._pieces(iterator, context.attemptNumber() > 0):
                 await_time(due, publisher)
                 publisher.publish(piece)
             publisher.finish()
         return Published(publisher.totals)
 
-    def abort(self, messages: list[Any]) -> None:
-        """The job says itself how much stays published, tasks that were stopped included."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Logs nothing: the job itself reports how much stays published, cancelled tasks included."""
 
-    def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, float]]:
+    def _pieces(self, batches: Iterator[pa.RecordBatch], again: bool) -> Iterator[tuple[pa.RecordBatch, float]]:
         if self.rate:
             return by_rate(batches, self.rate, self.begin)
         if not self.speed:
             return ((batch, 0.0) for batch in batches)
-        batches, begin = begun(batches, self.begin, TaskContext.get().attemptNumber() > 0)
+        batches, begin = begun(batches, self.begin, again)
         return by_due(batches, self.speed, begin)
 
 
 def begun(batches: Iterator[pa.RecordBatch], plan: float, again: bool) -> tuple[Iterator[pa.RecordBatch], float]:
-    """The same batches and when they begin: as planned, or once there are rows where that is later, or all that should
-    have gone before would go at once. A task that is done again keeps to the plan, to make up for the time it lost."""
+    """The same batches, and when to start: as planned, or when the first rows arrive if that is later, or all rows due
+    before would be published at once. A task that runs again keeps the plan, to make up for lost time."""
     first = next(batches, None)
     if first is None:
         return batches, plan
@@ -94,8 +94,8 @@ def begun(batches: Iterator[pa.RecordBatch], plan: float, again: bool) -> tuple[
 
 
 def by_rate(batches: Iterator[pa.RecordBatch], rate: float, begin: float) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Slices with the time (seconds since 1970) before which each must not go. A task that has fallen behind does not
-    catch up: at no time does it go faster than rate."""
+    """Slices, each with the earliest time (seconds since 1970) to publish it. A task that has fallen behind does not
+    catch up: it is never faster than rate."""
     step = max(int(rate * STEP_SECONDS), 1)
     due = begin
     for batch in batches:
@@ -107,7 +107,7 @@ def by_rate(batches: Iterator[pa.RecordBatch], rate: float, begin: float) -> Ite
 
 
 def by_due(batches: Iterator[pa.RecordBatch], speed: float, begin: float) -> Iterator[tuple[pa.RecordBatch, float]]:
-    """Slices, their column due taken off, with their times."""
+    """Slices without the column due, with their times."""
     for batch in batches:
         due = batch.column(batch.schema.get_field_index("due")).to_pylist()
         rest = batch.drop_columns(["due"])
@@ -118,8 +118,8 @@ def by_due(batches: Iterator[pa.RecordBatch], speed: float, begin: float) -> Ite
                 at = row
 
 
-def await_time(due: float, publisher: Any) -> None:
-    """Waits; everything is acknowledged before."""
+def await_time(due: float, publisher: sink.Publisher) -> None:
+    """Waits until a time, after everything is acknowledged."""
     wait = due - time.time()
     if wait <= 0:
         return

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqc.spark.seen import Seen
+from nsqc.spark.recent_ids import RecentIds
 
 
 def ids(numbers) -> bytes:
@@ -16,7 +16,7 @@ def ids(numbers) -> bytes:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 40), max_size=10)), max_size=60))
 def test_it_remembers_the_last_ones(capacity, steps):
-    seen, model = Seen(capacity), OrderedDict()
+    seen, model = RecentIds(capacity), OrderedDict()
     for node, numbers in steps:
         expected = []
         for number in numbers:
@@ -25,7 +25,7 @@ def test_it_remembers_the_last_ones(capacity, steps):
                 if len(model) == capacity:
                     model.popitem(last=False)
                 model[node, number] = True
-        assert list(seen.take(ids(numbers), node)) == expected
+        assert list(seen.remember(ids(numbers), node)) == expected
         assert len(seen) == len(model)
         for asked in range(3):
             assert list(seen.known(ids(range(41)), asked)) == [(asked, number) in model for number in range(41)]
@@ -33,10 +33,10 @@ def test_it_remembers_the_last_ones(capacity, steps):
 
 def test_half_an_id_is_refused():
     with pytest.raises(ValueError, match="16 bytes"):
-        Seen(4).take(b"abc", 0)
+        RecentIds(4).remember(b"abc", 0)
 
 
 @pytest.mark.parametrize("capacity", [0, 1 << 27])
 def test_senseless_capacities_are_refused(capacity):
     with pytest.raises(ValueError, match="capacity"):
-        Seen(capacity)
+        RecentIds(capacity)

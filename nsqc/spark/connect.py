@@ -1,0 +1,22 @@
+"""Connections to nsqd with the options of the data sources. Knows no Spark."""
+
+from __future__ import annotations
+
+from nsqc import __version__
+from nsqc.client import ConnectError, Connection, tls
+from nsqc.spark.options import NsqdOptions
+
+
+def connect(address: str, options: NsqdOptions, tick_ns: int = 1) -> Connection:
+    """A connection with these options. tick_ns: unit of timestamps in columns. Raises ConnectError, Refused."""
+    context = None
+    if options.tls:
+        try:
+            context = tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+        except OSError as error:
+            raise ConnectError(f"{address}: TLS cannot be set up: {error}") from None
+    return Connection(
+        address, timeout=options.timeout, max_msg_size=options.maxMsgSize, tls=context,
+        deflate=options.deflateLevel if options.compression == "deflate" else 0,
+        snappy=options.compression == "snappy", auth_secret=options.authSecret,
+        user_agent=f"nsqc-spark/{__version__}", tick_ns=tick_ns)

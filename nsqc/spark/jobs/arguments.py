@@ -1,0 +1,110 @@
+"""Arguments that jobs share: the topic, a range of time, an archive, and which nsqd to talk to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from nsqc.spark import values
+from nsqc.spark.jobs import checks, running
+
+Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
+Rate = Annotated[float | None, typer.Option(help="messages per second at most, over all tasks", min=0.001)]
+Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=checks.archive)]
+Since = Annotated[str | None, typer.Option(
+    "--from", help="leave out messages published before this time (ISO 8601, UTC)", callback=checks.moment)]
+Until = Annotated[str | None, typer.Option(
+    "--to", help="leave out messages published at this time or later", callback=checks.moment)]
+Verbose = Annotated[bool, typer.Option(
+    "--verbose", help="show stack traces of errors, and Spark's log (also NSQC_VERBOSE=1)",
+    callback=running.be_verbose)]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Which nsqd a job talks to. options: for the data sources; http: given HTTP addresses; create: whether to create
+    missing topics and channels."""
+
+    options: dict[str, str]
+    http: tuple[str, ...]
+    create: bool
+
+
+def read_cluster(
+    nsqd: Annotated[str | None, typer.Option(
+        help="nsqd's TCP address HOST:PORT, several separated by commas",
+        callback=checks.reads(values.read_addresses))] = None,
+    nsqlookupd: Annotated[str | None, typer.Option(
+        help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
+        callback=checks.reads(values.read_addresses))] = None,
+    http: Annotated[str | None, typer.Option(
+        help="HTTP addresses of the nsqd; by default the port after TCP's, or what nsqlookupd reports",
+        callback=checks.reads(values.read_addresses))] = None,
+    create: Annotated[bool, typer.Option(
+        "--create", help="create a missing topic or channel instead of failing")] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")] = False,
+    tls_ca_file: Annotated[Path | None, typer.Option(
+        help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE")] = None,
+    tls_cert_file: Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE")] = None,
+    tls_key_file: Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE")] = None,
+    tls_verify: Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")] = True,
+    auth_secret: Annotated[str | None, typer.Option(
+        help="for an nsqd that asks for one", envvar="NSQC_AUTH_SECRET", show_default=False)] = None,
+) -> Cluster:
+    """The cluster of a job, from its options."""
+    given = {key: text for key, text in (("nsqd", nsqd), ("nsqlookupd", nsqlookupd)) if text is not None}
+    if len(given) != 1:
+        raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
+    files = {"tlsCaFile": tls_ca_file, "tlsCertFile": tls_cert_file, "tlsKeyFile": tls_key_file}
+    for path in filter(None, files.values()):
+        if not path.is_file():
+            raise typer.BadParameter(f"there is no file {path}")
+    if not tls and (any(files.values()) or not tls_verify):
+        raise typer.BadParameter("--tls-ca-file, --tls-cert-file, --tls-key-file and --no-tls-verify need --tls")
+    if bool(tls_cert_file) != bool(tls_key_file):
+        raise typer.BadParameter("--tls-cert-file and --tls-key-file go together")
+    if tls:
+        given |= {"tls": "true", "tlsVerify": str(tls_verify).lower()}
+        given |= {key: str(path.absolute()) for key, path in files.items() if path}
+    if auth_secret:
+        given["authSecret"] = auth_secret
+    return Cluster(given, values.read_addresses(http) if http else (), create)
+
+
+def with_nsqd(command: Callable[..., int]) -> Callable[..., int]:
+    """A job with the options of a cluster, which it gets as its argument cluster."""
+    names = inspect.signature(read_cluster).parameters
+
+    def call(**arguments: Any) -> int:      # Any: typer has read them
+        return command(cluster=read_cluster(**{name: arguments.pop(name) for name in names}), **arguments)
+
+    return with_options(call, command, inspect.signature(read_cluster, eval_str=True), leave_out="cluster")
+
+
+def without_nsqd(command: Callable[..., int]) -> Callable[..., int]:
+    """A job that talks to no nsqd."""
+    return with_options(command, command, inspect.Signature())
+
+
+def with_options(call: Callable[..., int], command: Callable[..., int], more: inspect.Signature,
+                 leave_out: str = "") -> Callable[..., int]:
+    """call with the arguments of command, those of more, and --verbose, in a form that typer reads."""
+    def run(**arguments: Any) -> int:       # Any: typer has read them
+        arguments.pop("verbose")
+        return call(**arguments)
+
+    own = inspect.signature(command, eval_str=True)
+    parameters = [parameter for parameter in own.parameters.values() if parameter.name != leave_out]
+    parameters += more.parameters.values()
+    parameters.append(inspect.Parameter("verbose", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Verbose))
+    run = wraps(command)(run)
+    run.__annotations__ = {}
+    run.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters])
+    return run
