@@ -40,12 +40,12 @@ class NoLog:
     warn = info = error
 
 
-def once(folder: str, turns: int) -> dict[str, float]:
+def once(folder: str, writes: int) -> dict[str, float]:
     """Fills and drains a queue: nanoseconds a record for each step."""
     log = NoLog()
     queue = DiskQueue("bench", folder, 100 << 20, 1 << 20, IoPool(), Syncer(10**9, 10**18, NoSync(), log), log)
     spent = dict.fromkeys(("append", "flush", "pop"), 0)
-    for _ in range(turns):
+    for _ in range(writes):
         begin = time.perf_counter_ns()
         for _ in range(PER_WRITE):
             diskqueue.put(queue, BODY, MESSAGE_ID, NOW)
@@ -59,21 +59,21 @@ def once(folder: str, turns: int) -> dict[str, float]:
         diskqueue.get(queue)
     spent["pop"] = time.perf_counter_ns() - begin
     queue.delete()
-    return {name: spent_ns / (turns * PER_WRITE) for name, spent_ns in spent.items()}
+    return {name: spent_ns / (writes * PER_WRITE) for name, spent_ns in spent.items()}
 
 
-def plain(folder: str, turns: int) -> dict[str, float]:
+def plain(folder: str, writes: int) -> dict[str, float]:
     """The reference: the same bytes with an ordinary file."""
     record = b"x" * RECORD_BYTES
     spent = dict.fromkeys(("append", "flush", "pop"), 0)
     with open(f"{folder}/plain", "w+b", buffering=0) as file:
-        for _ in range(turns):
+        for _ in range(writes):
             begin = time.perf_counter_ns()
-            turn = bytearray()
+            buffer = bytearray()
             for _ in range(PER_WRITE):
-                turn.extend(record)
+                buffer.extend(record)
             middle = time.perf_counter_ns()
-            file.write(turn)
+            file.write(buffer)
             spent["append"] += middle - begin
             spent["flush"] += time.perf_counter_ns() - middle
         file.seek(0)
@@ -81,16 +81,16 @@ def plain(folder: str, turns: int) -> dict[str, float]:
         while file.read(1 << 18):
             pass
         spent["pop"] = time.perf_counter_ns() - begin
-    return {name: spent_ns / (turns * PER_WRITE) for name, spent_ns in spent.items()}
+    return {name: spent_ns / (writes * PER_WRITE) for name, spent_ns in spent.items()}
 
 
 def bench(size: Size) -> list[Row]:
     """The best of each step over several queues."""
-    turns, own, reference = size.of(RECORDS // PER_WRITE), [], []
+    writes, own, reference = size.of(RECORDS // PER_WRITE), [], []
     for _ in range(size.repeats):
         with tempfile.TemporaryDirectory() as folder:
-            own.append(once(folder, turns))
-            reference.append(plain(folder, turns))
+            own.append(once(folder, writes))
+            reference.append(plain(folder, writes))
     return [Row(name, min(run[name] for run in own), f"a plain file, {what}", min(run[name] for run in reference))
             for name, what in (("append", "bytearray.extend"), ("flush", "write"), ("pop", "read of 256 KiB"))]
 

@@ -1,4 +1,4 @@
-"""Memory of messages: whatever their sizes are, none lies on another, and it goes back."""
+"""Memory of messages: whatever their sizes, they do not overlap, and it is returned."""
 
 import random
 

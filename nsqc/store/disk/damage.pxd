@@ -8,7 +8,7 @@ from nsqc.store.disk.state cimport QueueState
 cdef int cannot_read(QueueState queue, int error) except -1
 cdef void retry_later(QueueState queue, int error) noexcept         # likewise, without a word
 cdef int skip_missing(QueueState queue, ReadJob *job) except -1     # the read file does not exist: on to the next
-# No record lies between the read position and this offset.
+# There is no record between the read position and this offset.
 cdef int skip_damage(QueueState queue, int64_t upto, ReadJob *job) except -1
 # The files have been read to their end, so depth is what the buffers hold.
 cdef void correct_depth(QueueState queue) noexcept

@@ -1,4 +1,4 @@
-"""The state of a disk queue, and what of it is to be synced. See the .pxd."""
+"""The state of a disk queue, and what a sync of it has to do. See the .pxd."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -85,7 +85,7 @@ cdef class QueueState(JobOwner):
         cdef Py_ssize_t count = len(self.done_files)
         cdef bint folder = self.new_file
         for copy in self.copies:
-            # A sync of its own may be under way, but end after this one, or fail.
+            # Its own sync may be under way, but end after this one, or fail.
             if not is_durable(copy) or copy.rewrite:
                 data += data_to_sync(copy)
                 folder = folder or copy.new_file or copy.syncing_folder

@@ -30,7 +30,7 @@ cdef struct Spare:
 # Adds a record; borrows the message. former: a place that is done once the record is written, or NULL. -1: no memory,
 # and nothing has changed.
 cdef int out_append(WriteBuf *out, Message *message, uint16_t attempts, Place *former) noexcept nogil
-# The oldest record, its reference the caller's; NULL: no memory. place: where it still lies in the files, or NULL.
+# The oldest record, its reference the caller's; NULL: no memory. place: that of the same record in the files, or NULL.
 cdef Message *out_pop(WriteBuf *out, uint16_t *attempts, Place **place) noexcept nogil
 cdef int64_t out_body_bytes(WriteBuf *out) noexcept nogil       # of the records that were not handed out
 cdef int64_t count_records(WriteBuf *out, int64_t upto) noexcept nogil  # not handed out, before an offset

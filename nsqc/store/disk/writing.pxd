@@ -1,6 +1,6 @@
 # The write side of a disk queue. The loop fills a buffer; a thread writes it, one at a time.
 #
-# A record can be read once it is written; before that only while writing fails, so that a full disk can empty.
+# A record can be read once it is written; before that only while writing fails: a full disk can empty.
 
 from libc.stdint cimport int64_t, uint16_t
 from nsqc.store.disk.filejobs cimport WriteJob

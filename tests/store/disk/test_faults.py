@@ -87,7 +87,7 @@ class Place:
     def names(self):
         return sorted(os.listdir(self.folder))
 
-    def told(self, text):
+    def logged(self, text):
         return any(text in line for line in self.log.lines)
 
 
@@ -170,7 +170,7 @@ def test_removal_that_lags_behind_a_sync_spares_the_new_queue(tmp_path):
 # ---------------------------------------------------------------------- closing, with workers
 
 
-def test_a_last_sync_that_fails_is_told_and_loses_no_file(tmp_path):
+def test_a_last_sync_that_fails_is_reported_and_loses_no_file(tmp_path):
     later = Later()
     place = Place(tmp_path, run=later)
     queue = place.open()
@@ -179,7 +179,7 @@ def test_a_last_sync_that_fails_is_told_and_loses_no_file(tmp_path):
     place.syncer.sync_closed()
     (tmp_path / "q.diskqueue.meta.dat").mkdir()  # nothing can be renamed to a folder's name
     later.run_all()
-    assert place.told("DISKQUEUE(q) failed to sync - [Errno 21] Is a directory")
+    assert place.logged("DISKQUEUE(q) failed to sync - [Errno 21] Is a directory")
     assert "q.diskqueue.000000.dat" in place.names()
 
 
@@ -216,7 +216,7 @@ def test_zeros_at_the_end_are_half_a_record(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     assert queue.depth == 2
-    assert place.told("300 bytes cut off")
+    assert place.logged("300 bytes cut off")
     put(queue, 2)
     assert diskqueue.commit(queue) == 0
     assert take(queue) == [0, 1, 2]
@@ -252,7 +252,7 @@ def test_file_shorter_than_its_positions_say(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     assert queue.depth == 3
-    assert place.told("9 were expected")
+    assert place.logged("9 were expected")
     put(queue, 3)
     assert diskqueue.commit(queue) == 0
     assert take(queue) == [0, 1, 2, 3]
@@ -267,7 +267,7 @@ def test_opening_a_long_queue_reads_only_what_is_new(tmp_path):
     place = Place(tmp_path)
     queue = place.open()
     assert queue.depth == 30, "the damage in a file in between is found when it is read"
-    assert not place.told("damaged")
+    assert not place.logged("damaged")
     assert as_backlog(queue) == [number for number in range(30) if number != 10]
 
 
@@ -326,7 +326,7 @@ def test_bodies_that_look_like_records_are_bodies(tmp_path):
     assert diskqueue.commit(queue) == 0
     assert [item[0] for item in iter(partial(diskqueue.get, queue), None)] == bodies
     queue.close()
-    assert not place.told("damaged")
+    assert not place.logged("damaged")
 
 
 def test_ids_of_other_writers_are_read(tmp_path):
@@ -334,7 +334,7 @@ def test_ids_of_other_writers_are_read(tmp_path):
     write(tmp_path, content, f"5\n0,0\n0,{len(content)}\n")
     place = Place(tmp_path)
     assert [item[1] for item in iter(partial(diskqueue.get, place.open()), None)] == [b"Z" * 16] * 5
-    assert not place.told("damaged")
+    assert not place.logged("damaged")
 
 
 def test_large_records_around_a_damage(tmp_path):
@@ -374,7 +374,7 @@ def test_file_that_cannot_be_read_for_a_moment_is_not_given_up(tmp_path, error):
     assert queue.depth == 6
     assert take(queue) == [0, 1, 2, 3, 4, 5]
     assert not [name for name in place.names() if "bad" in name]
-    assert place.told(os.strerror(error))
+    assert place.logged(os.strerror(error))
 
 
 def test_read_that_succeeds_when_repeated_is_no_damage(tmp_path):
@@ -396,7 +396,7 @@ def test_unreadable_page_costs_what_lies_on_it(tmp_path):
     syscalls.fail("read", errno.EIO, times=4)
     assert take(queue) == list(range(41, 300))
     assert queue.depth == 0
-    assert place.told("damaged at 0")
+    assert place.logged("damaged at 0")
 
 
 def test_file_that_goes_away_during_its_salvage_ends_it(tmp_path):
@@ -411,7 +411,7 @@ def test_file_that_goes_away_during_its_salvage_ends_it(tmp_path):
     (tmp_path / "q.diskqueue.000000.dat").unlink()
     assert take(queue, 1000) == []
     assert queue.depth == 0
-    assert place.told("missing")
+    assert place.logged("missing")
 
 
 def test_close_that_cannot_write_still_notes_what_was_read(tmp_path):

@@ -205,8 +205,8 @@ def test_a_gap_that_comes_while_it_is_open_is_left_behind_in_one_step(place, gap
     assert [diskqueue.get(queue)[0], diskqueue.get(queue)[0]] == [b"0002", b"0003"]
     assert diskqueue.get(queue) is None
     assert queue.depth == 0
-    told = [line for line in place.log.lines if f"{gap} files are missing" in line or "is missing" in line]
-    assert len(told) <= 2, "not one for each"
+    reports = [line for line in place.log.lines if f"{gap} files are missing" in line or "is missing" in line]
+    assert len(reports) <= 2, "not one for each"
 
 
 def test_numbers_at_the_end_of_nine_digits(place):
