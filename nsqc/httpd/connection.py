@@ -61,7 +61,8 @@ class Connection(asyncio.Protocol):
         self.due = 0.0                          # loop time by which more must have arrived; 0: nothing is incomplete
         self._app = server.app
         self._state = server.state
-        self._heads = server.app.publishes.heads
+        # None are known to a server that refuses every request.
+        self._heads = {} if self._state.tls_required else server.app.publishes.heads
         self._since = 0.0                       # loop time at which the head, or the body, started
         self._timing_body = False               # it is the body's
         self._fresh = True                      # nothing has arrived yet
@@ -104,7 +105,7 @@ class Connection(asyncio.Protocol):
             self._hold(data)
             return
         begins = not reader.incomplete
-        if begins and not self._state.tls_required and not self._state.closing:
+        if begins and not self._state.closing:
             data = self._known_publishes(data)
             if not data:
                 return
