@@ -51,7 +51,7 @@ def config_file() -> str:
 
 
 def version_of_tree() -> str:
-    """The one place of the version."""
+    """The version, from its only place."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 

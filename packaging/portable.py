@@ -3,7 +3,7 @@
     python packaging/portable.py          builds, and builds again when Debian has newer sources
 
 Sources come through apt, which checks their signatures; Debian patches them for as long as it supports the suite.
-Modules are part of libpython, but for those that need OpenSSL: fewer files to load, and for the one file to unpack.
+Modules are part of libpython, except those that need OpenSSL: fewer files to load, and fewer to unpack.
 """
 
 import functools
@@ -73,8 +73,8 @@ def versions(package: str) -> list[str]:
     records = apt("apt-cache", "showsrc", "--only-source", package).stdout
     listed = set(re.findall(r"^Version: (\S+)$", records, re.MULTILINE))
 
-    def order(one: str, other: str) -> int:
-        return 1 if subprocess.run(["dpkg", "--compare-versions", one, "gt", other]).returncode == 0 else -1
+    def order(left: str, right: str) -> int:
+        return 1 if subprocess.run(["dpkg", "--compare-versions", left, "gt", right]).returncode == 0 else -1
 
     return sorted(listed, key=functools.cmp_to_key(order), reverse=True)
 
@@ -87,7 +87,7 @@ def fetch(package: str) -> str:
         done = apt("apt-get", "--quiet", "--download-only", "source", f"{package}={version}", cwd=SOURCES)
         if done.returncode == 0:
             if version != listed[0]:
-                print(f"warning: {package} {listed[0]} is listed and cannot be fetched; {version} is taken")
+                print(f"warning: {package} {listed[0]} is listed but cannot be fetched; {version} is used")
             return version
         reason = done.stderr.strip().splitlines()[-1]
     raise Failed(f"no source of {package} from {MIRROR}: {reason}")

@@ -61,7 +61,7 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file of that form. Raises Refused."""
+    """The only file that matches. Raises Refused."""
     matches = list(folder.glob(pattern))
     if len(matches) != 1:
         raise Refused(f"there are {len(matches)} files {folder.name}/{pattern}")

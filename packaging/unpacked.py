@@ -1,4 +1,4 @@
-"""Where the executable of one file has unpacked itself: its first process removes that, unless it is killed.
+"""The folder where the one-file executable has unpacked itself. Its first process removes it, unless it is killed.
 
 Each daemon locks a file in its folder for as long as it lives. A folder of ours whose lock is free is a leftover.
 """
@@ -37,7 +37,7 @@ def remove_leftovers() -> None:
 
 
 def is_left(folder: str) -> bool:
-    """Whether a folder is this user's and was locked once, by a process that is no more.
+    """Whether a folder is this user's and was locked by a process that has ended.
 
     One that is being unpacked has no lock yet. In a folder for everybody, links and others' folders are not followed.
     """
