@@ -51,7 +51,7 @@ def config_file() -> str:
 
 
 def version_of_tree() -> str:
-    """The one place of the version."""
+    """The version, from its only place."""
     return re.search(r'^__version__ = "(.+)"$', (ROOT / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 
@@ -64,21 +64,21 @@ def write(tree: Path, name: str, data: str | bytes, mode: int = 0o644) -> None:
 
 
 def zipped(text: str | bytes) -> bytes:
-    """As Debian wants pages: best compression, no time in it."""
+    """A page as Debian has it: best compression, no timestamp."""
     return gzip.compress(text.encode() if isinstance(text, str) else text, 9, mtime=0)
 
 
 def changelog(text: str, version: str) -> str:
     """CHANGELOG.md in Debian's form, one entry for each version; that of the package first, even if it has none."""
-    entries = [(found, date, body) for found, date, body in
+    entries = [(number, date, body) for number, date, body in
                re.findall(r"^## \[(.+?)\] - (\S+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)]
     if not entries or entries[0][0] != version:
         entries.insert(0, (version, "unreleased", "- A build between releases.\n"))
-    return "\n".join(entry(*one) for one in entries)
+    return "\n".join(entry(*fields) for fields in entries)
 
 
 def entry(version: str, date: str, body: str) -> str:
-    """Of one version. What has no date yet gets today's."""
+    """The entry of one version, with today's date if it has none yet."""
     released = re.fullmatch(r"\d{4}-\d\d-\d\d", date)
     day = datetime.date.fromisoformat(date) if released else datetime.datetime.now(datetime.UTC).date()
     points = []
@@ -112,7 +112,7 @@ def fill(tree: Path, version: str) -> None:
 
 
 def describe(tree: Path, version: str) -> None:
-    """DEBIAN/: what dpkg is told."""
+    """DEBIAN/: the control files."""
     files = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
     glibc, _ = least(tree / "usr/lib/nsqc")
     architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout

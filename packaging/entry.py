@@ -7,16 +7,16 @@ import unpacked
 from nsqc.cli import main
 from nsqc.process.environment import is_unpacked
 
-# Where distributions keep the authorities that signed the world's certificates, beside OpenSSL's own place.
+# Where distributions keep the certificates of authorities, other than in OpenSSL's own place.
 OPENSSL_PLACE = "/usr/lib/ssl/certs"
 AUTHORITIES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
                "/etc/ssl/cert.pem")
 
 
 def leave_with_the_parent():
-    """The executable of one file is two processes: where the first, which everybody knows, is killed, the daemon stops.
+    """The one-file executable is two processes: if the first, whose id is known, is killed, the daemon stops.
 
-    Otherwise it would stay behind, and hold ports and data path.
+    Otherwise it would keep running, and hold its ports and data path.
     """
     import ctypes
     import signal
@@ -26,7 +26,7 @@ def leave_with_the_parent():
 
 
 def find_authorities():
-    """The OpenSSL inside looks where Debian has them; on other systems it is told."""
+    """The OpenSSL inside knows Debian's place for them; on other systems it gets theirs."""
     if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys() and not os.path.isdir(OPENSSL_PLACE):
         place = next(filter(os.path.exists, AUTHORITIES), None)
         if place is not None:
@@ -34,7 +34,7 @@ def find_authorities():
 
 
 def run_unpacked():
-    """As the second process of the one file."""
+    """Runs as the second process of the one-file executable."""
     first = os.getppid()
     leave_with_the_parent()
     unpacked.lock()

@@ -1,8 +1,8 @@
-"""The least glibc that files run on: the highest GLIBC_ symbol version any of them asks for.
+"""The lowest glibc that files run on: the highest GLIBC_ symbol version that any of them needs.
 
     python packaging/glibc.py [--promised] dist/nsqc-folder
 
---promised: exits with 1 where a file asks for more than packages promise.
+--promised: exits with 1 if a file needs more than packages promise.
 """
 
 import argparse
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from compiler import GLIBC
 
-# Names of symbol versions stand in the string table; none of these files defines any of glibc's.
+# The string table has the names of symbol versions; none of these files defines any of glibc's.
 VERSION = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)")
 ELF = b"\x7fELF"
 
 
 def needed(path: Path) -> tuple[int, int]:
-    """Of one file; (0, 0) where it is no ELF file or needs none."""
+    """The version one file needs; (0, 0) if it is not an ELF file or needs none."""
     data = path.read_bytes()
     if not data.startswith(ELF):
         return 0, 0
@@ -25,10 +25,10 @@ def needed(path: Path) -> tuple[int, int]:
 
 
 def least(folder: Path) -> tuple[tuple[int, int], list[str]]:
-    """Of all files in a folder, and the names of those that need as much."""
-    found = {path: needed(path) for path in folder.rglob("*") if path.is_file()}
-    highest = max(found.values(), default=(0, 0))
-    return highest, sorted(path.name for path, version in found.items() if version == highest)
+    """The highest version needed by the files in a folder, and the names of those that need it."""
+    versions = {path: needed(path) for path in folder.rglob("*") if path.is_file()}
+    highest = max(versions.values(), default=(0, 0))
+    return highest, sorted(path.name for path, version in versions.items() if version == highest)
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
 """A Python for old systems: build/portable, compiled from Debian's sources for the glibc of packaging/compiler.py.
 
-    python packaging/portable.py          builds, or builds again when Debian has newer sources
+    python packaging/portable.py          builds, and builds again when Debian has newer sources
 
 Sources come through apt, which checks their signatures; Debian patches them for as long as it supports the suite.
-Modules are part of libpython, but for those that need OpenSSL: fewer files to load, and for the one file to unpack.
+Modules are part of libpython, except those that need OpenSSL: fewer files to load, and fewer to unpack.
 """
 
 import functools
@@ -31,7 +31,7 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 PACKAGES = ("zlib", "libffi", "openssl", PYTHON)
 NEEDED = {"apt-get": "apt", "dpkg-source": "dpkg-dev", "make": "make", "perl": "perl"}
 
-# Of Python's own modules: what is linked with OpenSSL stays apart, and what no daemon needs is not built.
+# Of Python's own modules, those linked with OpenSSL stay apart, and those that no daemon needs are not built.
 APART = ("_ssl", "_hashlib")
 LEFT_OUT = shlex.split("""
     audioop ossaudiodev spwd nis _lsprof _elementtree _xxsubinterpreters _multiprocessing _posixshmem _crypt _uuid
@@ -48,14 +48,14 @@ OPENSSL = shlex.split("""shared no-module no-legacy no-tests no-engine no-ssl3 n
 
 
 class Failed(Exception):
-    """Why there is no such Python; the text is for the one who builds."""
+    """Why the build failed; the text is for the user who builds."""
 
 
 # ---------------------------------------------------------------------- sources
 
 
 def apt(tool: str, *words: str, **more) -> subprocess.CompletedProcess:
-    """apt with lists of its own, so that the machine's sources do not count and nothing of it changes."""
+    """apt with its own lists: the machine's sources are not used, and nothing on the machine changes."""
     state = HOME / "apt"
     for folder in ("lists/partial", "archives/partial"):
         (state / folder).mkdir(parents=True, exist_ok=True)
@@ -69,25 +69,25 @@ def apt(tool: str, *words: str, **more) -> subprocess.CompletedProcess:
 
 
 def versions(package: str) -> list[str]:
-    """What the archive lists, the latest first."""
-    told = apt("apt-cache", "showsrc", "--only-source", package).stdout
-    found = set(re.findall(r"^Version: (\S+)$", told, re.MULTILINE))
+    """The versions in the archive, the latest first."""
+    records = apt("apt-cache", "showsrc", "--only-source", package).stdout
+    listed = set(re.findall(r"^Version: (\S+)$", records, re.MULTILINE))
 
-    def order(one: str, other: str) -> int:
-        return 1 if subprocess.run(["dpkg", "--compare-versions", one, "gt", other]).returncode == 0 else -1
+    def order(left: str, right: str) -> int:
+        return 1 if subprocess.run(["dpkg", "--compare-versions", left, "gt", right]).returncode == 0 else -1
 
-    return sorted(found, key=functools.cmp_to_key(order), reverse=True)
+    return sorted(listed, key=functools.cmp_to_key(order), reverse=True)
 
 
 def fetch(package: str) -> str:
-    """Downloads the latest source that there is. Returns its version. Raises Failed."""
+    """Downloads the latest available source. Returns its version. Raises Failed."""
     listed = versions(package)
     reason = "it is not listed"
     for version in listed:
         done = apt("apt-get", "--quiet", "--download-only", "source", f"{package}={version}", cwd=SOURCES)
         if done.returncode == 0:
             if version != listed[0]:
-                print(f"warning: {package} {listed[0]} is listed and cannot be fetched; {version} is taken")
+                print(f"warning: {package} {listed[0]} is listed but cannot be fetched; {version} is used")
             return version
         reason = done.stderr.strip().splitlines()[-1]
     raise Failed(f"no source of {package} from {MIRROR}: {reason}")
@@ -126,7 +126,7 @@ def build_zlib(source: Path) -> None:
 
 
 def build_libffi(source: Path) -> None:
-    # One file calls a function of another that no header declares.
+    # One file calls a function of another that is not declared in a header.
     run(["./configure", "--quiet", "--disable-shared", "--with-pic", "--disable-docs", "--disable-multi-os-directory",
          f"--prefix={PREFIX}", f"--libdir={PREFIX}/lib"], source,
         CFLAGS="-O3 -fPIC -fvisibility=hidden -Wno-implicit-function-declaration")
@@ -135,7 +135,7 @@ def build_libffi(source: Path) -> None:
 
 
 def build_openssl(source: Path) -> None:
-    # Libraries, as the daemon asks them for what the ssl module cannot say.
+    # Shared, because the daemon calls them for what the ssl module cannot do.
     run(["./Configure", f"linux-{os.uname().machine}", *OPENSSL], source)
     make(source, "build_generated", "libcrypto.so", "libssl.so")
     for library in source.glob("lib*.so*"):
@@ -144,7 +144,7 @@ def build_openssl(source: Path) -> None:
 
 
 def build_python(source: Path) -> None:
-    # The compiler's linker knows this option by its long name only.
+    # The compiler's linker knows only the long name of this option.
     makefile = source / "Makefile.pre.in"
     makefile.write_text(makefile.read_text().replace("-Wl,-h$(INSTSONAME)", "-Wl,-soname,$(INSTSONAME)"))
     libraries = {"LD_LIBRARY_PATH": f"{PREFIX}/lib"}
@@ -153,11 +153,11 @@ def build_python(source: Path) -> None:
         MODULE_BUILDTYPE="static", CFLAGS="-fPIC", CPPFLAGS=f"-I{PREFIX}/include", LDFLAGS=f"-L{PREFIX}/lib",
         PKG_CONFIG_LIBDIR=f"{PREFIX}/lib/pkgconfig", **libraries)
     (source / "Modules" / "Setup.local").write_text(setup((source / "Modules" / "Setup.stdlib").read_text()))
-    # Without the library of the stable ABI, which nothing here is linked with.
+    # Without the library of the stable ABI, which nothing here links with.
     make(source, "PY3LIBRARY=", **libraries)
     make(source, "PY3LIBRARY=", "install", f"DESTDIR={HOME}/installed", **libraries)
     shutil.copytree(HOME / "installed" / "usr", PREFIX, symlinks=True, dirs_exist_ok=True)
-    # Its headers are looked for where it is said to be installed, not where it is.
+    # Headers are searched where it claims to be installed, not where it is.
     for path in (PREFIX / "lib" / PYTHON).glob("_sysconfigdata*.py"):
         path.write_text(path.read_text().replace("'/usr/include", f"'{PREFIX}/include"))
     for path, where in ((PREFIX / "bin" / PYTHON, "$ORIGIN/../lib"),
@@ -166,7 +166,7 @@ def build_python(source: Path) -> None:
 
 
 def setup(modules: str) -> str:
-    """Modules/Setup.local, from the modules that configure has found possible."""
+    """Modules/Setup.local, from the modules that configure has found buildable."""
     lines = {line.split()[0]: line for line in modules.splitlines() if re.match(r"\w", line)}
     static = [line for name, line in lines.items() if name not in (*APART, *LEFT_OUT)]
     return "\n".join(["*static*", *static, CTYPES.format(prefix=PREFIX), "*shared*", *(lines[name] for name in APART),
@@ -177,7 +177,7 @@ BUILDERS = {"zlib": build_zlib, "libffi": build_libffi, "openssl": build_openssl
 
 
 def furnish() -> None:
-    """build/portable/venv: this Python with what the packages are built with, which is what the calling one has."""
+    """build/portable/venv: this Python with the packages of the calling environment that packages are built with."""
     run([PREFIX / "bin" / PYTHON, "-m", "venv", "--clear", "--without-pip", HOME / "venv"], HOME)
 
 
@@ -192,11 +192,11 @@ def main() -> None:
     done = apt("apt-get", "--quiet", "update", "--error-on=any")
     if done.returncode:
         if READY.exists():
-            print("warning: Debian's archive cannot be asked for newer sources; what is built stays")
+            print("warning: Debian's archive cannot be searched for newer sources; the existing build is kept")
             return
         raise Failed(f"Debian's archive cannot be read: {done.stderr.strip().splitlines()[-1]}")
-    found = {package: fetch(package) for package in PACKAGES}
-    wanted = "".join(f"{package} {version}\n" for package, version in found.items()) + Path(__file__).read_text()
+    versions = {package: fetch(package) for package in PACKAGES}
+    wanted = "".join(f"{package} {version}\n" for package, version in versions.items()) + Path(__file__).read_text()
     if READY.exists() and READY.read_text() == wanted:
         return
     READY.unlink(missing_ok=True)
@@ -205,7 +205,7 @@ def main() -> None:
     shutil.rmtree(HOME / "installed", ignore_errors=True)
     (PREFIX / "lib").mkdir(parents=True)
     (PREFIX / "include").mkdir()
-    for package, version in found.items():
+    for package, version in versions.items():
         began = time.monotonic()
         print(f"{package} {version} ...", end=" ", flush=True)
         BUILDERS[package](unpack(package, version))

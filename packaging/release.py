@@ -1,4 +1,4 @@
-"""What a release takes beside building.
+"""The steps of a release other than building.
 
     python packaging/release.py check      refuses what must not be released
     python packaging/release.py collect    dist/release: executable, folder, wheel, sdist, Debian package, SHA256SUMS
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parent.parent
 
 
 class Refused(Exception):
-    """Why there is no release; the text is one line."""
+    """Why a release is refused; the text is one line."""
 
 
 def version_of_tree(root: Path) -> str:
-    """The one place of the version."""
+    """The version, from its only place."""
     return re.search(r'^__version__ = "(.+)"$', (root / "nsqc" / "__init__.py").read_text(), re.MULTILINE)[1]
 
 
@@ -39,10 +39,10 @@ def check(root: Path, version: str) -> None:
 
 
 def collect(version: str, dist: Path, out: Path) -> list[Path]:
-    """Copies what was built under the names of a release. Returns the files. Raises Refused."""
-    told = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
-    if f"nsqc-{version}-" not in told:
-        raise Refused(f"dist/nsqc is not {version}, it says {told.strip()}")
+    """Copies what was built, renamed for a release. Returns the files. Raises Refused."""
+    version_line = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
+    if f"nsqc-{version}-" not in version_line:
+        raise Refused(f"dist/nsqc is not {version}, it says {version_line.strip()}")
     packages = [only(dist, pattern) for pattern in (
         f"nsqc-{version}-*.whl", f"nsqc-{version}.tar.gz", f"nsqc_{version}_*.deb")]
     shutil.rmtree(out, ignore_errors=True)
@@ -52,7 +52,7 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
     name = f"nsqc-{version}-linux-{platform.machine()}"
     shutil.copy2(dist / "nsqc", out / name)
     with tarfile.open(out / f"{name}-folder.tar.gz", "w:gz", compresslevel=6) as archive:
-        # Where dist/nsqc-folder is a link, what is meant is the folder.
+        # dist/nsqc-folder may be a link to the folder.
         archive.add((dist / "nsqc-folder").resolve(), f"{name}-folder", filter=owned_by_root)
     files = sorted(out.iterdir())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
@@ -61,15 +61,15 @@ def collect(version: str, dist: Path, out: Path) -> list[Path]:
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file of that form. Raises Refused."""
-    found = list(folder.glob(pattern))
-    if len(found) != 1:
-        raise Refused(f"there are {len(found)} files {folder.name}/{pattern}")
-    return found[0]
+    """The only file that matches. Raises Refused."""
+    matches = list(folder.glob(pattern))
+    if len(matches) != 1:
+        raise Refused(f"there are {len(matches)} files {folder.name}/{pattern}")
+    return matches[0]
 
 
 def owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without the builder's names."""
+    """Without the names of the user who builds."""
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"
     return entry

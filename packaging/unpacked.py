@@ -1,4 +1,4 @@
-"""Where the executable of one file has unpacked itself: its first process removes that, unless it is killed.
+"""The folder where the one-file executable has unpacked itself. Its first process removes it, unless it is killed.
 
 Each daemon locks a file in its folder for as long as it lives. A folder of ours whose lock is free is a leftover.
 """
@@ -20,12 +20,12 @@ def lock() -> None:
     path = os.path.join(sys._MEIPASS, LOCK)
     _held.append(os.open(path + ".new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     fcntl.flock(_held[-1], fcntl.LOCK_EX)
-    # Under its name only once it is locked: another daemon that starts may look at any moment.
+    # Renamed only once it is locked: another daemon that starts may look at it at any moment.
     os.rename(path + ".new", path)
 
 
 def remove_leftovers() -> None:
-    """Those of daemons that were killed, beside this process's folder. What cannot be removed stays."""
+    """Removes the folders of daemons that were killed, beside this process's. What cannot be removed stays."""
     parent = os.path.dirname(sys._MEIPASS)
     try:
         names = os.listdir(parent)
@@ -37,13 +37,13 @@ def remove_leftovers() -> None:
 
 
 def is_left(folder: str) -> bool:
-    """Whether a folder is this user's and was locked once, by a process that is no more.
+    """Whether a folder is this user's and was locked by a process that has ended.
 
     One that is being unpacked has no lock yet. In a folder for everybody, links and others' folders are not followed.
     """
     try:
-        told = os.lstat(folder)
-        if not stat.S_ISDIR(told.st_mode) or told.st_uid != os.geteuid():
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
         descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -58,6 +58,6 @@ def is_left(folder: str) -> bool:
 
 
 def remove_with(parent: int) -> None:
-    """At the end of this process: removes its folder where the first process, whose work that is, is gone."""
+    """At the end of this process: removes its folder if the first process, whose job that is, is gone."""
     if os.getppid() != parent:
         shutil.rmtree(sys._MEIPASS, ignore_errors=True)

@@ -111,12 +111,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         "empty: do not listen")] = "0.0.0.0:4151"
     https_address: Annotated[str, flag(Kind.TEXT, NETWORK, "address to listen on for HTTPS clients")] = "0.0.0.0:4152"
     broadcast_address: Annotated[str, flag(
-        Kind.TEXT, NETWORK, "address registered with nsqlookupd; by default the host name",
+        Kind.TEXT, NETWORK, "address announced to others, such as nsqlookupd; by default the host name",
     )] = msgspec.field(default_factory=socket.gethostname)
     broadcast_tcp_port: Annotated[int, flag(
-        Kind.INT, NETWORK, "TCP port registered with nsqlookupd; 0: the one listened on", least=0, most=65535)] = 0
+        Kind.INT, NETWORK, "TCP port announced to others; 0: the one listened on", least=0, most=65535)] = 0
     broadcast_http_port: Annotated[int, flag(
-        Kind.INT, NETWORK, "HTTP port registered with nsqlookupd; 0: the one listened on", least=0, most=65535)] = 0
+        Kind.INT, NETWORK, "HTTP port announced to others; 0: the one listened on", least=0, most=65535)] = 0
     handshake_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "time within which a command, or the protocol's magic, must be complete",
         least=1, own=True, live=True)] = 30 * S

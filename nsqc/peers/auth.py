@@ -84,13 +84,13 @@ class Authority:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: asyncio.Future[ssl.SSLContext] | None = None
 
-    def ask(self, client: tuple[str, str, bool, str], secret: bytes,
+    def ask(self, who: tuple[str, str, bool, str], secret: bytes,
             answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]:
         """Has answered(grant, False) called later, or answered(None, down); not if the returned task is cancelled.
 
-        client: the fields of Client.
+        who: the fields of Client.
         """
-        task = spawn(self._loop, self._ask(Client(*client), secret, answered), self._log)
+        task = spawn(self._loop, self._ask(Client(*who), secret, answered), self._log)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -9,11 +9,11 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.stats import MemoryWatch
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
-from nsqc.peers.node import NodeInfo
 
 if TYPE_CHECKING:
     from nsqc.peers.channel_lookup import ChannelLookup
     from nsqc.peers.lookup import Lookup
+    from nsqc.peers.node import NodeInfo
 
 
 class Peers:

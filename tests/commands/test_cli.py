@@ -1,4 +1,4 @@
-"""The command line as processes see it: exit codes, what stands where, signals, standard files."""
+"""The command line of real processes: exit codes, output, signals, standard files."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def run(*words, **more) -> subprocess.CompletedProcess:
 
 @pytest.fixture
 def nsqd(tmp_path):
-    """A link by the name nsqd to the nsqc executable."""
+    """A link named nsqd to the nsqc executable."""
     script = tmp_path / "nsqc"
     script.write_text(f"#!{sys.executable}\nfrom nsqc.cli import main\nmain()\n")
     script.chmod(0o755)
@@ -37,7 +37,7 @@ def nsqd(tmp_path):
 
 @pytest.fixture
 def started(tmp_path):
-    """started(*flags, **more): a process that serves, on a data path of its own, with stderr in a pipe."""
+    """started(*flags, **more): a daemon process with its own data path and stderr in a pipe."""
     processes = []
 
     def start(*flags, **more):

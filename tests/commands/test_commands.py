@@ -36,7 +36,7 @@ def nsqc(capsys):
 
 @pytest.fixture
 def config(tmp_path):
-    """config(*lines): the path of a file with these lines, its data path being a folder that is there."""
+    """config(*lines): the path of a file with these lines; HERE in them is an existing folder."""
     def write(*lines: str) -> Path:
         path = tmp_path / "nsqc.cfg"
         path.write_text("".join(f"{line}\n" for line in lines).replace("HERE", str(tmp_path)))
@@ -261,7 +261,7 @@ def test_show_refuses_what_a_start_would(nsqc):
 
 
 def test_a_folder_that_may_not_be_written_is_told(nsqc, config, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root, who may run this, may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may run this, and can write everywhere
     code, told, _ = nsqc("config", "check", path := config('data_path = "HERE"'))
     assert (code, told) == (1, f"{path}:1: error: data_path: folder {path.parent} cannot be read and written\n")
 

@@ -81,7 +81,7 @@ def test_the_man_page_is_sound_roff():
         assert line, "a blank line makes a gap"
         assert not line.startswith("'")
         assert not line.startswith(".") or line[1:].split()[0] in requests, line
-        # Fonts are closed where they are opened, and no - is left that man would make a dash of.
+        # Fonts end on their line, and no - is left that man would turn into a dash.
         assert re.findall(r"\\f(.)", line)[1::2] == ["R"] * (line.count("\\f") // 2), line
         assert line.startswith(".") or not re.search(r"(?<!\\)-", line), line
         assert set(re.findall(r"\\(.)", line)) <= set("f-e&("), line
@@ -123,7 +123,7 @@ def test_zsh_has_every_command_and_flag():
         assert re.findall(r"^        '\*?(--[a-z0-9-]+)=?-?\[", body, re.MULTILINE) == [one.name for one in node.options]
         assert re.findall(r"^                '([a-z]+):", body, re.MULTILINE) == [one.path[-1] for one in node.nodes]
         assert re.findall(r"\) (_nsqc\w+) ;;", body) == ["_".join(("", *one.path)) for one in node.nodes]
-        # Each quote that is opened is closed within its line.
+        # Every quote is closed on its line.
         assert all(line.replace("'\\''", "").count("'") % 2 == 0 for line in body.splitlines())
     assert "value:(debug info warn error fatal)'" in text
     assert "--config=[a TOML file with options; flags win over it]:value:_files'" in text
@@ -145,7 +145,7 @@ def test_fish_has_every_command_and_flag():
 
 @pytest.fixture(scope="module")
 def bash(tmp_path_factory):
-    """bash(words, ...) -> for each list of words, the last being typed, what is proposed."""
+    """bash(words, ...) -> what is proposed for each list of words, the last of which is being typed."""
     folder = tmp_path_factory.mktemp("bash")
     (folder / "script").write_text(WRITERS["bash"](describe()))
     (folder / "a file.cfg").touch()
@@ -199,7 +199,7 @@ def test_bash_proposes_values_by_their_kind(bash, words, proposed):
 
 
 def test_bash_completes_what_is_typed(bash):
-    """Through readline, which takes words apart in its own way."""
+    """Through readline, which has its own way to split words."""
     terminal, inner = pty.openpty()
     shell = subprocess.Popen(["bash", "--norc", "--noprofile", "-i"], stdin=inner, stdout=inner, stderr=inner,
                              cwd=bash.folder, start_new_session=True,

@@ -1,4 +1,4 @@
-"""The options: defaults, ranges, what is not there yet, changes at run time."""
+"""The options: defaults, ranges, changes at run time."""
 
 import hashlib
 import socket
@@ -10,7 +10,7 @@ import pytest
 from nsqc.options.declared import FLAGS, OptionError, Options, Settings, check
 
 MS, S = 10**6, 10**9
-# As nsqd 1.3.0 has them.
+# nsqd 1.3.0's.
 DEFAULTS = {
     "version": False, "config": "", "log_level": 2, "log_prefix": "[nsqd] ", "verbose": False, "worker_id": False,
     "tcp_address": "0.0.0.0:4150", "http_address": "0.0.0.0:4151", "https_address": "0.0.0.0:4152",

@@ -1,4 +1,4 @@
-"""An auth server on a real socket: it notes what it is asked, and misbehaves on request."""
+"""An auth server on a real socket: it records queries, and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Asked(NamedTuple):
 
 
 def reply(ttl: int = 3600, authorizations: list | None = None, **more: Any) -> bytes:
-    """A good answer."""
+    """A usable answer."""
     return json.dumps({"ttl": ttl, "identity": "me", "identity_url": "http://id/?a=1&b=<2>",
                        "authorizations": EVERYTHING if authorizations is None else authorizations, **more}).encode()
 
 
 class AuthServer(TcpServer):
-    """answer: a body, a whole HTTP answer in bytes, or None to hang. tls: a certificate and key in one file."""
+    """answer: a body, a complete HTTP answer in bytes, or None to hang. tls: a certificate and key in one file."""
 
     def __init__(self, answer: bytes | None = None, port: int = 0, tls: Path | None = None, hangs: bool = False):
         self.answer = None if hangs else (answer or reply())

@@ -1,4 +1,4 @@
-"""Servers of the kind that the daemon calls, on real sockets: they note what they hear and misbehave on request."""
+"""Servers that the daemon calls, on real sockets: they record what they receive, and misbehave on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 class TcpServer:
-    """Accepts on a port of its own, one thread for each connection; subclasses say what happens on one."""
+    """Accepts on a free port, with a thread for each connection; subclasses handle connections."""
 
     def __init__(self, port: int = 0):
         self.door = socket.create_server((HOST, port))
@@ -55,7 +55,7 @@ class TcpServer:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self.door.shutdown(socket.SHUT_RDWR)
-        self._porter.join()  # or it might accept at whatever gets the descriptor next
+        self._porter.join()  # or it might accept on the next file with that descriptor
         self.door.close()
         self.drop()
 
@@ -98,7 +98,7 @@ class Web(TcpServer):
 
 
 def http_answer(body: bytes, status: str = "200 OK") -> bytes:
-    """With a length."""
+    """A reply with its length."""
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
@@ -110,12 +110,12 @@ class Lookupd(TcpServer):
         self.web = Web(answer or self._channels)
         self.heard: list = []
         self.magics: list[bytes] = []
-        self.introduction: bytes | None = None      # what IDENTIFY is answered with, where it is not the usual
+        self.introduction: bytes | None = None      # the reply to IDENTIFY, if not the usual one
         self.may_introduce = threading.Event()
         self.may_introduce.set()
-        self.replies: dict[str, bytes] = {}         # raw bytes with which a command is answered, length included
+        self.replies: dict[str, bytes] = {}         # raw replies to commands, length included
         self.mute = False                           # no command is answered
-        self.pieces = 0                             # replies go out so many bytes at a time
+        self.pieces = 0                             # how many bytes of a reply are sent at a time; 0: all
         super().__init__(port)
 
     def _channels(self, target: str) -> bytes:
@@ -151,7 +151,7 @@ class Lookupd(TcpServer):
                 time.sleep(0.001)
 
     def commands(self) -> list[str]:
-        """What was heard on the last connection after IDENTIFY, pings left out."""
+        """The commands of the last connection after IDENTIFY, without pings."""
         heard = list(self.heard)
         begin = max((at for at, one in enumerate(heard) if isinstance(one, dict)), default=len(heard))
         return [one for one in heard[begin + 1:] if one != "PING"]
@@ -161,14 +161,14 @@ class Lookupd(TcpServer):
         return [one for one in self.heard if isinstance(one, dict)]
 
     def hear(self, *commands: str) -> None:
-        """Waits until these commands, in any order, are what the last connection has brought."""
+        """Waits until the last connection has brought these commands and no others, in any order."""
         try:
             wait_until(lambda: sorted(self.commands()) == sorted(commands))
         except AssertionError:
             raise AssertionError(f"heard {self.heard}, not {commands}") from None
 
     def wait_for_introductions(self, count: int) -> None:
-        """Waits for the so manieth IDENTIFY."""
+        """Waits for this many IDENTIFYs."""
         wait_until(lambda: len(self.identities()) >= count, f"IDENTIFY number {count}")
 
     def close(self) -> None:
@@ -203,7 +203,7 @@ class Statsd:
         return b"".join(list(self.packets)).decode().splitlines()
 
     def values(self, key: str) -> list[int]:
-        """All values of a key that ends so, oldest first."""
+        """All values of the keys with this ending, oldest first."""
         found = [re.fullmatch(r"(\S+):(-?\d+)\|[cg]", line) for line in self.lines()]
         assert all(found)
         return [int(one[2]) for one in found if one[1].endswith(key)]

@@ -1,4 +1,4 @@
-"""Auth servers: what they are asked, what their answers mean, and what happens without them."""
+"""Auth servers: queries, the meaning of answers, and failures."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ SECRET = b"s3cr&t=\xc3\xa4+ "
 
 
 def guarded(daemon, *servers, flags=(), **more):
-    """A daemon that asks these auth servers."""
+    """A daemon with these auth servers."""
     return daemon(*(f"--auth-http-address={getattr(one, 'address', one)}" for one in servers), *flags, **more)
 
 
@@ -48,7 +48,7 @@ def refused(client, line, body=None):
 
 
 def logged(node, text):
-    """The first line of the log with this text; lines come a little later than what they tell of."""
+    """The first line of the log with this text; lines are written a little after the event."""
     return wait_until(lambda: next((line for line in node.log.splitlines() if text in line), None), text)
 
 
@@ -210,7 +210,7 @@ def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy)
     assert server.asked[0].facts["common_name"] == ("a client" if policy else "")
     client.pub("t", b"x")
     expire()
-    # More than a read, behind a command that waits.
+    # More than one read, after a command that waits.
     client.send((b"PUB t\n\0\0\4\0" + b"y" * 1024) * 2000)
     for _ in range(2000):
         assert client.frame() == OK
@@ -219,7 +219,7 @@ def test_clients_with_tls(daemon, authd, certificate, named_certificate, policy)
 
 @pytest.mark.parametrize("way", ["deflate", "snappy", "tls+snappy"])
 def test_clients_with_compression(daemon, authd, certificate, way):
-    """A command that waits within a compressed stream, with more behind it than is decoded at once."""
+    """A command that waits within a compressed stream, followed by more than is decoded at once."""
     server = authd(reply(ttl=1))
     node = guarded(daemon, server, flags=[f"--tls-cert={certificate}", f"--tls-key={certificate}"])
     client = connect(node, way)
@@ -329,7 +329,7 @@ def test_what_is_allowed(daemon, authd, anchored):
             1, f'E_UNAUTHORIZED AUTH failed for {name} on "{topic}" "{channel}"'.encode())
         assert client.frame() == wanted, (topic, channel)
         client.close()
-    # Nothing came of what was refused.
+    # What was refused had no effect.
     names = {topic["topic_name"] for topic in node.stats()["topics"]}
     assert names == {topic for topic, _, loosely, strictly in cases if (strictly if anchored else loosely)}
 
@@ -373,7 +373,7 @@ def test_what_comes_behind_auth_waits_with_it(daemon, authd):
     server.gate.clear()
     node = guarded(daemon, server)
     client = node.connect()
-    # All in one write, beyond what is read at once.
+    # All in one write, larger than one read.
     publishes = b"".join(b"PUB t\n" + len(body).to_bytes(4, "big") + body for body in (b"%06d" % n * 20 for n in range(5000)))
     sender = threading.Thread(target=client.send, args=(b"AUTH\n\0\0\0\6secret" + publishes + b"SUB t c\nRDY 10\n",))
     sender.start()
@@ -409,7 +409,7 @@ def test_others_go_on_while_a_server_hangs(daemon, authd):
     for _ in range(200):
         working.pub("t", b"x")
     assert node.http("GET", "/ping")[0] == 200
-    # A hundred want to know, but no server gets so many questions at once.
+    # A hundred clients wait, but no server gets so many queries at a time.
     assert server.most_open <= 65
     for client in hanging:
         client.close()
@@ -449,7 +449,7 @@ def test_a_client_that_waits_longer_than_two_heartbeats_stays(daemon, authd):
         beats += 1
     server.gate.set()
     assert client.frame()[0] == 0
-    # What had begun behind it may take its time only from now on.
+    # The time limit of the command after it starts only now.
     client.send(b"\0\1x")
     assert client.frame() == OK
 
@@ -463,7 +463,7 @@ def test_a_client_that_leaves_while_it_waits(daemon, authd):
     wait_until(lambda: server.asked)
     client.sock.shutdown(socket.SHUT_WR)
     server.gate.set()
-    # What it has sent is done, and answered.
+    # What it had sent is executed, and answered.
     assert client.frame()[0] == 0
     assert client.frame() == OK
     assert client.frame() is None
@@ -498,7 +498,7 @@ def test_a_stop_waits_for_no_auth_server(daemon, authd):
 
 
 def test_fail_over(daemon, authd):
-    """The one that works is found whichever is tried first."""
+    """The server that works is found, whichever is tried first."""
     good = authd()
     bad = [authd(raw(b"500 No")), authd(b"no HTTP"), authd(raw(b"403 No"))]
     node = guarded(daemon, f"127.0.0.1:{free_port()}", *bad, good)
@@ -549,7 +549,7 @@ def test_the_request_time_out(daemon, authd):
 
 
 def expire():
-    """Until an answer with a ttl of 1 has run out."""
+    """Waits until an answer with a ttl of 1 has expired."""
     time.sleep(1.1)
 
 
@@ -634,7 +634,7 @@ def test_grace_while_all_servers_are_down(daemon, authd, end):
     assert node.log.count("counts on") == 1
     # What was not allowed still is not.
     assert refused(client, "PUB v", b"z") == b'E_UNAUTHORIZED AUTH failed for PUB on "v" ""'
-    # Nobody comes in anew.
+    # New clients are refused.
     assert refused(node.connect(), "AUTH", b"secret") == FAILED[1]
 
 
@@ -647,7 +647,7 @@ def test_grace_ends_when_a_server_answers(daemon, authd):
     client.pub("t", b"x")
     server.answer = reply(authorizations=[{"topic": "^u$", "channels": [".*"], "permissions": ["publish"]}])
     asked = len(server.asked)
-    # Asked behind its back, a second later.
+    # Queried in the background, a second later.
     expire()
     client.pub("u", b"x")
     wait_until(lambda: len(server.asked) == asked + 1)

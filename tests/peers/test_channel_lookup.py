@@ -111,7 +111,7 @@ def test_many_new_topics_ask_a_few_at_a_time_and_all_start(daemon, lookupd):
     for name in names:
         client.pub(name, b"x")
     wait_until(lambda: len(lookup.web.heard) == 32)
-    # All have been heard of, and still no more are asked for.
+    # All are registered, and still no more queries run at a time.
     wait_until(lambda: len(lookup.commands()) == 100)
     assert lookup.web.open == lookup.web.most_open == 32
     lookup.web.answer = lambda target: http_answer(listing("one"))

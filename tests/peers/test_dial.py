@@ -1,4 +1,4 @@
-"""Outgoing connections: addresses, names that resolve slowly or not, places that do not answer."""
+"""Outgoing connections: names that resolve slowly or not at all, endpoints that do not answer."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ def test_a_limit_of_0_is_none():
 
 
 class Call(asyncio.Protocol):
-    """A caller that notes what becomes of it."""
+    """A caller that records whether it was aborted."""
 
     def __init__(self):
         self.transport = None
@@ -50,7 +50,7 @@ def run(work):
         return runner.run(work())
 
 
-def test_the_next_place_is_tried_where_one_refuses(monkeypatch, make, calls):
+def test_the_next_endpoint_is_tried_if_one_refuses(monkeypatch, make, calls):
     with socket.create_server(("127.0.0.1", 0)) as door, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         places = [(socket.AF_INET, closed.getsockname()), (socket.AF_INET, door.getsockname())]
@@ -72,7 +72,7 @@ def test_the_next_place_is_tried_where_one_refuses(monkeypatch, make, calls):
     assert [call.aborted for call in calls] == [True, True, True]
 
 
-def test_a_place_that_swallows_packets_uses_only_its_share(monkeypatch, make, calls):
+def test_an_endpoint_that_swallows_packets_uses_only_its_share(monkeypatch, make, calls):
     # A full backlog: the kernel drops further attempts to connect, as a firewall does.
     with socket.create_server(("127.0.0.1", 0)) as door, socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -123,7 +123,7 @@ def test_a_resolver_that_hangs_is_asked_once_and_nobody_waits_for_it(monkeypatch
         await asyncio.sleep(0)
         answer.set()
         assert await late == [(socket.AF_INET, ("127.0.0.1", 1))]
-        # An answer is not kept: names may move.
+        # The answer is not cached: names may move.
         await dialer.resolve("slow.example:1", socket.SOCK_STREAM)
         assert asked == ["slow.example"] * 2
 

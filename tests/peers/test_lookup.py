@@ -1,4 +1,4 @@
-"""Registration with nsqlookupds that are there, late, slow, silent, mad."""
+"""Registration with nsqlookupds that work, start late, are slow, silent or broken."""
 
 import json
 import socket
@@ -67,7 +67,7 @@ def test_after_a_lost_connection_the_next_begins_with_everything(daemon, lookupd
     lookup.may_introduce.clear()
     lookup.drop()
     lookup.wait_for_introductions(2)
-    # Nobody is told of these but by the registrations that follow.
+    # These are reported only by the registrations that follow.
     node.post("/channel/delete?topic=t&channel=c")
     node.post("/topic/create?topic=u")
     lookup.may_introduce.set()

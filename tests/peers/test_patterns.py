@@ -1,4 +1,4 @@
-"""Expressions mean what they mean to Go's regexp package, and none takes long."""
+"""Expressions have the meaning that Go's regexp package gives them, and none takes long."""
 
 import re
 

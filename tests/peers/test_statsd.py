@@ -1,4 +1,4 @@
-"""Statistics pushed by UDP, as a statsd hears them, and the lines and datagrams they are made of."""
+"""Statistics pushed by UDP, as statsd receives them, and their lines and datagrams."""
 
 import re
 import socket
@@ -34,7 +34,7 @@ def test_counters_are_differences_and_gauges_what_is(daemon, statsd):
     consumer.message()
     consumer.fin(second)
     wait_until(lambda: sum(server.values(".topic.t.channel.c.requeue_count")) == 1)
-    # Some more intervals, in which nothing happens.
+    # A few more intervals without messages.
     seen = len(server.values(".topic.t.depth"))
     wait_until(lambda: len(server.values(".topic.t.depth")) > seen + 3)
     assert sum(server.values(".topic.t.message_count")) == 4
@@ -55,7 +55,7 @@ def test_timeouts_are_counted(daemon, statsd):
     wait_until(lambda: sum(server.values(".topic.t.channel.c.timeout_count")) >= 1)
 
 
-def test_a_topic_made_anew_counts_from_nothing(daemon, statsd):
+def test_a_topic_made_again_counts_from_zero(daemon, statsd):
     server = statsd()
     node = daemon(f"--statsd-address={server.address}", OFTEN)
     producer = node.connect()
@@ -207,7 +207,7 @@ def test_report():
 
     second = report(105, 7, first)
     assert counters(second) == ["5", "65", "5", "0", "0", "2"]
-    # Less than before: something new of the same name, of which everything is new.
+    # A lower total is that of a new topic of the same name, and counts in full.
     assert counters(report(3, 7, second)) == ["3", "39", "3", "0", "0", "0"]
 
 
