@@ -45,7 +45,7 @@ def test_an_application_in_strict_mode(cache):
 
 def test_every_compiled_module_within_reach_has_a_stub():
     reached = set()
-    waiting = [*(ROOT / "nsqc" / "client").rglob("*.py*")]
+    waiting = [path for room in ("client", "spark") for path in (ROOT / "nsqc" / room).rglob("*.py*")]
     while waiting:
         path = waiting.pop()
         if path in reached or path.suffix not in (".py", ".pyx"):

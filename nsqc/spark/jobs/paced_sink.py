@@ -1,7 +1,7 @@
 """The format nsq_paced: the sink of nsq with progress reports from tasks and an optional pace.
 
 rate: rows per second at most, per task; or speed: each row at the time in its column due, microseconds after the start,
-divided by speed. reportTo: where tasks report, of nsqc.spark.jobs.task_rows.
+divided by speed. reporter: where tasks report their rows (nsqc.spark.jobs.task_rows).
 
 A task that waits has no outstanding answers: nsqd may close the connection, and rows whose acknowledgement was not read
 would be published again.
@@ -39,7 +39,7 @@ class PacedSink(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Raises OptionError."""
         given = dict(self.options)
-        rate, speed, report_to = given.pop("rate", None), given.pop("speed", None), given.pop("reportTo", "")
+        rate, speed, report_to = given.pop("rate", None), given.pop("speed", None), given.pop("reporter", "")
         chosen = options.sink(given)
         sink.check_schema(StructType([field for field in schema.fields if field.name != "due"]), chosen)
         return PacedWriter(chosen, float(rate) if rate else None, float(speed) if speed else None, report_to)

@@ -37,7 +37,7 @@ def publish(spark: SparkSession, frame: DataFrame, options: dict[str, str], prog
         with tempfile.TemporaryDirectory(prefix="nsqc-totals-") as folder:
             path = Path(folder) / "totals.json"
             frame.write.format(PacedSink.name()).mode("append").options(
-                **options, **pace, reportTo=task_rows.address, totalsPath=str(path)).save()
+                **options, **pace, reporter=task_rows.address, totalsPath=str(path)).save()
             return Totals(**json.loads(path.read_text())) if path.exists() else Totals()
     finally:
         task_rows.close()

@@ -1,0 +1,87 @@
+"""The policies that producers, consumers and Spark's sink and stager share: pauses, which nsqd is next, when to give up."""
+
+import pytest
+
+from nsqc.client import ConnectError, LookupFailed, PublishFailed, Refused
+from nsqc.client.backoff import Backoff
+from nsqc.client.failover import Failover, Tries
+from nsqc.client.peers import Peers
+
+DOWN = ConnectError("127.0.0.1:1: Connection refused")
+
+
+def test_pauses_double_up_to_the_longest():
+    backoff = Backoff(0.1, 1.0)
+    assert [backoff.pause(failures) for failures in range(6)] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.0]
+    assert Backoff(0.0).pause(1000) == 0.0 and Backoff(0.1).pause(10**6) == 30.0
+
+
+def failover(retries: int = 10, **more) -> Failover:
+    return Failover(["a:1", "b:2"], (), retries, Backoff(0.1), **more)
+
+
+def test_a_producer_pauses_after_each_round_only():
+    policy = failover()
+    tries = Tries(policy)
+    assert [(tries.failed(DOWN, policy.target()), policy.target()) for _ in range(4)] == [
+        (0.0, "b:2"), (0.1, "a:1"), (0.1, "b:2"), (0.2, "a:1")]
+
+
+def test_a_sink_pauses_before_each_retry_and_starts_anywhere():
+    policy = failover(first=3, each_try=True)
+    tries = Tries(policy)
+    assert policy.target() == "b:2"
+    assert [(tries.failed(DOWN, policy.target()), policy.target()) for _ in range(3)] == [
+        (0.1, "a:1"), (0.2, "b:2"), (0.4, "a:1")]
+    tries.succeeded()
+    assert tries.failed(DOWN, None) == 0.1 and policy.target() == "a:1"     # a lookup failed, not an nsqd
+
+
+def test_one_of_two_publishers_moves_on():
+    policy = failover()
+    policy.move_on("a:1")
+    policy.move_on("a:1")       # the second one that saw a:1 fail
+    assert policy.target() == "b:2"
+
+
+def test_giving_up():
+    tries = Tries(failover(retries=1))
+    tries.failed(LookupFailed("nsqlookupd l:1: timed out"), None)
+    with pytest.raises(PublishFailed, match=r"^given up after 2 tries: 127.0.0.1:1: Connection refused$"):
+        tries.failed(DOWN, "a:1")
+
+
+def test_only_an_nsqd_that_cannot_store_is_left_for_another():
+    tries = Tries(failover())
+    tries.failed(Refused("a:1", "E_MPUB_FAILED no space"), "a:1")
+    with pytest.raises(Refused, match="E_BAD_TOPIC"):
+        tries.failed(Refused("b:2", "E_BAD_TOPIC no"), "b:2")
+
+
+def test_peers_are_due_after_pauses_and_all_tried_once_each_has_failed():
+    peers = Peers("t", "c", ["a:1", "b:2"], (), 1, 1, 60.0, Backoff(1.0, 3.0))
+    assert [peer.address for peer in peers.due(0.0)] == ["a:1", "b:2"] and not peers.all_tried
+    first, second = peers.all
+    for now, pause in ((0.0, 1.0), (1.0, 2.0), (3.0, 3.0), (6.0, 3.0)):
+        peers.failed(first, DOWN, now)
+        assert first.next_try == now + pause
+    assert not peers.all_tried and first.error == str(DOWN) and peers.next_try == 0.0
+    peers.failed(second, DOWN, 20.0)
+    assert peers.all_tried and peers.next_try == 9.0
+    assert not peers.due(8.9) and peers.due(9.0) == [first]
+
+
+def test_lookups_are_due_again_after_the_interval_and_keep_connected_peers():
+    peers = Peers("t", "c", (), "l:4161", 1, 2, 60.0, Backoff(1.0))
+    assert peers.look_up_due(0.0) and not peers.looked_up and not peers.all_tried
+    peers.found(["a:1", "b:2"])
+    peers.asked(5.0)
+    assert [peer.address for peer in peers.all] == ["a:1", "a:1", "b:2", "b:2"] and peers.next_lookup == 65.0
+    assert not peers.look_up_due(64.9) and peers.look_up_due(65.0)
+    peers.all[0].connected(Connected())
+    peers.found(["c:3"])
+    assert [peer.address for peer in peers.all] == ["a:1", "c:3", "c:3"]
+
+
+class Connected:
+    max_ready = 2500
