@@ -7,8 +7,8 @@ SOURCES := $(shell find nsqc -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
-# Four processes: the tests wait more than they compute. Those of one group, such as a Spark session, share a process.
-PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
+# Four processes: the tests wait more than they compute. tests/conftest.py distributes them.
+PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4
 
 .DEFAULT_GOAL := build
 .PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
