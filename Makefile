@@ -7,8 +7,8 @@ SOURCES := $(shell find nsqc tests/compiled -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
-# Four processes: the tests wait more than they compute. Those of one group, such as a Spark session, share a process.
-PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4 --dist=loadgroup
+# Four processes: the tests wait more than they compute. tests/conftest.py distributes them.
+PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4
 
 .DEFAULT_GOAL := build
 .PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
@@ -73,8 +73,9 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-# The tests wait half of the time: lint, the debug build, the packages and their tests use what they leave.
-test: check-tests $(VENV)/.testing build   ## all tests, then those of the compiled rooms in the debug build
+# The tests wait half of the time: lint, the debug build, the packages and their tests use what they leave. To see how
+# long everything takes, on a machine with nothing else to do: time make test ARGS=--durations=60
+test: check-tests $(VENV)/.testing $(VENV)/.packaging build   ## all tests, then those of the compiled rooms in the debug build
 	@$(MAKE) --no-print-directory -j2 main-test background
 	@$(MAKE) --no-print-directory debug-test
 

@@ -8,9 +8,13 @@ import pytest
 
 from tests.support.daemon import Daemon
 
-# Each starts Java itself. As one group they are never more than one beside the shared Spark session.
-JAVA = ("tests/spark/test_connect.py", "tests/spark/test_crash.py",
-        "tests/perf/test_smoke.py::test_spark_gives_every_metric")
+# Files whose tests run in one process each, in order: those of a group share a Spark session, or start Java themselves and
+# would slow down each other. By file, because only the path of a test is known where tests are distributed.
+GROUPS = {
+    "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py"),
+    "jobs": ("spark/test_jobs.py",),
+    "java": ("spark/test_connect.py", "spark/test_crash.py"),
+}
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
 LONG = ("tests/conformance/", "tests/firsthour/", "tests/perf/", "tests/e2e/test_restart.py", "tests/e2e/test_kill.py",
         "tests/e2e/test_scale.py")
@@ -25,11 +29,25 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """Processes get the largest groups first, then single tests in the order made here."""
-    for item in items:
-        if item.nodeid.startswith(JAVA):
-            item.add_marker(pytest.mark.xdist_group("java"))
+    """Single tests start in this order, after the groups."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Distributes groups as a whole, the largest first, and other tests one by one.
+
+    With pytest 9.2, xdist's own loadgroup ignores groups silently (pytest-xdist #1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    group_of = {f"tests/{file}": group for group, files in GROUPS.items() for file in files}
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of.get(nodeid.partition("::")[0], nodeid)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture

@@ -10,16 +10,7 @@ import pytest
 
 from nsqc.broker import metadata
 from nsqc.store.disk.index import Index
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def error(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    warn = info = error
+from tests.support.log import RecordingLog
 
 
 class Named:
@@ -49,7 +40,7 @@ def whole(broker) -> bytes:
 def run(scenario, broker, folder):
     async def main():
         with ThreadPoolExecutor(2) as workers:
-            writer = metadata.MetadataWriter(asyncio.get_running_loop(), workers, folder, broker, Log())
+            writer = metadata.MetadataWriter(asyncio.get_running_loop(), workers, folder, broker, RecordingLog())
             await scenario(writer)
 
     asyncio.run(main())
@@ -128,7 +119,7 @@ def test_a_change_makes_one_piece_and_a_burst_one_file(tmp_path, monkeypatch):
 
 
 def load(folder):
-    log = Log()
+    log = RecordingLog()
     found = metadata.load(folder, Index(str(folder)), log)
     return {topic.name: (topic.paused, {channel.name: channel.paused for channel in topic.channels or ()})
             for topic in found.topics or ()}, log

@@ -9,18 +9,9 @@ import pytest
 from nsqc.broker import nsqc_dat
 from nsqc.store.disk.index import Index
 from tests.support.daemon import wait_until
+from tests.support.log import RecordingLog
 
 HOUR_NS = 3600 * 10**9
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def error(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    warn = info = error
 
 
 def record(number: int) -> bytes:
@@ -32,7 +23,7 @@ def text(number: int) -> str:
 
 
 def load(folder):
-    log = Log()
+    log = RecordingLog()
     return nsqc_dat.load(folder, Index(str(folder)), log), log
 
 

@@ -1,4 +1,4 @@
-"""Hostile input over TCP and HTTP, from a seed: the daemon stays up, stays small, and keeps serving others."""
+"""Hostile input over TCP and HTTP, from a seed: the daemon stays up and small, and keeps serving others."""
 
 import contextlib
 import os
@@ -35,11 +35,10 @@ def some_input(rng: random.Random) -> bytes:
             body = rng.randbytes(rng.randint(1, 300))
             out.append(b"PUB t\n" + struct.pack(">I", len(body)) + body)
         elif kind < 0.85:
-            made = batch(*[rng.randbytes(rng.randint(1, 50)) for _ in range(rng.randint(1, 20))])
-            made = bytearray(made)
+            body = bytearray(batch(*[rng.randbytes(rng.randint(1, 50)) for _ in range(rng.randint(1, 20))]))
             if rng.random() < 0.5:
-                made[rng.randrange(len(made))] = rng.getrandbits(8)
-            out.append(b"MPUB t\n" + struct.pack(">I", len(made)) + bytes(made))
+                body[rng.randrange(len(body))] = rng.getrandbits(8)
+            out.append(b"MPUB t\n" + struct.pack(">I", len(body)) + bytes(body))
         elif kind < 0.92:
             body = rng.choice([b"{}", b"[]", b"{\"heartbeat_interval\": %d}" % rng.randint(-5, 100_000), b"{", b"\xff" * 20,
                                b'{"feature_negotiation": true, "output_buffer_size": -1}', b'{"a":' * 500])
@@ -50,7 +49,7 @@ def some_input(rng: random.Random) -> bytes:
 
 
 def attack(make, rng: random.Random, data: bytes) -> None:
-    """Sends data in random pieces, reads what comes, and leaves in one way or another."""
+    """Sends data in random pieces, reads the answers, and leaves in a random way."""
     sock = make()
     sock.settimeout(5)
     with contextlib.suppress(OSError), sock:
@@ -124,7 +123,7 @@ def test_declared_but_never_sent_bodies_cost_no_memory(node):
 
 
 def still_serves(node) -> None:
-    """A well-behaved client gets its message, and nothing is left of the others."""
+    """Checks that a well-behaved client gets its message, and nothing is left of the others."""
     consumer: Client = node.connect().sub("served", "c", 1)
     node.connect().pub("served", b"x")
     assert consumer.message().body == b"x"

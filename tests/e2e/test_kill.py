@@ -1,8 +1,8 @@
-"""kill -9 after every kind of event: each message that was acknowledged, is on disk and is not finished comes again.
+"""kill -9 after every kind of event: each message that is acknowledged, on disk and not finished is delivered again.
 
-A case lets the event happen and says which messages each channel must then deliver. Between the event and the kill
-nobody talks to the daemon: what happened has to be written without a reply that asks for it. The kill comes when the
-topic's positions on disk have passed the messages, the worst moment, or when a sync has been due for a while.
+A case causes the event and returns the messages that each channel must then deliver. Between the event and the kill no
+client talks to the daemon: it has to write without a reply that depends on it. The kill comes at the worst moment, when
+the topic's positions on disk have passed the messages, or when a sync has been due for a while.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Case:
             self.node.post(f"/channel/create?topic={topic}&channel={channel}")
 
     def in_flight(self, count: int, bodies: list[bytes]) -> list[bytes]:
-        """Messages from disk that a client holds which takes no more; their ids."""
+        """Messages from disk in flight to a client that accepts no more; their ids."""
         self.make("t", "c")
         publish(self.node, "t", bodies)
         client = self.node.connect()
@@ -53,7 +53,7 @@ class Case:
         return ids
 
     def drained(self, topic: str = "t", seconds: float = SYNCED_SECONDS) -> None:
-        """Returns when the topic's positions on disk say that nothing is left, or after so long."""
+        """Returns when the topic's positions on disk say that nothing is left, or after so many seconds."""
         path = self.node.data_path / f"{topic}.diskqueue.meta.dat"
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -64,7 +64,7 @@ class Case:
 
 
 def synced() -> None:
-    """Waits for as long as a sync may take to become due, and a little."""
+    """Waits until a sync must have become due."""
     time.sleep(SYNCED_SECONDS)
 
 
@@ -126,7 +126,7 @@ def topic_paused_during_the_drain(case: Case) -> Wanted:
 
 
 def topic_emptied(case: Case) -> Wanted:
-    """What had gone to the channel before stays, what came after counts."""
+    """Messages in the channel stay, and so do those published later."""
     case.make("t", "c")
     before, between, after = numbered(FEW, "a"), numbered(FEW, "b"), numbered(FEW, "c")
     publish(case.node, "t", before)
@@ -141,14 +141,14 @@ def topic_emptied(case: Case) -> Wanted:
 
 
 def killed_at_once(case: Case) -> Wanted:
-    """In the middle of the drain: what is on its way is in one place or the other."""
+    """In the middle of the drain, when each message is in the topic or in the channel."""
     bodies = paused_backlog(case, "a", "b")
     case.node.post("/topic/unpause?topic=t")
     return {"a": bodies, "b": bodies}
 
 
 def terminated_during_the_drain(case: Case) -> Wanted:
-    """SIGTERM, and the kill before it has ended, as a service manager does that waits for too short a time."""
+    """SIGTERM, and the kill before the daemon has stopped, as by a service manager with too short a timeout."""
     bodies = paused_backlog(case, "a", "b")
     case.node.post("/topic/unpause?topic=t")
     case.node.process.send_signal(signal.SIGTERM)
@@ -158,7 +158,7 @@ def terminated_during_the_drain(case: Case) -> Wanted:
 
 
 def healed_after_a_full_disk(case: Case) -> Wanted:
-    """The channel's file cannot grow in the middle of the drain, and can again later."""
+    """The channel's file cannot grow in the middle of the drain, and later it can."""
     case.make("t")
     bodies = numbered(MANY)
     publish(case.node, "t", bodies)
@@ -187,7 +187,7 @@ def timed_out(case: Case) -> Wanted:
 def requeued_at_once(case: Case) -> Wanted:
     bodies = numbered(FEW)
     ids = case.in_flight(FEW, bodies)
-    case.clients[0].send(b"".join(b"REQ " + one + b" 0\n" for one in ids))
+    case.clients[0].send(b"".join(b"REQ " + message_id + b" 0\n" for message_id in ids))
     synced()
     return {"c": bodies}
 
@@ -195,14 +195,14 @@ def requeued_at_once(case: Case) -> Wanted:
 def requeued_and_due(case: Case) -> Wanted:
     bodies = numbered(FEW)
     ids = case.in_flight(FEW, bodies)
-    case.clients[0].send(b"".join(b"REQ " + one + b" 500\n" for one in ids))
+    case.clients[0].send(b"".join(b"REQ " + message_id + b" 500\n" for message_id in ids))
     time.sleep(0.5)
     synced()
     return {"c": bodies}
 
 
 def deferred_and_due(case: Case) -> Wanted:
-    """DPUB: a delay is kept in memory, but what has come due is a message as any other."""
+    """DPUB: a delay is kept in memory, but once due, the message is like any other."""
     case.make("t", "c")
     bodies = numbered(100)
     client = case.node.connect()
@@ -215,7 +215,7 @@ def deferred_and_due(case: Case) -> Wanted:
 
 
 def client_gone(case: Case) -> Wanted:
-    """It leaves without finishing; its messages go back at once or when they time out."""
+    """The client leaves without finishing; its messages go back at once or when they time out."""
     bodies = numbered(FEW)
     case.in_flight(FEW, bodies)
     case.clients.pop().close()
@@ -225,10 +225,10 @@ def client_gone(case: Case) -> Wanted:
 
 
 def partly_finished(case: Case) -> Wanted:
-    """What is finished need not come; the rest times out."""
+    """Finished messages need not be delivered; the rest times out."""
     bodies = numbered(FEW)
     ids = case.in_flight(FEW, bodies)
-    case.clients[0].send(b"".join(b"FIN " + one + b"\n" for one in ids[::2]))
+    case.clients[0].send(b"".join(b"FIN " + message_id + b"\n" for message_id in ids[::2]))
     time.sleep(TIMEOUT_SECONDS)
     synced()
     return {"c": bodies[1::2]}
@@ -248,18 +248,18 @@ def test_nothing_on_disk_is_lost(daemon, event):
 
 @pytest.mark.parametrize("event", [first_channel, timed_out], ids=lambda event: event.__name__)
 def test_no_more_is_lost_than_memory_holds(daemon, event):
-    """A queue in memory dies with the process, and nothing beside it."""
+    """A queue in memory dies with the process, and nothing else does."""
     room = 100
     lost_after(daemon(f"--mem-queue-size={room}", *FLAGS), event, spared=room)
 
 
 def no_signal() -> None:
-    """A file that may not grow is an error, not a signal."""
+    """Makes a file that cannot grow an error instead of a signal."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
 def lost_after(node: Daemon, event: Callable[[Case], Wanted], spared: int) -> None:
-    """Runs the case, kills, starts again and counts; each channel may lack as many as spared."""
+    """Runs the case, kills, starts again and counts; each channel may lack `spared` messages."""
     case = Case(node, [])
     wanted = event(case)
     node.kill()
@@ -268,7 +268,7 @@ def lost_after(node: Daemon, event: Callable[[Case], Wanted], spared: int) -> No
     node.start()
     node.post("/topic/unpause?topic=t")
     for channel, bodies in wanted.items():
-        found = consume(node, "t", channel, set(bodies))
-        missing = [body for body in bodies if body not in found]
+        counts = consume(node, "t", channel, set(bodies))
+        missing = [body for body in bodies if body not in counts]
         assert len(missing) <= spared, (
             f"{channel} lacks {len(missing)} of {len(bodies)} messages, from {missing[0]!r} to {missing[-1]!r}")

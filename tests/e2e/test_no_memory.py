@@ -1,4 +1,4 @@
-"""A daemon whose address space is limited while it runs: messages are refused or wait, and none is lost."""
+"""A daemon whose address space is limited while it runs: messages are refused or wait, none is lost."""
 
 import re
 import resource
@@ -7,11 +7,11 @@ from contextlib import suppress
 import pytest
 
 BODY = b"%08d" + b"x" * 300
-ROOM = 24 << 20  # bytes beyond what the daemon has when the limit is set
+ROOM = 24 << 20  # bytes that the daemon may use beyond those when the limit is set
 
 
 def limit(node, room: int | None) -> None:
-    """The daemon may have so many bytes more than it has now; None: any number."""
+    """Limits the daemon to `room` bytes more than it uses now; None: no limit."""
     most = resource.RLIM_INFINITY
     if room is not None:
         with open(f"/proc/{node.pid}/status") as file:
@@ -36,7 +36,7 @@ def publish_until_refused(node) -> set[bytes]:
 
 
 def take(consumer, wanted: set[bytes]) -> None:
-    """Takes and finishes messages until all of these have come."""
+    """Receives and finishes messages until all of these have arrived."""
     missing = set(wanted)
     while missing:
         message = consumer.message()
@@ -53,7 +53,7 @@ def test_publishing(daemon, queue):
         limit(node, ROOM)
         accepted = publish_until_refused(node)
     else:
-        limit(node, 1 << 20)    # too little for a batch of half a megabyte and its way to the disk
+        limit(node, 1 << 20)    # too little for a batch of half a megabyte while it is written to disk
         producer = node.connect()
         accepted = set()
         for number in range(20):
@@ -67,7 +67,7 @@ def test_publishing(daemon, queue):
     take(node.connect().sub("t", "c", 2500), accepted)
 
 
-def test_delivering_to_a_client_that_takes_everything_and_finishes_nothing(daemon):
+def test_delivering_to_a_client_that_receives_everything_and_finishes_nothing(daemon):
     node = daemon("--mem-queue-size=10000000", "--max-rdy-count=10000000", "--msg-timeout=2s")
     producer, count = node.connect(), 200_000
     node.post("/topic/create?topic=t")
@@ -78,7 +78,7 @@ def test_delivering_to_a_client_that_takes_everything_and_finishes_nothing(daemo
     limit(node, 2 << 20)
     greedy.command("RDY 10000000")
     seen = 0
-    with suppress(TimeoutError, TypeError):    # nothing more comes, or the connection has ended
+    with suppress(TimeoutError, TypeError):    # nothing more arrives, or the connection has ended
         while seen < count:
             greedy.message(2)
             seen += 1

@@ -1,7 +1,7 @@
-"""What a power failure may take: only what has not been synced. So the order of syncs is what counts.
+"""A power failure may take only what has not been synced, so the order of syncs counts.
 
-The daemon runs with a library that notes each write, sync and rename below the data path in their order. Nobody needs to
-cut the power then: at each moment when positions become valid (the rename), all that they rely on must have been synced.
+The daemon runs with a library that logs each write, sync and rename below the data path in order. So no power has to be
+cut: whenever positions become valid (the rename), all that they rely on must have been synced.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ class Disk:
     """The bytes of each queue's data files that were written, and those that would survive."""
 
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))       # by path
-    begun: dict[str, int] = field(default_factory=dict)                             # what a running sync covers
+    syncing: dict[str, int] = field(default_factory=dict)                             # that the running sync covers
     durable: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def survives(self, queue: str) -> int:
-        """Bytes of a queue."""
+        """Bytes of a queue that a power failure leaves."""
         return sum(size for path, size in self.durable.items()
                    if re.fullmatch(rf"{re.escape(queue)}\.diskqueue\.\d+\.dat", Path(path).name))
 
     def play(self, line: str) -> tuple[str, int, int, int, int] | None:
-        """One call. Queue, read file, read offset, write file, write offset where it makes positions valid."""
+        """Plays one call; one that makes positions valid returns queue, read file and offset, write file and offset."""
         call, path, *rest = line.split(" ")
         if call == "write":
             self.written[path] += int(rest[0])
         elif call == "sync":
-            self.begun[path] = self.written[path]
+            self.syncing[path] = self.written[path]
         elif call == "synced":
-            self.durable[path] = max(self.durable[path], self.begun[path])
+            self.durable[path] = max(self.durable[path], self.syncing[path])
         elif call == "rename" and rest[0].endswith(META):
             _, read, write = " ".join(rest[1:]).split()
             return (Path(rest[0]).name.removesuffix(META),
@@ -70,10 +70,10 @@ def test_positions_are_valid_only_when_what_they_rely_on_is_synced(daemon, tmp_p
 
     disk, passed_most = Disk(), 0
     for line in log.read_text().splitlines():
-        found = disk.play(line)
-        if found is None:
+        positions = disk.play(line)
+        if positions is None:
             continue
-        queue, read_file, read_at, write_file, write_at = found
+        queue, read_file, read_at, write_file, write_at = positions
         if write_file == 0:
             assert disk.survives(queue) >= write_at, f"{queue}: positions ahead of the records: {line}"
         if queue == "t":

@@ -1,4 +1,4 @@
-"""SIGHUP: the config file is read again; what may change is in force, of the rest it is said."""
+"""SIGHUP: the config file is read again; options that may change take effect, others are reported."""
 
 import json
 import signal
@@ -10,18 +10,18 @@ from nsqc.options.flags import plain
 from tests.support.daemon import wait_until
 from tests.support.secure import identify
 
-# Values unlike the defaults, where the kind alone does not tell one.
+# Values other than the defaults, where the kind of the option is not enough to make one.
 OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "post",
           "output_buffer_flush": "timeout", "lookupd_tcp_address": ("127.0.0.1:9",),
           "auth_http_address": ("127.0.0.1:9",), "statsd_address": "127.0.0.1:9",
           "e2e_processing_latency_percentile": (0.5,)}
-# A start without certificates refuses them.
+# Refused at a start without certificates.
 WITH_CERTIFICATES = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required")
 
 
 @pytest.fixture
 def configured(daemon, tmp_path):
-    """configured(values, *flags): a daemon with a config file, and a function that writes it anew and sends SIGHUP."""
+    """configured(values, *flags): a daemon with a config file, and a function that rewrites it and sends SIGHUP."""
     path = tmp_path / "nsqc.cfg"
 
     def write(values):
@@ -33,7 +33,7 @@ def configured(daemon, tmp_path):
         node = daemon(f"--config={path}", *flags)
 
         def reload(values) -> list[str]:
-            """The lines about it."""
+            """The log lines of the reload."""
             known, count = len(node.log), ended(node)
             write(values)
             node.process.send_signal(signal.SIGHUP)
@@ -50,7 +50,7 @@ def ended(node) -> int:
 
 
 def config(node, key: str) -> str:
-    """As GET /config has it: texts bare, the rest as JSON."""
+    """As GET /config returns it: strings bare, everything else as JSON."""
     return node.http("GET", f"/config/{key}")[1].decode()
 
 
@@ -66,7 +66,7 @@ def another(name: str):
     return old + "x"
 
 
-def test_every_option_changes_or_wants_a_restart(configured):
+def test_every_option_changes_or_needs_a_restart(configured):
     node, reload = configured({}, "--tls-min-version=tls1.0")
     names = {key: name for key, name in KEYS.items()
              if name not in WITH_CERTIFICATES and name not in ("data_path", "tcp_address", "http_address",
@@ -84,14 +84,14 @@ def test_every_option_changes_or_wants_a_restart(configured):
             assert len(about) == 1 and " needs a restart: " in about[0], key
     assert lines[-1] == f"{sum(FLAGS[name].live for name in names.values())} options changed"
 
-    # The same file once more: nothing is new, and what needs a restart is not forgotten.
+    # The same file again: nothing is new, but options that need a restart are still reported.
     again = reload(values)
     assert again == [line for line in lines if " needs a restart" in line] + ["0 options changed"]
     node.connect().pub("t", b"x")
     assert node.stop() == 0
 
 
-def test_new_limits_are_for_new_connections(configured):
+def test_new_limits_apply_to_new_connections(configured):
     node, reload = configured({"max_rdy_count": 10, "max_body_size": 2000})
     old = node.connect().sub("t", "c")
     reload({"max_rdy_count": 20, "max_body_size": 100, "snappy": False, "max_connections": 2})

@@ -1,4 +1,4 @@
-"""Stops, kills and starts: nothing that was promised is lost."""
+"""Stops, kills and starts: nothing that was acknowledged is lost."""
 
 import json
 import os
@@ -19,10 +19,10 @@ from tests.support.ports import free_port, kept
 
 def drain(node, topic: str, channel: str, count: int) -> list:
     consumer = node.connect().sub(topic, channel, 2500)
-    found = consumer.messages(count, finish=True)
+    messages = consumer.messages(count, finish=True)
     assert consumer.quiet(0.2)
     consumer.close()
-    return found
+    return messages
 
 
 def meta(node) -> tuple[int, list[int]]:
@@ -39,20 +39,19 @@ def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
     consumer = node.connect().sub("t", "c", 3)
     producer = node.connect()
     producer.pub("t", *[b"%d" % n for n in range(10)])
-    flying = consumer.messages(3)
-    asked = time.monotonic()
-    consumer.send(b"REQ " + flying[0].id + b" 6000\n")
+    in_flight = consumer.messages(3)
+    requeued = time.monotonic()
+    consumer.send(b"REQ " + in_flight[0].id + b" 6000\n")
     consumer.message()
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
     node.restart()
     assert node.channel("t", "c")["deferred_count"] == 1
     consumer = node.connect().sub("t", "c", 100)
-    found = consumer.messages(9)
-    attempts = {m.body: m.attempts for m in found}
+    attempts = {m.body: m.attempts for m in consumer.messages(9)}
     assert attempts == {b"1": 2, b"2": 2, b"3": 2, **{b"%d" % n: 1 for n in range(4, 10)}}
     late = consumer.message()
     assert (late.body, late.attempts) == (b"0", 2)
-    assert time.monotonic() - asked > 5.5, "the delay goes on over the restart"
+    assert time.monotonic() - requeued > 5.5, "the delay continues over the restart"
 
 
 def test_deferred_in_a_topic_without_channels_keeps_its_delay(daemon):
@@ -78,8 +77,8 @@ def test_kill_keeps_what_was_on_disk(daemon):
     assert [m.body for m in drain(node, "t", "c", 5000)] == bodies
 
 
-def test_a_topic_that_was_new_when_the_daemon_was_killed_is_there_with_its_messages(daemon):
-    """nsqd.dat is written on a worker thread, and may not know it yet."""
+def test_a_topic_that_was_new_when_the_daemon_was_killed_keeps_its_messages(daemon):
+    """nsqd.dat is written on a worker thread and may not list it yet."""
     node = daemon("--mem-queue-size=0")
     node.connect().pub("brand-new", *(b"%d" % n for n in range(10)))
     node.kill()
@@ -89,18 +88,18 @@ def test_a_topic_that_was_new_when_the_daemon_was_killed_is_there_with_its_messa
     assert sorted(m.body for m in drain(node, "brand-new", "c", 10)) == [b"%d" % n for n in range(10)]
 
 
-def test_kill_brings_back_what_was_in_flight_from_disk(daemon):
-    """Finished, requeued, deferred, in flight, out of order, and over several files, which must stay for it."""
+def test_after_a_kill_messages_in_flight_from_disk_are_delivered_again(daemon):
+    """Finished, requeued, deferred, in flight, out of order, and in several files, which must stay."""
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000", "--sync-every=1", "--sync-timeout=20ms")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     bodies = [b"%06d" % n for n in range(1000)]
     node.connect().pub("t", *bodies)
     consumer = node.connect().sub("t", "c", 300)
-    got = consumer.messages(300)
-    for message in got[:100] + got[150:300]:
+    messages = consumer.messages(300)
+    for message in messages[:100] + messages[150:300]:
         consumer.fin(message)
-    consumer.send(b"REQ " + got[120].id + b" 60000\n")
+    consumer.send(b"REQ " + messages[120].id + b" 60000\n")
     consumer.messages(251)
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
     wait_until(lambda: meta(node)[1] == [0, 100 * 36], "the positions to follow the finished ones")
@@ -111,7 +110,7 @@ def test_kill_brings_back_what_was_in_flight_from_disk(daemon):
     assert [m.body for m in drain(node, "t", "c", 900)] == bodies[100:]
 
 
-def test_a_graceful_stop_with_messages_from_disk_in_flight_doubles_none(daemon):
+def test_a_graceful_stop_with_messages_from_disk_in_flight_duplicates_none(daemon):
     node = daemon("--mem-queue-size=0", "--max-bytes-per-file=4000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -169,8 +168,7 @@ def test_kill_in_the_middle_of_a_load(daemon):
     node.start()
     depth = node.channel("t", "c")["depth"]
     assert depth >= len(acknowledged)
-    found = {m.body for m in drain(node, "t", "c", depth)}
-    assert set(acknowledged) <= found
+    assert set(acknowledged) <= {m.body for m in drain(node, "t", "c", depth)}
 
 
 def test_terminated_under_load_with_silent_clients(daemon):
@@ -292,7 +290,7 @@ def test_descriptors_of_idle_and_spilled_queues(daemon):
         node.post(f"/channel/create?topic=t{n}&channel=c")
         producer.pub(f"t{n}", b"x", b"y")
     queue_files = [f for f in node.descriptors() if ".diskqueue." in f]
-    assert len(queue_files) <= 4 + 4, "what is being read, written and synced"
+    assert len(queue_files) <= 4 + 4, "files being read, written and synced"
     wait_until(lambda: not [f for f in node.descriptors() if ".diskqueue." in f], "idle queues hold no descriptor")
     for n in range(40):
         assert [m.body for m in drain(node, f"t{n}", "c", 2)] == [b"x", b"y"]
@@ -310,7 +308,7 @@ def lift_file_size(pid: int) -> None:
 
 
 @pytest.mark.parametrize("with_channel", [False, True], ids=["topic", "channel"])
-def test_a_stop_on_a_full_disk_says_how_much_is_lost_and_keeps_what_fits(daemon, with_channel):
+def test_a_stop_on_a_full_disk_reports_what_is_lost_and_keeps_what_fits(daemon, with_channel):
     node = daemon("--mem-queue-size=300", preexec=limit_file_size)
     node.post("/topic/create?topic=t")
     if with_channel:
@@ -318,10 +316,10 @@ def test_a_stop_on_a_full_disk_says_how_much_is_lost_and_keeps_what_fits(daemon,
     producer = node.connect()
     producer.pub("t", *[b"x" * 1000 for _ in range(300)])
     assert node.stop() == 1
-    said = re.findall(r"ERROR: .*failed to write messages.*: (\d+) messages are lost", node.log)
-    assert len(said) == 1
-    lost = int(said[0])
-    assert 50 < lost < 250, "a part fits"
+    lost_counts = re.findall(r"ERROR: .*failed to write messages.*: (\d+) messages are lost", node.log)
+    assert len(lost_counts) == 1
+    lost = int(lost_counts[0])
+    assert 50 < lost < 250, "some of them fit"
     node.start()
     stats = node.stats("t")
     assert stats["depth"] + sum(channel["depth"] for channel in stats["channels"]) == 300 - lost
@@ -360,22 +358,21 @@ def test_disk_full_refuses_before_the_ok_and_heals(daemon, with_channel, batches
     assert text.startswith(b"NOK - ")
     assert b"File too large" in text
     status = 200
-    while status == 200:  # what is left may take a few small ones
+    while status == 200:  # a few small ones may still fit
         body = b"y%d" % len(acknowledged) * 300
         status, text = node.http("POST", "/pub?topic=t", body)
         acknowledged += [body] if status == 200 else []
     assert (status, json.loads(text)) == (503, {"message": "FAILED - File too large"})
     lift_file_size(node.pid)
-    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health to return by itself")
     node.connect().pub("t", b"after")
     acknowledged.append(b"after")
     consumer = node.connect().sub("t", "c", 2500)
-    found = []
-    while len(set(found) & set(acknowledged)) < len(acknowledged):
+    missing = set(acknowledged)
+    while missing:
         message = consumer.message()
         consumer.fin(message)
-        found.append(message.body)
-    assert set(acknowledged) <= set(found)
+        missing.discard(message.body)
 
 
 def test_second_daemon_on_the_same_path_leaves(daemon, tmp_path):
@@ -385,7 +382,7 @@ def test_second_daemon_on_the_same_path_leaves(daemon, tmp_path):
     assert node.http("GET", "/ping") == (200, b"OK")
 
 
-def test_unix_sockets_go_with_the_daemon_and_are_replaced_after_a_kill(daemon):
+def test_unix_sockets_are_removed_at_a_stop_and_replaced_after_a_kill(daemon):
     node = daemon(unix=True)
     path = node.data_path / "tcp.sock"
     node.kill()
@@ -412,31 +409,30 @@ def test_memory_comes_back_after_a_peak(daemon):
 
 
 def test_a_port_in_use_is_one_clear_line(daemon, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(AssertionError, match="left with 1"):
             daemon(f"--tcp-address=127.0.0.1:{port}")
     assert os.path.isdir(tmp_path)
 
 
 def test_a_full_disk_empties_through_a_consumer(daemon):
-    """A channel that cannot write is read from memory; what waits in the topic follows, though nothing gets better."""
+    """A channel that cannot write delivers from memory; what waits in the topic follows, though the disk stays full."""
     node = daemon("--mem-queue-size=0", preexec=lambda: signal.signal(signal.SIGXFSZ, signal.SIG_IGN))
     bodies = numbered(20_000, size=200)
     publish(node, "t", bodies)
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     node.post("/channel/create?topic=t&channel=c")
     wait_until(lambda: node.http("GET", "/ping")[0] == 500, "the drain to fail")
-    found = consume(node, "t", "c", set(bodies))
-    assert len(found) == len(bodies)
+    assert len(consume(node, "t", "c", set(bodies))) == len(bodies)
     lift_file_size(node.pid)
-    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health comes back by itself")
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health to return by itself")
     node.connect().pub("t", b"after")
     assert consume(node, "t", "c", {b"after"})
 
 
 @pytest.mark.parametrize("queue", [0, 100])
-def test_a_data_path_that_goes_and_comes_back(daemon, queue):
+def test_a_data_path_that_vanishes_and_returns(daemon, queue):
     node = daemon(f"--mem-queue-size={queue}", "--sync-timeout=200ms")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
@@ -447,7 +443,7 @@ def test_a_data_path_that_goes_and_comes_back(daemon, queue):
     producer.command("PUB t", b"x")
     assert producer.frame()[1] == b"E_PUB_FAILED PUB failed No such file or directory"
     node.data_path.mkdir()
-    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "it has healed")
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to recover")
     producer = node.connect()
     for number in range(50):
         producer.pub("t", b"%d" % number)

@@ -1,4 +1,4 @@
-"""A stop on a disk that is full: what fits is kept, what does not is said, and the exit code tells."""
+"""A stop on a full disk: what fits is kept, what does not is reported, by the exit code, too."""
 
 import re
 import signal
@@ -10,7 +10,7 @@ COUNT = 4000
 
 
 def fill(node) -> None:
-    """A topic with a channel, and messages in memory only; files may have 200 kB."""
+    """Fills a channel with messages in memory only; files are limited to 200 kB."""
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
     producer = node.connect()
@@ -19,7 +19,7 @@ def fill(node) -> None:
     assert node.channel("t", "c")["depth"] == COUNT
 
 
-def test_what_does_not_fit_is_said(daemon):
+def test_what_does_not_fit_is_reported(daemon):
     node = daemon("--mem-queue-size=10000", preexec=limit_file_size)
     fill(node)
     assert node.stop(signal.SIGTERM) == 1
@@ -31,8 +31,8 @@ def test_what_does_not_fit_is_said(daemon):
     node.start()
     assert node.channel("t", "c")["depth"] == COUNT - lost
     consumer = node.connect().sub("t", "c", 100)
-    got = [message.body for message in consumer.messages(COUNT - lost, finish=True)]
-    assert got == [BODY % n for n in range(COUNT - lost)]
+    bodies = [message.body for message in consumer.messages(COUNT - lost, finish=True)]
+    assert bodies == [BODY % n for n in range(COUNT - lost)]
 
 
 def test_what_fits_again_is_kept(daemon):

@@ -19,7 +19,6 @@ from tests.support.pages import ROOT, blocks
 from tests.support.ports import free_port
 
 LINES = 2000
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What `make package-test` has built, in places where any user may start it."""
+"""The packages built by `make package-test`, copied to where any user may run them."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ NOBODY = 65534
 
 
 def built(path: Path) -> Path:
-    """A result of the build, which must be there."""
+    """A result of the build, which must exist."""
     assert path.exists(), f"{path.relative_to(ROOT)} is missing: these tests are run by `make package-test`"
     return path
 
@@ -29,7 +29,7 @@ def open_folder():
 
 @pytest.fixture(scope="session", params=["file", "folder"])
 def binary(request, open_folder) -> Path:
-    """The executable, in both forms."""
+    """The executable, as one file and as a folder."""
     if request.param == "file":
         path = open_folder / "nsqc"
         shutil.copy(built(DIST / "nsqc"), path)
@@ -41,7 +41,7 @@ def binary(request, open_folder) -> Path:
 
 @pytest.fixture
 def bare(open_folder):
-    """bare(binary): a command that starts it with next to no environment, a HOME that is none, and as nobody.
+    """bare(binary): a command that starts it almost without environment, without a home directory, and as nobody.
 
     Gives the words to put before the flags, and a folder that user may write to.
     """
@@ -51,12 +51,12 @@ def bare(open_folder):
         folder = Path(tempfile.mkdtemp(dir=open_folder))
         folders.append(folder)
         (folder / "unpacked").mkdir()
-        # Root's files are everybody's: a run as root would hide what a user may not.
+        # Root may do everything: a run as root would hide missing permissions.
         drop = ()
         if os.getuid() == 0:
             drop = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--")
-            for one in (folder, folder / "unpacked"):
-                os.chown(one, NOBODY, NOBODY)
+            for owned in (folder, folder / "unpacked"):
+                os.chown(owned, NOBODY, NOBODY)
         return (*drop, "env", "-i", "HOME=/proc/none", f"TMPDIR={folder}/unpacked", str(path)), folder
 
     yield words

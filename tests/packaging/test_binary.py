@@ -24,14 +24,14 @@ from tests.support.secure import client_context, connect, make_certificates
 
 MEGABYTE = 1_000_000
 GLIBC = re.compile(r"glibc (\d+\.\d+)")
-# The executable has a Python of its own, of another version maybe.
+# The executable contains a Python, perhaps of another version.
 VERSION = re.compile(rf"nsqd v{re.escape(NSQD_VERSION)} \(built w/nsqc-{re.escape(__version__)}-python3\.\d+\.\d+\)\n")
 TOPIC, CHANNEL = "t", "c"
 
 
 @pytest.fixture
 def frozen(daemon, binary):
-    """frozen(*flags): a daemon of the executable."""
+    """frozen(*flags): a daemon run from the executable."""
     return lambda *flags, **more: daemon(*flags, command=(str(binary), "serve"), **more)
 
 
@@ -72,7 +72,7 @@ def test_nothing_stays_behind_a_kill(frozen):
     node = frozen()
     node.connect().pub(TOPIC, b"x")
     node.kill()
-    # Where the daemon was a process of its own it stops by itself, and nothing is lost.
+    # A daemon that is a separate process stops by itself, and nothing is lost.
     wait_until(lambda: refused(node.tcp_port) and is_free(node.data_path), "the end of the daemon")
     node.start()
     assert node.stop() == 0
@@ -83,7 +83,7 @@ def test_what_killed_daemons_have_unpacked_is_removed(daemon, open_folder, tmp_p
     shutil.copy(built(DIST / "nsqc"), executable)
     place = tmp_path / "unpacked here, with spaces"
     place.mkdir()
-    # Not ours: one that is being unpacked has no lock yet, and a link leads elsewhere.
+    # Not to be removed: a folder that is being unpacked has no lock yet, and a link leads elsewhere.
     unfinished, elsewhere = place / "_MEIunfinished", tmp_path / "elsewhere"
     unfinished.mkdir()
     elsewhere.mkdir()
@@ -130,7 +130,7 @@ def test_a_junk_library_path_and_a_path_with_spaces(daemon, binary, tmp_path):
 
 
 def is_free(folder: Path) -> bool:
-    """Whether no daemon has the data path."""
+    """Whether no daemon locks the data path."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,16 +147,16 @@ def refused(port: int) -> bool:
 
 
 def test_tls_and_compression(frozen, certs):
-    # That any client certificate will do is said to OpenSSL itself, whose library lies elsewhere here.
+    # Accepting any client certificate is a call of OpenSSL itself, whose library has another path here.
     node = frozen(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0",
                   "--tls-client-auth-policy=require", "--tls-required=tcp-https")
     context = client_context(certs / "stranger")
     taker = connect(node, "tls+snappy", context).sub(TOPIC, CHANNEL, 10)
-    for way in ("tls", "tls+deflate", "tls+snappy"):
-        connect(node, way, context).pub(TOPIC, way.encode() * 10_000)
+    for transport in ("tls", "tls+deflate", "tls+snappy"):
+        connect(node, transport, context).pub(TOPIC, transport.encode() * 10_000)
         message = taker.message()
         taker.fin(message)
-        assert message.body == way.encode() * 10_000
+        assert message.body == transport.encode() * 10_000
     port = re.findall(r"HTTPS: listening on \S+:(\d+)", node.log)[-1]
     with urllib.request.urlopen(f"https://127.0.0.1:{port}/ping", context=context, timeout=30) as answer:
         assert answer.read() == b"OK"
@@ -185,7 +185,7 @@ def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
 
 
 def test_commands(binary):
-    # Each has modules of its own, which a freezer can overlook.
+    # Each imports other modules, which a freezer can miss.
     assert VERSION.fullmatch(says(binary, "--version")) and says(binary, "version") == says(binary, "--version")
     assert "--mem-queue-size" in says(binary, "serve", "--help")
     assert "serve" in says(binary, "--help")
@@ -196,7 +196,7 @@ def test_commands(binary):
 
 
 def test_debug_pages(frozen):
-    # Pages and tools that are imported only when they are asked for.
+    # Pages and tools that are imported on demand.
     node = frozen()
     for page in ("/info", "/stats", "/stats?format=json", "/config/log_level", "/debug/pprof/",
                  "/debug/pprof/goroutine", "/debug/pprof/heap"):
@@ -206,7 +206,7 @@ def test_debug_pages(frozen):
 
 
 def test_every_module_is_in(binary):
-    """All that is in the source tree is in the executable, but for what is left out on purpose."""
+    """The executable has every module of the source tree but those left out on purpose."""
     from PyInstaller.archive.readers import CArchiveReader
 
     archive = CArchiveReader(str(binary))
@@ -232,7 +232,7 @@ def test_what_is_compiled_here_needs_no_later_glibc_than_promised():
 
 
 def test_the_executable_needs_no_later_glibc_than_promised_or_here():
-    # With `make portable` the interpreter is one for older systems, too; else it is this machine's.
+    # With `make portable` the interpreter also runs on older systems; otherwise it is this machine's.
     portable = (ROOT / "build" / "portable" / "ready").exists()
     words = ["--promised"] if portable else []
     told = says(sys.executable, ROOT / "packaging" / "glibc.py", *words, built(DIST / "nsqc-folder"))
@@ -241,7 +241,7 @@ def test_the_executable_needs_no_later_glibc_than_promised_or_here():
 
 
 def promised() -> tuple[int, ...]:
-    """What the pages say."""
+    """The glibc version in the docs is the one that is promised."""
     found = {version(GLIBC.search((ROOT / page).read_text())[1]) for page in ("README.md", "docs/operations.md")}
     assert len(found) == 1
     return found.pop()
@@ -259,7 +259,7 @@ def version(text: str) -> tuple[int, ...]:
 
 
 def test_under_a_service_manager(daemon, binary, tmp_path):
-    """The executable of one file is two processes, of which the manager knows the first."""
+    """The one-file executable is two processes; the manager knows the first."""
     manager = Manager(f"{tmp_path}/notify")
     sockets = [listening(), listening()]
     with contextlib.closing(manager), contextlib.closing(sockets[0]), contextlib.closing(sockets[1]):

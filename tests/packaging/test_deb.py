@@ -1,4 +1,4 @@
-"""The Debian package, installed below a folder of its own, run, upgraded, removed and purged."""
+"""The Debian package, installed below a separate root, run, upgraded, removed and purged."""
 
 import fnmatch
 import gzip
@@ -40,7 +40,7 @@ def packages(tmp_path_factory):
 
 
 class Root:
-    """A tree with a dpkg of its own. Nothing of the machine's is touched, and no service manager asked."""
+    """A root with its own dpkg database. Neither the machine nor its service manager is touched."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -51,7 +51,7 @@ class Root:
         self.state = folder / "var/lib/nsqc"
 
     def dpkg(self, *words) -> str:
-        # Files of a package belong to root, which only root, or who pretends to be, can see to.
+        # Files of a package belong to root, which takes root or fakeroot.
         return run(*([] if os.getuid() == 0 else ["fakeroot"]), "dpkg", f"--root={self.folder}", "--force-script-chrootless", "--force-not-root",
                    "--force-depends", f"--log={self.folder}/log", *words,
                    env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
@@ -65,7 +65,7 @@ class Root:
         return [(self.folder / name).exists() or (self.folder / name).is_symlink() for name in names]
 
     def start(self, daemon):
-        """What the unit would start, in the state folder."""
+        """Runs the unit's command in the state directory."""
         self.state.mkdir(parents=True, exist_ok=True)
         return daemon(command=(str(self.folder / "usr/bin/nsqc"), "serve", f"--config={self.config}"),
                       data_path=self.state)
@@ -113,11 +113,11 @@ def test_what_is_in_it(packages, tmp_path):
     executable = tmp_path / "usr/bin/nsqc"
     assert __version__ in run(executable, "--version")
     assert b".TH NSQC 1" in gzip.decompress((tmp_path / "usr/share/man/man1/nsqc.1.gz").read_bytes()).upper()
-    # The config file is the same wherever it is built, and valid as it is.
+    # The config file does not depend on where it was built, and is valid unchanged.
     config = (tmp_path / "etc/nsqc/nsqc.cfg").read_text()
     assert f'"{socket.gethostname()}"' not in config
     assert "ok, 0 options" in run(executable, "config", "check", tmp_path / "etc/nsqc/nsqc.cfg", cwd=tmp_path)
-    # What the unit starts and reads is where the package puts it.
+    # The package installs what the unit starts and reads.
     service = (tmp_path / "lib/systemd/system/nsqc.service").read_text()
     assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg\n" in service
 
@@ -128,13 +128,13 @@ def test_the_scripts_are_plain_shell(packages, tmp_path):
         script = tmp_path / name
         run("sh", "-n", script)
         assert script.stat().st_mode & 0o777 == 0o755
-        # What they have not been told of is passed over, as the policy asks.
+        # Unknown arguments are ignored, as the policy demands.
         run(script, "abort-something", env={**os.environ, "DPKG_ROOT": str(tmp_path)})
 
 
 @needs_lintian
 def test_lintian_finds_no_fault(packages):
-    """Overrides have a reason each, in packaging/deb/lintian-overrides."""
+    """Each override has its reason in packaging/deb/lintian-overrides."""
     told = run("lintian", "--allow-root", "--fail-on", "error,warning", packages[0])
     assert not [line for line in told.splitlines() if line.startswith(("E:", "W:"))]
 

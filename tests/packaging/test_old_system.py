@@ -1,4 +1,4 @@
-"""Executable and Debian package in an older Debian, by `make old-test`, which gets one; `make package-test` has none."""
+"""Executable and Debian package in an older Debian, which `make old-test` downloads; `make package-test` skips this."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tests.packaging.conftest import DIST, built
 
 ROOT = os.environ.get("NSQC_OLD_ROOT")
 pytestmark = pytest.mark.skipif(ROOT is None, reason="NSQC_OLD_ROOT is set by `make old-test`")
-# /proc is mounted for this process only, and gone with it.
+# /proc is mounted for this process only, and unmounted with it.
 INSIDE = ("unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"', ROOT)
 
 
@@ -26,7 +26,7 @@ def inside(*words: str) -> str:
 
 @pytest.fixture(params=["file", "package"])
 def executable(request):
-    """Its path inside."""
+    """The path of the executable inside."""
     if request.param == "file":
         shutil.copy(built(DIST / "nsqc"), Path(ROOT) / "nsqc")
         yield "/nsqc"

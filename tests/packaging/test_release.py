@@ -1,4 +1,4 @@
-"""What is refused for a release, and what a release consists of."""
+"""What prevents a release, and what a release consists of."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def git(folder, *words):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A clean tree that may be released."""
+    """A clean tree, ready for a release."""
     (tmp_path / "nsqc").mkdir()
     (tmp_path / "nsqc" / "__init__.py").write_text((ROOT / "nsqc" / "__init__.py").read_text())
     (tmp_path / "CHANGELOG.md").write_text(DATED)

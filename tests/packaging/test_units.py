@@ -23,7 +23,7 @@ def unit(name: str) -> configparser.ConfigParser:
 
 @pytest.fixture
 def copied(tmp_path):
-    """All units, with an executable that is there."""
+    """All units, with an executable that exists."""
     for name in ("nsqc.service", *SOCKETS.values()):
         text = (PACKAGING / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))

@@ -1,4 +1,4 @@
-"""The sdist has all it takes to build; the wheel, which was built from it, installs and works without a compiler."""
+"""The sdist is complete; the wheel, which is built from it, installs and works without a compiler."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.packaging.conftest import DIST, ROOT, built
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> Path:
-    """bin/ of an environment that has the wheel."""
+    """bin/ of an environment with the wheel installed."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
@@ -32,7 +32,7 @@ def installed(tmp_path_factory) -> Path:
 def test_the_installed_wheel(installed, daemon, tmp_path):
     assert subprocess.run([installed / "nsqc", "--version"], capture_output=True, text=True).stdout.strip() == (
         version_line("nsqd"))
-    # From elsewhere, so that it is not the source tree that runs.
+    # In another directory, or the source tree would be imported.
     node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
     taker = node.connect().sub("t", "c", 1)
     node.post("/pub?topic=t", b"x")
@@ -47,7 +47,7 @@ def sources(*suffixes: str) -> set[str]:
 
 
 def types() -> set[str]:
-    """What type checkers read: modules' interfaces, and the file that says that there are some."""
+    """Files for type checkers: stubs and py.typed."""
     return sources(".pyi") | {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("py.typed")}
 
 
@@ -76,6 +76,6 @@ def test_the_wheel_is_whole():
     compiled = {name.split(".", 1)[0] for name in inside if name.endswith(".so")}
     assert compiled == {name.removesuffix(".pyx") for name in sources(".pyx")}
     assert f"nsqc-{__version__}.dist-info/licenses/LICENSE" in inside
-    # Spark finds a format by the name of a package that begins with pyspark_.
+    # Spark finds a format by a package name that begins with pyspark_.
     assert {name.split("/")[0] for name in inside} == {"nsqc", f"nsqc-{__version__}.dist-info", "pyspark_nsq",
                                                        "pyspark_nsq_diskqueue"}

@@ -11,7 +11,9 @@ import threading
 
 import pytest
 
+from nsqc.process.uncaught import Uncaught
 from tests.support.daemon import START_SECONDS, wait_until
+from tests.support.log import RecordingLog
 
 F_SETPIPE_SZ = 1031
 # Everything that prints on stderr by default, far more than a pipe holds.
@@ -145,3 +147,25 @@ def send(path, data: bytes) -> bytes:
         while more := sock.recv(65536):
             received += more
         return received
+
+
+class NoMemory(RecordingLog):
+    """A log that cannot write its first line; memory cannot be made to run out there and nowhere else."""
+
+    full = True
+
+    def error(self, text, *arguments):
+        if self.full:
+            self.full = False
+            raise MemoryError
+        super().error(text, *arguments)
+
+
+def test_an_error_that_cannot_be_reported_is_counted():
+    """Raised out of the loop's exception handler, the lack of memory would end the loop."""
+    log = NoMemory()
+    uncaught = Uncaught(log)
+    uncaught.report("first", ValueError("x"))
+    assert log.lines == []
+    uncaught.report("second", ValueError("y"))
+    assert log.lines == ["second - ValueError: y", "1 errors were not reported - out of memory"]

@@ -21,13 +21,6 @@ SETTINGS = {
 }
 
 
-def pytest_collection_modifyitems(items):
-    """Where tests run in several processes, all that need the session run in one."""
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.module.__name__ == "tests.spark.test_jobs":
-            item.add_marker(pytest.mark.xdist_group("spark"))
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """Two threads; a task that fails is tried again, which plain local[2] would not do."""

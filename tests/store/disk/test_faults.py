@@ -16,19 +16,10 @@ from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
 from tests.store.disk.test_queue import open_below
+from tests.support.log import RecordingLog
 
 STAMP = 1_700_000_000_000_000_000
 MAX_MESSAGE = 10_000
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def error(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    warn = info = error
 
 
 class Later:
@@ -71,7 +62,7 @@ class Place:
     def __init__(self, folder, max_bytes=10**6, every=10**6, run=None):
         self.folder = folder
         self.max_bytes = max_bytes
-        self.log = Log()
+        self.log = RecordingLog()
         self.pool = IoPool()
         self.syncer = Syncer(every, 10**12, run, self.log)
         self.queues = {}

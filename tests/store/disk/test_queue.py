@@ -22,19 +22,10 @@ from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
+from tests.support.log import RecordingLog
 
 STAMP = 1_700_000_000_000_000_000
 MAX_MESSAGE = 10_000
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def error(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    warn = info = error
 
 
 class Harness:
@@ -43,7 +34,7 @@ class Harness:
     def __init__(self, folder, max_bytes=500, every=10, pool=None):
         self.folder = str(folder)
         self.max_bytes = max_bytes
-        self.log = Log()
+        self.log = RecordingLog()
         self.pool = pool or IoPool()
         self.syncer = Syncer(every, 10**9, None, self.log)
 
@@ -565,7 +556,7 @@ def test_sync_is_always_under_way_while_more_is_due(tmp_path):
             for callback in self.callbacks:
                 callback(self)
 
-    log = Log()
+    log = RecordingLog()
     syncer = Syncer(5, 10**9, Job, log)
     queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     for number in range(23):
@@ -597,7 +588,7 @@ def test_deleted_queue_does_not_get_its_positions_back(tmp_path):
         def result(self):
             return self.answer
 
-    log = Log()
+    log = RecordingLog()
     syncer = Syncer(1, 10**9, Job, log)
     queue = DiskQueue("q", str(tmp_path), 10**6, MAX_MESSAGE, IoPool(), syncer, log)
     put(queue, 1)

@@ -13,19 +13,10 @@ from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
+from tests.support.log import RecordingLog
 
 STAMP = 1_700_000_000_000_000_000
 SIZE = 34  # of a record
-
-
-class Log:
-    def __init__(self):
-        self.lines = []
-
-    def error(self, text, *arguments):
-        self.lines.append(text % arguments)
-
-    warn = info = error
 
 
 class Place:
@@ -33,7 +24,7 @@ class Place:
 
     def __init__(self, folder):
         self.folder = folder
-        self.log = Log()
+        self.log = RecordingLog()
         self.syncer = Syncer(1, 10**9, None, self.log)
 
     def path(self, number):
