@@ -1,4 +1,4 @@
-# All topics of one daemon, by name; they come and go here.
+# All topics of one daemon, by name: created, found and deleted here.
 
 from libc.stdint cimport int64_t, uint32_t
 from cpython.object cimport PyObject
@@ -16,12 +16,12 @@ cdef struct NameSlot:
 
 
 cdef class Broker(TopicOwner):
-    cdef readonly dict topics           # name to Topic; owns them
+    cdef readonly dict topics           # by name; owns them
     cdef Clock clock
     cdef CommitSchedule commits
     cdef readonly Slicer slicer         # of long work
     cdef GuidFactory guids
-    # What it calls upward, by the names in nsqc.broker.protocols; the last three are set by whoever has them.
+    # What it calls upward, by the names in nsqc.broker.protocols; starter and saver are set once their owners exist.
     cdef object settings                # BrokerSettings
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # ChannelTimers
@@ -30,10 +30,10 @@ cdef class Broker(TopicOwner):
     cdef public object saver            # MetadataSaver
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
-    cdef NameSlot *slots                # owned; topics by name without a Python object for the name
+    cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
     cdef uint32_t mask
 
-    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None where there is none
+    cdef Topic find(self, const char *c_name, Py_ssize_t length)        # None: there is no such topic
     cdef int _index(self) except -1
     cdef void _enter(self, Topic topic) noexcept
     cdef void _leave(self, Topic topic) noexcept

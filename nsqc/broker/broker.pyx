@@ -1,7 +1,7 @@
-"""All topics of one daemon: made, found, deleted, closed. Knows no client and no file name but through its disks.
+"""All topics of one daemon: created, found, deleted, closed. Knows no clients, and files only through its disks.
 
-Listeners hear of "topic created", "topic deleted", "channel created", "channel deleted"; metadata and lookupd
-registrations live on that, and the broker knows neither.
+Listeners are notified of topics and channels that come and go. Metadata and the registrations with nsqlookupd depend
+on that; the broker knows neither.
 """
 
 cimport cython
@@ -37,9 +37,8 @@ cdef inline uint32_t hash_name(const char *c_name, Py_ssize_t length) noexcept n
 cdef class Broker(TopicOwner):
     """The topics of a daemon.
 
-    settings: nsqc.options.declared.Settings; log: nsqc.log.Log; timers: arm(channel, monotonic_ns), again(queue);
-    loop: where long work goes on, and where writes begin;
-    disks: open(name) makes a DiskQueue; write_health: hears of writes that fail and heal; guids: makes the message ids.
+    timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
+    heal; guids makes the message ids; loop: runs long work in slices and begins writes.
     """
 
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None):
@@ -75,7 +74,7 @@ cdef class Broker(TopicOwner):
         return None
 
     cdef int _index(self) except -1:
-        """Lays the name table out again, with room for as many names again."""
+        """Builds the name table again, with room for twice as many names."""
         cdef uint32_t slots = 64
         cdef NameSlot *c_slots
         while slots < 4 * <uint32_t> len(self.topics):
@@ -99,7 +98,7 @@ cdef class Broker(TopicOwner):
         self.slots[at].topic = <PyObject *> topic
 
     cdef void _leave(self, Topic topic) noexcept:
-        """Takes one name out of the table: those behind it that would no longer be found move up."""
+        """Takes a name out of the table; names behind it that could no longer be found move up."""
         cdef uint32_t hole = hash_name(PyBytes_AS_STRING(topic.name), PyBytes_GET_SIZE(topic.name)) & self.mask
         cdef uint32_t at
         while self.slots[hole].topic != <PyObject *> topic:
@@ -109,7 +108,7 @@ cdef class Broker(TopicOwner):
             at = (at + 1) & self.mask
             if self.slots[at].topic is NULL:
                 break
-            # It may fill the hole if that lies between where it would stand at best and where it stands.
+            # It may fill the hole if that is between its preferred slot and its present one.
             if ((at - self.slots[at].hash) & self.mask) >= ((at - hole) & self.mask):
                 self.slots[hole] = self.slots[at]
                 hole = at
@@ -120,9 +119,9 @@ cdef class Broker(TopicOwner):
         return self.topics.get(name)
 
     def get_topic(self, bytes name not None, bint loading=False):
-        """The topic of that name, made where it is missing.
+        """The topic of that name, created if it does not exist.
 
-        While loading, a new topic waits for its start() until its channels have been made.
+        While loading, a new topic is not started: its channels are created first, then start() is called.
         """
         cdef Topic topic = self.topics.get(name)
         cdef bint ephemeral
@@ -146,7 +145,7 @@ cdef class Broker(TopicOwner):
         return topic
 
     def delete_topic(self, bytes name not None) -> bool:
-        """Deletes a topic with its channels and all they hold; False where there is none."""
+        """Deletes a topic with its channels and all they hold; False if it does not exist."""
         cdef Topic topic = self.topics.pop(name, None)
         if topic is None:
             return False
@@ -156,7 +155,7 @@ cdef class Broker(TopicOwner):
         return True
 
     cdef int on_topic_deleted(self, CommitOwner topic) except -1:
-        # With a new topic of that name, nothing has changed for listeners.
+        # If there is a new topic of that name by now, nothing has changed for listeners.
         if (<Topic> topic).name not in self.topics:
             self._notify(TOPIC_DELETED, topic, None)
         return 0
@@ -181,7 +180,7 @@ cdef class Broker(TopicOwner):
                        options.max_channel_consumers)
 
     cdef DiskQueue _open(self, name, bint ephemeral):
-        """Where a topic or channel keeps what memory does not hold; None where it is ephemeral."""
+        """The disk queue of a topic or channel; None if it is ephemeral."""
         return None if ephemeral else self.disks.open(name)
 
     cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1:
@@ -211,30 +210,29 @@ cdef class Broker(TopicOwner):
                 listener(event, topic, channel)
         return 0
 
-    # ------------------------------------------------------------------ for everybody
+    # ------------------------------------------------------------------ the whole daemon
 
     def emptied(self, queue):
-        """A future that is done once a topic or channel that was just emptied is so on disk, too."""
+        """Awaits that a topic or channel that was just emptied is empty on disk, too."""
         return self.disks.synced(queue.disk)
 
     def removed(self):
-        """A future that is done once the files of everything that was deleted so far are gone."""
+        """Awaits that the files of everything deleted so far are gone."""
         return self.disks.removed()
 
     def save_metadata(self, Topic topic not None):
-        """A future that is done once the channels and pauses that a topic has now are on disk."""
+        """A future that is done once the present channels and pauses of a topic are on disk."""
         return self.saver(topic)
 
     def health(self) -> str:
-        """OK, or NOK and why."""
+        """OK, or NOK and the reason."""
         return self.write_health.health()
 
     def close(self) -> tuple:
         """For a stop: writes everything to disk and closes the queues.
 
-        Returns (delays, lost). Delays of deferred messages, which the disk format has no room for, by queue name:
-        {"topics": {topic: {id: ms}}, "channels": {"topic:channel": {id: wall-clock ns}}}. lost: queues that could not
-        be written out.
+        Returns (delays, lost): the delays of deferred messages, which the disk format has no room for, as
+        nsqc.broker.protocols.Delays; and how many queues could not be written out.
         """
         cdef Topic topic
         cdef Channel channel

@@ -1,7 +1,7 @@
 # A channel: what waits (backlog), what is out to consumers (in flight), what waits for its time (deferred).
 #
-# Invariants: every Delivery of in_flight lies in timeouts, and the other way round; those of deferred lie in delayed
-# only. A consumer is in the ring of ready ones exactly while wants_more(consumer) holds.
+# Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
+# delayed. A consumer is in the ring of ready ones exactly while wants_more(consumer) holds.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
@@ -27,12 +27,12 @@ cdef class Channel(BacklogOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
-    cdef readonly bint exiting          # deleted or closed: takes nothing more
+    cdef readonly bint exiting          # deleted or closed: it accepts nothing more
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
     cdef readonly dict clients          # id to Consumer, in order of arrival
-    cdef readonly LatencyWindow latency  # None where no percentiles are asked for
+    cdef readonly LatencyWindow latency  # None: no percentiles are asked for
     cdef Backlog backlog
     cdef InFlightMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out
@@ -42,14 +42,14 @@ cdef class Channel(BacklogOwner):
     cdef int64_t max_consumers          # 0: no limit
     cdef PyObject *c_ready              # the consumer to serve next; NULL: none is ready
     cdef readonly bint stuck            # the last attempt to write the backlog failed
-    cdef bint retrying                  # something was out of reach; resume() is on its way
+    cdef bint retrying                  # memory or the disk could not be used; resume() will follow
     cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none
     cdef object timers                  # nsqc.broker.protocols.ChannelTimers
     cdef Slicer slicer                  # for what takes long
     cdef ChannelOwner owner             # the topic; None once this is deleted
 
-    # From the topic. They take the reference unless the result is PUT_NO_MEMORY; attempts are those made before, with a
-    # queue that was handed over. put_copy: of a message that lies on the topic's disk.
+    # From the topic. They take the reference unless the result is PUT_NO_MEMORY. attempts: earlier ones, of a queue
+    # that another daemon wrote. put_copy: for a message from the topic's disk.
     cdef int put(self, Message *message, uint32_t attempts) noexcept        # PutResult
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
@@ -58,16 +58,16 @@ cdef class Channel(BacklogOwner):
     cdef int requeue(self, Consumer consumer, const char *c_id, int64_t delay_ns) noexcept
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
-    cdef bint pump(self) noexcept       # delivers what waits to who is ready; False: the slice was over before
+    cdef bint pump(self) noexcept       # delivers what waits to ready consumers; False: the slice ended first
 
-    # Memory for one more delivery; False: there is none, and what it was for stays where it is.
+    # Reserves memory for one more delivery; False: there is none, and the message has to stay where it is.
     cdef bint _has_room(self) noexcept
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
-    # Ends a delivery that lies in this heap; its message goes out again or waits. False: no memory; it stays a while.
+    # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
-    cdef bint _expire(self) noexcept    # False: the slice was over before all was done
+    cdef bint _expire(self) noexcept    # False: the slice ended before all was done
     cdef void _try_again(self) noexcept
     cdef void _drop_all(self) noexcept
     cdef int _exit(self) except -1

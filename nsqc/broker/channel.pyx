@@ -1,7 +1,7 @@
-"""A channel: deals the messages it gets over its consumers and keeps each until it is finished.
+"""A channel: distributes messages over its consumers and keeps each until it is finished.
 
-Where the original scans random channels every 100 ms for messages whose time has come, a channel here knows its next
-deadline and has the timers call expire() then.
+nsqd scans random channels every 100 ms for messages whose time has come. A channel here knows its next deadline and has
+the timers call expire() then.
 """
 
 cimport cython
@@ -21,7 +21,7 @@ from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
 cdef int64_t NEVER = INT64_MAX
-cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory goes on for so long
+cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory is extended by this
 
 cdef uint64_t sample_state = 0x2545F4914F6CDD1D
 
@@ -56,7 +56,7 @@ cdef class Channel:
         self.alarm_ns = NEVER
 
     def __dealloc__(self):
-        cdef Trash trash = Trash.new(None)      # and gone at once
+        cdef Trash trash = Trash.new(None)      # freed at once, not in slices
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
@@ -148,7 +148,7 @@ cdef class Channel:
         return delivery
 
     cdef void _release(self, Delivery *delivery) noexcept:
-        """Out of flight; the delivery is the caller's."""
+        """Takes it out of flight; the delivery belongs to the caller."""
         inflight_remove(&self.in_flight, delivery)
         heap_remove(&self.timeouts, delivery)
 
@@ -204,7 +204,7 @@ cdef class Channel:
             ring_remove(&self.c_ready, consumer)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
-        """Behind what waits; it was accepted once, so it is never dropped."""
+        """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
         cdef bint goes_out = (self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0
@@ -228,7 +228,7 @@ cdef class Channel:
         return True
 
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept:
-        """With room: holds a message back for delay_ns."""
+        """With room: holds a message for delay_ns."""
         cdef Delivery *delivery = delivery_new(message, <uint16_t> attempts)
         delivery.place = place
         delivery.deadline_ns = self.clock.monotonic + delay_ns
@@ -284,7 +284,7 @@ cdef class Channel:
             owner = delivery.owner
             consumer = self.clients.get(owner)
             if consumer is not None:
-                # Before it goes back: whoever let it time out may get it again.
+                # Before the message goes back: the same consumer may get it again.
                 consumer.in_flight -= 1
                 self.update(consumer)
             if self._put_back(delivery, &self.timeouts):
@@ -309,7 +309,7 @@ cdef class Channel:
                 steps = STEPS
 
     def resume(self):
-        """Goes on with a delivery that was interrupted by something out of reach."""
+        """Continues deliveries that memory or the disk had interrupted."""
         self.retrying = False
         self.slicer.add(self)
 
@@ -321,14 +321,14 @@ cdef class Channel:
     # ------------------------------------------------------------------ clients
 
     def add_client(self, Consumer consumer not None) -> bool:
-        """Takes a consumer in; False where the channel has as many as it may."""
+        """Adds a consumer; False if the channel has as many as it may."""
         if self.max_consumers and len(self.clients) >= self.max_consumers:
             return False
         self.clients[consumer.id] = consumer
         return True
 
     def remove_client(self, Consumer consumer not None):
-        """Lets a consumer go. What is in flight to it stays so until it times out."""
+        """Removes a consumer. Messages in flight to it stay in flight until they time out."""
         ring_remove(&self.c_ready, consumer)
         if self.clients.pop(consumer.id, None) is not None and not self.clients and not self.exiting:
             self.owner.on_clients_gone(self)
@@ -341,18 +341,18 @@ cdef class Channel:
     # ------------------------------------------------------------------ administration
 
     def pause(self):
-        """No deliveries from now on."""
+        """Stops deliveries."""
         self.paused = True
 
     def unpause(self):
-        """Deliveries go on."""
+        """Starts deliveries again."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.paused = False
         self.pump()
 
     def empty(self):
-        """Drops what waits, is in flight or deferred; consumers may take new messages."""
+        """Drops all messages: waiting, in flight and deferred. Consumers are ready for new ones."""
         cdef Consumer consumer
         self._drop_all()
         self.backlog.empty()
@@ -361,7 +361,7 @@ cdef class Channel:
             self.update(consumer)
 
     cdef void _drop_all(self) noexcept:
-        """What is in flight or deferred is gone; the memory follows in slices, once the backlog counts no places."""
+        """Drops what is in flight or deferred, once the backlog counts no places; the memory is freed in slices."""
         cdef Trash trash = Trash.new(self.slicer)
         if self.backlog.disk is not None:
             self.backlog.disk.drop_out()
@@ -429,7 +429,7 @@ cdef class Channel:
         self.stuck = True
         if self.owner is not None:
             self.owner.on_channel_stuck(self, error, first)
-        self.slicer.add(self)       # what could not be written can be delivered all the same
+        self.slicer.add(self)       # what could not be written can still be delivered
 
     cdef void on_write_healed(self) noexcept:
         if self.stuck:
@@ -442,11 +442,11 @@ cdef class Channel:
             self.slicer.add(self)
 
     cdef void on_unreadable(self) noexcept:
-        """Nothing of it is lost."""
+        """Nothing is lost: it is read again later."""
         self._try_again()
 
     def retry(self):
-        """Tries again to write a backlog that could not be written."""
+        """Retries a backlog that could not be written."""
         self.backlog.retry()
 
     @property
@@ -454,7 +454,7 @@ cdef class Channel:
         """The DiskQueue of the backlog; None: nothing goes to disk."""
         return self.backlog.disk
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ metrics
 
     @property
     def depth(self) -> int:
@@ -473,7 +473,7 @@ cdef class Channel:
 
     @property
     def deferred_count(self) -> int:
-        """Messages that wait for their time; those of an earlier run still lie on disk."""
+        """Messages that wait for their time; those of an earlier run are still on disk."""
         return self.delayed.count + self.backlog.delayed_on_disk()
 
     def restore_delays(self, dict delays not None):

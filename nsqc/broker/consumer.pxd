@@ -1,7 +1,7 @@
-# What a channel may ask of a client. The connection layer subclasses it; this is the one door upward.
+# A client as its channel sees it: an abstract base, which nsqc.tcp.session.Session implements.
 #
 # A consumer takes messages while ready_count > in_flight, unless it is blocked (its socket is full) or closed.
-# Whoever changes one of these tells the channel: Channel.update(consumer).
+# After a change of any of these, Channel.update(consumer) has to be called.
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
@@ -16,11 +16,11 @@ cdef class Consumer:
     cdef readonly uint64_t finish_count
     cdef readonly uint64_t requeue_count
     cdef int64_t msg_timeout_ns
-    cdef readonly int sample_rate           # per cent of the messages it wants; 0: all
+    cdef readonly int sample_rate           # percentage of the messages that it wants; 0: all
     cdef bint blocked                       # its socket takes no more for now
     cdef bint closed
 
-    # Its place in the channel's ring of ready consumers; borrowed references, written by the channel.
+    # Its place in the channel's ring of ready consumers (see ring.pxd); borrowed references, written by the channel.
     cdef bint listed
     cdef PyObject *c_next
     cdef PyObject *c_previous

@@ -1,7 +1,7 @@
 # End-to-end latency of finished messages over a sliding window: counts in logarithmic buckets.
 #
-# Two halves of the window take turns: the older one is dropped when the newer one has run for half the window, so a
-# result covers between half and all of it, as with the original.
+# There are two halves of the window: the older one is dropped when the newer one has run for half the window, so a
+# result covers between half and all of it, as with nsqd.
 
 from libc.stdint cimport int64_t, uint32_t
 
@@ -13,10 +13,10 @@ cdef enum:
 cdef class LatencyWindow:
     cdef readonly list quantiles        # fractions in (0, 1], as asked for
     cdef int64_t half_ns                # half the window
-    cdef int64_t turned_ns              # monotonic: when the current half began
+    cdef int64_t half_began_ns              # monotonic: when the current half began
     cdef int current                    # 0 or 1
     cdef uint32_t *counts               # owned; two times BUCKETS, NULL before the first insert
     cdef int64_t totals[2]
 
     cdef void insert(self, int64_t latency_ns, int64_t now_ns) noexcept     # now: monotonic
-    cdef void turn(self, int64_t now_ns) noexcept
+    cdef void next_half(self, int64_t now_ns) noexcept

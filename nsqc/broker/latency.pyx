@@ -1,4 +1,4 @@
-"""How long messages take from being published to being finished."""
+"""Time from publishing a message to finishing it."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -33,19 +33,19 @@ cdef inline double value_of(uint32_t bucket) noexcept nogil:
 
 @cython.final
 cdef class LatencyWindow:
-    """Latencies of the last window_ns nanoseconds, answered for some quantiles."""
+    """Quantiles of the latencies in the last window_ns nanoseconds."""
 
     def __init__(self, list quantiles not None, int64_t window_ns):
         self.quantiles = quantiles
         self.half_ns = max(window_ns // 2, 1)
-        self.turned_ns = monotonic_ns()
+        self.half_began_ns = monotonic_ns()
 
     def __dealloc__(self):
         free(self.counts)
 
     cdef void insert(self, int64_t latency_ns, int64_t now_ns) noexcept:
-        if now_ns - self.turned_ns > self.half_ns:
-            self.turn(now_ns)
+        if now_ns - self.half_began_ns > self.half_ns:
+            self.next_half(now_ns)
         if self.counts is NULL:
             self.counts = <uint32_t *> calloc(2 * BUCKETS, sizeof(uint32_t))
             if self.counts is NULL:
@@ -53,9 +53,9 @@ cdef class LatencyWindow:
         self.counts[self.current * BUCKETS + bucket_of(latency_ns)] += 1
         self.totals[self.current] += 1
 
-    cdef void turn(self, int64_t now_ns) noexcept:
-        cdef int64_t halves = (now_ns - self.turned_ns) // self.half_ns
-        self.turned_ns += halves * self.half_ns
+    cdef void next_half(self, int64_t now_ns) noexcept:
+        cdef int64_t halves = (now_ns - self.half_began_ns) // self.half_ns
+        self.half_began_ns += halves * self.half_ns
         halves = min(halves, 2)
         while halves > 0:
             halves -= 1
@@ -74,8 +74,8 @@ cdef class LatencyWindow:
         cdef LatencyWindow window
         cdef int64_t total = 0, now_ns = monotonic_ns()
         for window in windows:
-            if now_ns - window.turned_ns > window.half_ns:
-                window.turn(now_ns)
+            if now_ns - window.half_began_ns > window.half_ns:
+                window.next_half(now_ns)
             total += window.totals[0] + window.totals[1]
         return total, [(quantile, find(windows, max(1, math.ceil(quantile * total))) if total else 0.0)
                        for quantile in (windows[0].quantiles if windows else [])]

@@ -119,21 +119,21 @@ def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) 
     meta = positions.read(path_of(index.folder, queue, META)) if has_meta else None
     read_number, read_at = meta[1:3] if meta is not None else (0, 0)
     digits = {text.encode("utf-8", "replace"): text for text in wanted}
-    found: set[str] = set()
+    on_disk: set[str] = set()
     for number in sorted(number for number, size in files.items() if number != META and size > 0):
-        if number < read_number or len(found) == len(digits):
+        if number < read_number or len(on_disk) == len(digits):
             continue
         size = files[number] - (read_at if number == read_number else 0)
         if size <= 0:
             continue
         if budget < size:
-            return found, 0
+            return on_disk, 0
         budget -= size
-        search_file(path_of(index.folder, queue, number), files[number] - size, digits, found)
-    return found, budget
+        search_file(path_of(index.folder, queue, number), files[number] - size, digits, on_disk)
+    return on_disk, budget
 
 
-def search_file(path: str, at: int, digits: dict[bytes, str], found: set[str]) -> None:
+def search_file(path: str, at: int, digits: dict[bytes, str], on_disk: set[str]) -> None:
     """Adds the ids that a data file has from an offset on, up to its end or the first damage."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -141,7 +141,7 @@ def search_file(path: str, at: int, digits: dict[bytes, str], found: set[str]) -
             while at + ID_END <= size:
                 text = digits.get(data[at + ID_AT:at + ID_END])
                 if text is not None:
-                    found.add(text)
+                    on_disk.add(text)
                 length = int.from_bytes(data[at:at + 4], "big", signed=True)
                 if length < ID_END - 4:
                     return

@@ -1,11 +1,12 @@
-# A topic: fans each message out to its channels at once, or lets it wait while it cannot.
+# A topic: fans each message out to its channels at once, or queues it while it cannot.
 #
 # direct holds exactly while it is started, not paused, has a channel, none of its channels is stuck, and nothing waits
-# in its own backlog; then a put goes straight through to the channels.
+# in its own backlog. Then a put goes straight through to the channels.
 #
-# Otherwise, while it may flow, it catches up in slices: what waits in memory goes to the channels as if it were
-# published now; what waits on disk is copied to their disks, and its place here is done when a commit has written all
-# copies. Meanwhile those who publish are held: it takes half as many messages in as it has passed on.
+# Otherwise it catches up in slices, unless something keeps messages from flowing. What waits in memory goes to the
+# channels as if it were published now. What waits on disk is copied to their disks, and its place here is done when a
+# commit has written all copies. Meanwhile publishers are held: a topic accepts half as many messages as it has passed
+# on.
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
@@ -20,18 +21,18 @@ from nsqc.store.slices cimport Slicer
 
 
 cdef struct Batch:
-    # Messages of a checked multi-publish that are still to be published: each behind its size at c_at, or gathered.
+    # The rest of a checked multi-publish: each message behind its size at c_at, or gathered.
     const char *c_at
-    Fifo *gathered          # not owned; NULL: they lie at c_at
+    Fifo *gathered          # not owned; NULL: they are at c_at
     int32_t left
-    int result              # PutResult of those before
+    int result              # PutResult of those published so far
 
 
 cdef class Topic(ChannelOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
-    cdef readonly bint started          # False until all channels it must have from the beginning exist
+    cdef readonly bint started          # all channels that it must have from the beginning exist
     cdef readonly bint exiting
     cdef readonly dict channels         # name to Channel
     cdef readonly uint64_t message_count
@@ -45,23 +46,23 @@ cdef class Topic(ChannelOwner):
     cdef list fan                       # the channels, for the hot path
     cdef int fan_count
     cdef bint direct
-    cdef bint retrying                  # something was out of reach; resume() is on its way
-    cdef bint waiting                   # for the disk: on_readable() will follow
+    cdef bint retrying                  # memory or the disk could not be used; resume() will follow
+    cdef bint waiting                   # for the disk; on_readable() will follow
     cdef int stuck                      # channels that cannot write
-    cdef int64_t copied_serial          # what was read from disk before this has its copies in the commit under way
-    cdef object gone                    # once it is deleted: callables to call when that is done; None: it is
+    cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
+    cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef Leftover leftover
 
-    cdef int64_t allowance              # messages it may take in before those who publish are held
+    cdef int64_t allowance              # messages it accepts before publishers are held
     cdef list held                      # Publishers
 
-    # Makes a message with an id of its own and puts it; PutResult.
+    # Makes a message with a new id and puts it; PutResult.
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
-    # Puts a message that has no id yet; it takes the reference in any case.
+    # Gives a message its id and puts it; takes the reference in any case.
     cdef int publish_gathered(self, Message *message) noexcept
-    # Publishes messages of a batch until the slice is over; whether all are.
+    # Publishes messages of a batch until the slice is over; whether all of them are published.
     cdef bint publish_slice(self, Batch *batch) noexcept
-    # Whether a publisher has to wait before it goes on; if so, publish_on() follows.
+    # Whether a publisher has to wait before it continues; if so, publish_on() follows.
     cdef bint holds(self, Publisher publisher) noexcept
     # Takes the reference unless the result is PUT_NO_MEMORY or PUT_EXITING.
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept

@@ -1,4 +1,4 @@
-"""A topic: takes what is published and fans it out to its channels."""
+"""A topic: accepts messages and fans them out to its channels."""
 
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
@@ -17,9 +17,10 @@ from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport load_i32
 
 cdef enum:
-    LEAST_ALLOWANCE = 64        # messages that a topic takes in before it has passed any on
+    SIZE_BYTES = 4              # of a batch's count, and of the size before each message
+    LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed any on
 
-PENDING = -1    # the answer to a publish comes with a commit
+PENDING = -1    # a commit decides what a publish results in
 
 
 @cython.final
@@ -46,13 +47,13 @@ cdef class Topic(ChannelOwner):
     # ------------------------------------------------------------------ publishing
 
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:
-        cdef char made_id[16]
+        cdef char c_id[16]
         cdef Message *message
         cdef int result
         if self.exiting:
             return PUT_EXITING
-        self.guids.next(self.clock.wall, made_id)
-        message = message_new(made_id, self.clock.wall, c_body, size)
+        self.guids.next(self.clock.wall, c_id)
+        message = message_new(c_id, self.clock.wall, c_body, size)
         if message is NULL:
             return PUT_NO_MEMORY
         result = self.put(message, defer_ms)
@@ -71,26 +72,26 @@ cdef class Topic(ChannelOwner):
         return result
 
     cdef bint publish_slice(self, Batch *batch) noexcept:
-        cdef int one, cost = 1 + self.fan_count, left = STEPS
+        cdef int result, cost = 1 + self.fan_count, left = STEPS
         cdef int32_t size = 0
         cdef Entry entry
         while batch.left > 0:
             if batch.gathered is NULL:
                 size = load_i32(batch.c_at)
                 left -= cost * (size >> SIZE_SHIFT)
-                one = self.publish_bytes(batch.c_at + 4, <uint32_t> size, 0)
+                result = self.publish_bytes(batch.c_at + SIZE_BYTES, <uint32_t> size, 0)
             else:
                 fifo_pop(batch.gathered, &entry)
                 left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
-                one = self.publish_gathered(entry.message)
-            if one == PUT_EXITING or one == PUT_NO_MEMORY:
-                batch.result = one
+                result = self.publish_gathered(entry.message)
+            if result == PUT_EXITING or result == PUT_NO_MEMORY:
+                batch.result = result
                 batch.left = 0
                 return True
-            if one == PUT_DISK:
-                batch.result = one
+            if result == PUT_DISK:
+                batch.result = result
             if batch.gathered is NULL:
-                batch.c_at += 4 + size
+                batch.c_at += SIZE_BYTES + size
             batch.left -= 1
             left -= cost
             if left <= 0:
@@ -106,7 +107,7 @@ cdef class Topic(ChannelOwner):
         return True
 
     cdef bint _holds(self) noexcept:
-        """Whether it has to catch up first."""
+        """Whether publishers have to wait for it to catch up."""
         return not self.direct and self.allowance <= 0 and self._flows()
 
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept:
@@ -124,30 +125,30 @@ cdef class Topic(ChannelOwner):
 
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         cdef Channel channel
-        cdef int one, result = PUT_MEMORY
+        cdef int put, result = PUT_MEMORY
         for channel in self.fan:
             message_ref(message)
-            one = channel.put_deferred(message, attempts, defer_ms) if defer_ms else channel.put(message, attempts)
-            if one == PUT_NO_MEMORY:
+            put = channel.put_deferred(message, attempts, defer_ms) if defer_ms else channel.put(message, attempts)
+            if put == PUT_NO_MEMORY:
                 message_unref(message)
-                result = one
-            elif one == PUT_DISK and result != PUT_NO_MEMORY:
-                result = one
+                result = put
+            elif put == PUT_DISK and result != PUT_NO_MEMORY:
+                result = put
         if result != PUT_NO_MEMORY:
             message_unref(message)
         return result
 
     def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
-        """Publishes one message: 0, the errno for which it was not accepted, or PENDING: see when_written()."""
+        """Publishes one message. 0; the errno if it was not accepted; or PENDING: see when_written()."""
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
     def publish_lines(self, bytes lines not None, Py_ssize_t start=0) -> tuple:
-        """Publishes the lines from start on that are not empty, until the slice is over.
+        """Publishes the non-empty lines from start on, until the slice is over.
 
-        Returns (as publish(), where to go on, how many bytes are left).
+        Returns (as publish(), where to continue, how many bytes are left).
         """
-        cdef int one, result = PUT_MEMORY, cost = 1 + self.fan_count, left = STEPS
+        cdef int put, result = PUT_MEMORY, cost = 1 + self.fan_count, left = STEPS
         cdef const char *c_at = <const char *> lines + start
         cdef const char *c_end = <const char *> lines + len(lines)
         cdef const char *c_feed
@@ -158,11 +159,11 @@ cdef class Topic(ChannelOwner):
             if c_feed is NULL:
                 c_feed = c_end
             if c_feed > c_at:
-                one = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), 0)
-                if one == PUT_NO_MEMORY or one == PUT_EXITING:
-                    return self._settle(one), len(lines), 0
-                if one == PUT_DISK:
-                    result = one
+                put = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), 0)
+                if put == PUT_NO_MEMORY or put == PUT_EXITING:
+                    return self._settle(put), len(lines), 0
+                if put == PUT_DISK:
+                    result = put
             c_at = min(c_feed + 1, c_end)
             left -= cost
             if left <= 0:
@@ -174,8 +175,8 @@ cdef class Topic(ChannelOwner):
     def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1) -> tuple:
         """Publishes messages of a binary multi-publish that nsqc.wire.mpub has checked, until the slice is over.
 
-        It begins at start; left: how many are to come, from start on; -1: all, the count stands at start.
-        Returns (as publish(), where to go on, how many are left).
+        left: how many messages there are from start on; -1: all, and their count is at start.
+        Returns (as publish(), where to continue, how many are left).
         """
         cdef Batch part
         part.c_at = <const char *> batch + start
@@ -184,7 +185,7 @@ cdef class Topic(ChannelOwner):
         part.result = PUT_MEMORY
         if left < 0:
             part.left = load_i32(part.c_at)
-            part.c_at += 4
+            part.c_at += SIZE_BYTES
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.publish_slice(&part)
@@ -198,12 +199,12 @@ cdef class Topic(ChannelOwner):
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):
-        """Has call(errno or 0) called when everything that was published so far is written."""
+        """Calls call(errno or 0) when everything published so far is written."""
         self.commit.wait(CallWaiter(call))
 
     @property
     def full(self) -> bool:
-        """Whether so much waits for a commit that whoever publishes much should wait for it, too."""
+        """Whether so much waits for a commit that large publishes should wait for it, too."""
         return self.commit.is_full()
 
     # ------------------------------------------------------------------ flow from the backlog to the channels
@@ -222,7 +223,7 @@ cdef class Topic(ChannelOwner):
             self.slicer.add(self)
 
     cdef void _let_publish(self, int64_t allowance) noexcept:
-        """Whoever was held may go on: so many messages."""
+        """Lets held publishers continue, with so many messages."""
         cdef Publisher publisher
         cdef list held = self.held
         self.allowance = allowance
@@ -232,7 +233,7 @@ cdef class Topic(ChannelOwner):
                 publisher.publish_on()
 
     def resume(self):
-        """What was out of reach is tried again. Called by the loop."""
+        """Tries again what memory or the disk had prevented. Called by the loop."""
         self.retrying = False
         self.refresh()
 
@@ -240,15 +241,15 @@ cdef class Topic(ChannelOwner):
         if self.exiting:
             return self._delete_slice()
         if self.owner.closing:
-            return False        # what waits is as safe here as in the channels
+            return False        # messages are as safe here as in the channels
         if self._flows():
             self.clock.refresh()
             self._drain()
         self.refresh()
-        return False        # refresh() has asked for more, if there is reason to
+        return False        # refresh() has asked for another slice if there is reason to
 
     cdef bint _drain(self) noexcept:
-        """Passes on what waits until the slice is over; False: nothing more can be had now."""
+        """Passes on what waits until the slice is over; False: there is nothing more for now."""
         cdef Entry entry
         cdef int64_t passed = 0
         cdef int cost = 1 + self.fan_count, left = STEPS
@@ -291,7 +292,7 @@ cdef class Topic(ChannelOwner):
         self.refresh()
 
     cdef void on_unreadable(self) noexcept:
-        """Nothing of it is lost."""
+        """Nothing is lost: it is read again later."""
         self.waiting = False
         self._try_again()
 
@@ -300,7 +301,7 @@ cdef class Topic(ChannelOwner):
             self.copied_serial = self.backlog.disk.unacked.serial
 
     cdef void on_commit_ended(self, int error) noexcept:
-        """The copies of what was read before are written, unless a channel could not."""
+        """The copies of what was read before are written, unless a channel has failed."""
         if self.stuck == 0 and error == 0 and self.backlog.disk is not None:
             self._check_copies()
             self.backlog.disk.done_before(self.copied_serial)
@@ -316,8 +317,8 @@ cdef class Topic(ChannelOwner):
             self.backlog.disk.done_before(self.backlog.disk.unacked.serial)
 
     cdef void _check_copies(self) noexcept:
-        # RULE: places of a topic are given up only when no copy of theirs is in a buffer. Where nothing is being
-        # written and nothing has failed, what is left in a channel's buffer came after the commit had begun.
+        # RULE: a topic gives up places only when none of their copies is in a buffer. If nothing is being written and
+        # nothing has failed, what is left in a channel's buffer came after the commit had begun.
         cdef Channel channel
         if not CHECKS:
             return
@@ -327,12 +328,12 @@ cdef class Topic(ChannelOwner):
                 broken("a topic gives up places whose copies are not written")
 
     cdef void _drop_places(self) noexcept:
-        """Before the backlog is emptied: nobody but this topic would do its places."""
+        """Before the backlog is emptied: its places have no other owner that could end them."""
         if self.backlog.disk is not None:
             self.backlog.disk.done_before(INT64_MAX)
 
     def start(self):
-        """All channels that must exist from the beginning do: messages may pass."""
+        """All channels that must exist from the beginning do: messages may flow."""
         self.started = True
         self._begin_slice()
 
@@ -351,7 +352,7 @@ cdef class Topic(ChannelOwner):
         return self.channels.get(name)
 
     def get_channel(self, bytes name not None):
-        """The channel of that name, made where it is missing."""
+        """The channel of that name, created if it does not exist."""
         cdef Channel channel = self.channels.get(name)
         if channel is None:
             channel = <Channel> self.owner.make_channel(self, name)
@@ -370,7 +371,7 @@ cdef class Topic(ChannelOwner):
             self.backlog.disk.copies = [disk for disk in disks if disk is not None]
 
     def delete_channel(self, bytes name not None) -> bool:
-        """Deletes a channel with what it holds; False where there is none."""
+        """Deletes a channel with all it holds; False if it does not exist."""
         cdef Channel channel = self.channels.pop(name, None)
         if channel is None:
             return False
@@ -395,12 +396,12 @@ cdef class Topic(ChannelOwner):
     # ------------------------------------------------------------------ administration
 
     def pause(self):
-        """Messages stay in the topic from now on."""
+        """Keeps messages in the topic."""
         self.paused = True
         self.refresh()
 
     def unpause(self):
-        """Messages flow to the channels again."""
+        """Lets messages flow to the channels again."""
         self.paused = False
         self._begin_slice()
 
@@ -413,7 +414,7 @@ cdef class Topic(ChannelOwner):
         self.refresh()
 
     def delete(self):
-        """Deletes the channels and everything that waits; of many channels not all at once. See when_gone()."""
+        """Deletes the channels and everything that waits; many channels go in slices. See when_gone()."""
         self.exiting = True
         self.direct = False
         self._let_publish(INT64_MAX)
@@ -441,14 +442,14 @@ cdef class Topic(ChannelOwner):
         return False
 
     def when_gone(self, call):
-        """Has call() called when the deletion has come to its end."""
+        """Calls call() when the deletion is complete."""
         if self.gone is None:
             call()
         else:
             self.gone.append(call)
 
     def close(self, bint written) -> tuple:
-        """For a stop, after the channels: writes what waits to disk. written: the channels could write everything.
+        """For a stop, after the channels: writes to disk what waits. written: the channels could write everything.
 
         Returns how many messages of memory were written, and the delays, in milliseconds by id, that the disk format
         has no room for. Raises OSError.
@@ -479,10 +480,10 @@ cdef class Topic(ChannelOwner):
     # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
-        """The backlog could not be written and has taken the messages back, so they never were."""
+        """The backlog could not be written and has taken the messages back, so they do not count."""
         self.message_count -= <uint64_t> records
         self.message_bytes -= <uint64_t> body_bytes
-        self.waiting = False        # what it waited for may be what was taken back
+        self.waiting = False        # it may have waited for what was taken back
         self.refresh()
         self.owner.on_write_failed(self, None, error)
 
@@ -491,22 +492,22 @@ cdef class Topic(ChannelOwner):
         self.owner.on_write_healed(self, None)
 
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept:
-        """A channel could not write: it keeps its messages, and this topic holds back until it can."""
+        """The channel keeps its messages, and this topic holds back until it can write again."""
         if first:
             self.stuck += 1
             self.refresh()
         self.owner.on_write_failed(self, channel, error)
 
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
-        """A channel that was stuck has written, or has nothing left to write."""
+        """It has written, or has nothing left to write."""
         self.stuck -= 1
         if self.commit.is_clean() and self._none_out():
-            self._copies_done()     # or a full disk that holds but this topic's files would never empty
+            self._copies_done()     # otherwise a full disk with nothing but this topic's files would never empty
         self.refresh()
         self.owner.on_write_healed(self, channel)
 
     def _none_out(self) -> bool:
-        """Whether no channel has anything in flight or deferred, which might lie in no file but this topic's."""
+        """Whether no channel has anything in flight or deferred, which may be in no file but this topic's."""
         cdef Channel channel
         for channel in self.fan:
             if channel.timeouts.count or channel.delayed.count:
@@ -523,7 +524,7 @@ cdef class Topic(ChannelOwner):
         """The DiskQueue of the backlog; None: nothing goes to disk."""
         return self.backlog.disk
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ metrics
 
     @property
     def depth(self) -> int:

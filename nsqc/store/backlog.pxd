@@ -1,11 +1,11 @@
 # The one queue that a topic or channel sees: memory first, then disk, in order.
 #
 # A message goes to memory while nothing waits on disk and the memory queue has room, else to the disk queue's buffer.
-# Whatever becomes dirty is scheduled there and then (mark_dirty), and written in the next loop iteration: nobody else
-# schedules a write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic
+# What becomes dirty is scheduled at once (mark_dirty) and written in the next loop iteration; nothing else schedules a
+# write. The backlogs of a topic and its channels are written together, as a commit; one commit of a topic
 # is under way at a time, and what becomes dirty meanwhile is the next one.
 #
-# A message that lay on disk has a place there until its new place is written, or until it is finished: see Place.
+# A message from disk has a place there until its new place is written, or until it is finished: see Place.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
@@ -49,7 +49,7 @@ cdef class WriteWatch:
 
 
 cdef class CommitWaiter(Sliced):
-    # Who must not answer before a commit has ended.
+    # Waits for a commit, and must not answer before it has ended.
     cdef void commit_ended(self, Commit commit, int error) noexcept
 
 
@@ -78,7 +78,7 @@ cdef class Commit:
     cdef list under_way         # waiters of the one under way
     cdef int running            # writes under way
     cdef int64_t unwritten      # bytes in the buffers that are being filled
-    cdef list blocked           # Sliced: work that goes on when the commit under way has ended
+    cdef list blocked           # Sliced: work to continue when the commit under way has ended
     cdef int failed             # errno of the first that failed
     cdef bint listed            # in schedule.due
 
@@ -86,7 +86,7 @@ cdef class Commit:
     cdef Commit new(CommitSchedule schedule, CommitOwner owner)
     cdef inline bint is_clean(self) noexcept:
         return not self.dirty and self.running == 0
-    # Whether more is collected than a write may take: whoever fills buffers stops, and is blocked until the commit
+    # Whether more is collected than one write may take: work that fills buffers stops, and is blocked until the commit
     # under way has ended.
     cdef inline bint is_full(self) noexcept:
         return self.unwritten >= MOST_UNWRITTEN and self.running > 0
@@ -106,9 +106,9 @@ cdef class Backlog(QueueWatcher):
     cdef bint listed                    # in commit.dirty
     cdef readonly bint keeps            # a failed write keeps the records (channel) or takes them back (topic)
     cdef readonly int error             # errno of the last write of this backlog; 0: it succeeded
-    cdef Place *place                   # of the message that pop() has handed out last; the caller's; NULL: none
+    cdef Place *place                   # of the message that pop() has returned last; the caller's; NULL: none
     cdef BacklogOwner owner
-    # Delays of messages that lie on disk, where the format has no room for them. Of a topic: id to milliseconds,
+    # Delays of messages on disk, where the format has no room for them. Of a topic: id to milliseconds,
     # counted from the moment a channel takes the message; of a channel: id to wall-clock nanoseconds.
     cdef readonly dict delays
     cdef bint delays_are_times
@@ -116,14 +116,14 @@ cdef class Backlog(QueueWatcher):
     @staticmethod
     cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner)
 
-    # Takes the reference unless the result is PUT_NO_MEMORY. forced: a message that was accepted before may not be
-    # dropped, whatever the limits say. place: where it lies on disk in this backlog; then it goes to disk, and this
-    # place is done when it is written.
+    # Takes the reference unless the result is PUT_NO_MEMORY. forced: it was accepted before and must not be dropped,
+    # whatever the limits say. place: its place on disk in this backlog; then it goes to disk, and this place is done
+    # when it is written.
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept
-    # The same, for a message that lies on disk in another backlog: to disk in any case, where there is one.
+    # The same, for a message from the disk of another backlog: it goes to disk in any case, if there is one.
     cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
-    # The oldest; its reference and its place go to the caller. False: nothing can be had now; on_readable() or
-    # on_unreadable() follow where something waits.
+    # The oldest; its reference and its place go to the caller. False: there is none for now; if messages wait,
+    # on_readable() or on_unreadable() follows.
     cdef bint pop(self, Entry *entry) noexcept
     cdef void done(self, Place *place) noexcept     # the message is finished
     cdef int64_t depth(self) noexcept               # messages waiting

@@ -1,4 +1,4 @@
-"""Memory first, then disk: what waits in a topic or channel, and when it counts as written."""
+"""Memory first, then disk: the messages that wait in a topic or channel, and when they count as written."""
 
 cimport cython
 from libc.errno cimport ENOMEM
@@ -45,7 +45,7 @@ cdef class WriteWatch:
 
 
 cdef class CommitWaiter(Sliced):
-    """Who must not answer before a commit has ended."""
+    """Waits for a commit, and must not answer before it has ended."""
 
     cdef void commit_ended(self, Commit commit, int error) noexcept:
         pass
@@ -53,7 +53,7 @@ cdef class CommitWaiter(Sliced):
 
 @cython.final
 cdef class CallWaiter(CommitWaiter):
-    """Has a Python function called with the errno of a commit, or 0."""
+    """Calls a Python function with the errno of a commit, or 0."""
 
     def __init__(self, call):
         self.call = call
@@ -73,7 +73,7 @@ cdef class CommitSchedule:
         self.due = []
 
     cdef void add(self, Commit commit) noexcept:
-        # What fails here, for want of memory, is tried again with the next record.
+        # What fails here, for want of memory, is retried with the next record.
         if not commit.listed:
             self.due.append(commit)
             commit.listed = True
@@ -93,7 +93,7 @@ cdef class CommitSchedule:
             commit.begin()
 
     def finish(self):
-        """Begins what is due, again and again, until nothing is; for tests and for pools without threads."""
+        """Runs until nothing is due; for tests and for pools without threads."""
         while self.due:
             self.run()
 
@@ -134,12 +134,12 @@ cdef class Commit:
         self.unwritten = 0
         if self.owner is not None:
             self.owner.on_commit_began()
-        self.running = 1        # so that none of them ends it before all have begun
+        self.running = 1        # keeps the first to end from ending the commit before all have begun
         for backlog in dirty:
             backlog.listed = False
             self.running += 1
             if not backlog.disk.begin_write(False):
-                # It has nothing to write any more, or there is no memory to.
+                # It has nothing to write any more, or there is no memory for it.
                 if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
                     self.failed = ENOMEM
                     backlog.mark_dirty()
@@ -219,7 +219,7 @@ cdef class Backlog(QueueWatcher):
                 return PUT_DROPPED
         elif place is not NULL:
             return self._put_disk(message, attempts, defer_ms, place)
-        # A delay is kept in memory where it can, even past what waits on disk: on disk it needs an entry of its own.
+        # A delayed message stays in memory if there is room, even past what waits on disk, where it needs an entry.
         elif not room or (self.disk.depth > 0 and defer_ms == 0):
             return self._put_disk(message, attempts, defer_ms, NULL)
         if fifo_push(&self.memory, message, attempts, defer_ms) < 0:
@@ -249,7 +249,7 @@ cdef class Backlog(QueueWatcher):
         return PUT_DISK
 
     cdef void mark_dirty(self) noexcept:
-        # After a failure it is retried in intervals, not in each loop iteration.
+        # After a failure it is retried at intervals, not in each loop iteration.
         if self.error == 0 or not self.keeps:
             if not self.listed:
                 self.commit.dirty.append(self)
@@ -278,11 +278,11 @@ cdef class Backlog(QueueWatcher):
             self.disk.done(place)
 
     cdef void _apply_delay(self, Entry *entry) noexcept:
-        cdef object kept = self.delays.pop(entry.message.id[:16], None)
+        cdef object delay = self.delays.pop(entry.message.id[:16], None)
         cdef int64_t left_ms
-        if kept is None:
+        if delay is None:
             return
-        left_ms = kept
+        left_ms = delay
         if self.delays_are_times:
             left_ms = (left_ms - self.clock.wall) // 1000000
         if left_ms > 0:
@@ -303,7 +303,7 @@ cdef class Backlog(QueueWatcher):
             if self.disk.depth > 0:
                 self.owner.on_readable()
         if not error and self.disk.buffered() > 0:
-            self.mark_dirty()       # what was kept of a failed write went first, or more came while it healed
+            self.mark_dirty()       # the rest of a failed write went first, or more came while it healed
         self.commit.one_ended(error)
 
     cdef void on_readable(self) noexcept:
@@ -315,12 +315,12 @@ cdef class Backlog(QueueWatcher):
             self.owner.on_unreadable()
 
     cdef void check_rules(self) noexcept:
-        # RULE: what is dirty is scheduled. Records in the buffer while nothing of it is written and nothing has failed
-        # lie in a backlog that its commit lists, and a commit with such backlogs is under way or due.
+        # RULE: what is dirty is scheduled. If a buffer has records, is not being written and has not failed, its commit
+        # lists the backlog, and a commit with such backlogs is under way or due.
         if not CHECKS:
             return
         if self.disk.out.records and self.disk.writing is NULL and self.disk.write_error == 0 and not self.listed:
-            broken("records wait for a write that nobody has asked for")
+            broken("records wait for a write that is not scheduled")
         if self.listed and self not in self.commit.dirty:
             broken("a backlog is not among the dirty ones of its commit")
         if self.commit.dirty and self.commit.running == 0 and not (
@@ -330,7 +330,7 @@ cdef class Backlog(QueueWatcher):
     # ------------------------------------------------------------------ administration
 
     def retry(self):
-        """Tries again to write what could not be written; where consumers have taken it all, nothing is left to."""
+        """Retries a failed write, unless consumers have taken all of it meanwhile."""
         if self.error == 0 or self.listed or self.disk.writing is not NULL:
             return
         if self.disk.buffered() > 0:
@@ -341,7 +341,7 @@ cdef class Backlog(QueueWatcher):
             self._nothing_left()
 
     def _nothing_left(self):
-        """What could not be written is gone: no write stands out that could fail."""
+        """What could not be written is gone, so no write can fail any more."""
         if self.error:
             self.error = 0
             self.disk.write_error = 0
@@ -349,7 +349,7 @@ cdef class Backlog(QueueWatcher):
                 self.owner.on_write_healed()
 
     def empty(self):
-        """Drops everything that waits. Whoever holds places of it keeps them; they count for nothing."""
+        """Drops everything that waits. Places that others hold stay theirs and count for nothing."""
         cdef Trash trash = Trash.new(self.commit.schedule.slicer)
         trash.take_fifo(&self.memory)
         trash.start()
@@ -361,7 +361,7 @@ cdef class Backlog(QueueWatcher):
             self._write_forgotten(writing)
 
     def delete(self):
-        """Drops everything, files included, and lets go of its owner."""
+        """Drops everything, files included, and forgets its owner."""
         cdef Trash trash = Trash.new(self.commit.schedule.slicer)
         trash.take_fifo(&self.memory)
         trash.start()
@@ -375,18 +375,18 @@ cdef class Backlog(QueueWatcher):
             self._write_forgotten(writing)
 
     def _write_forgotten(self, bint writing):
-        """The disk queue tells nothing of a write that was under way when it was emptied."""
+        """The disk queue does not report a write that was under way when it was emptied."""
         if writing:
             self.commit.one_ended(0)
 
     def close(self):
-        """For a stop: writes and closes the disk queue. Raises OSError with what is lost."""
+        """For a stop: writes and closes the disk queue. Raises OSError if messages are lost."""
         self.owner = None
         self.disk.let_go()
         self.disk.close()
 
     def spill(self) -> int:
-        """Puts what waits in memory behind what is on disk, for a stop; returns how many, raises OSError.
+        """For a stop: moves what waits in memory behind what is on disk; returns how many, raises OSError.
 
         Memory is older than disk, yet goes behind it, as with nsqd: the disk queue can only grow at its end.
         """

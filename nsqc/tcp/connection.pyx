@@ -226,7 +226,7 @@ cdef class Connection(Link):
             self.intake.hold(HELD_UNREAD)
 
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1:
-        """The first four bytes say which protocol the client speaks."""
+        """The first four bytes name the protocol that the client speaks."""
         if length < MAGIC_BYTES:
             return 0
         magic = c_from[:MAGIC_BYTES]

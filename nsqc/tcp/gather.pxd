@@ -31,9 +31,9 @@ cdef inline Py_ssize_t gather_bytes(const Gather *gather) noexcept nogil:
 
 # A message frame whose body stays where it is; -1: no memory, nothing has changed.
 cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil
-# Where the first bytes to be sent lie, limit of them at most, in up to room pieces: how many pieces, and bytes in them.
+# The first bytes to be sent, limit of them at most, in up to room pieces: how many pieces, and bytes in them.
 cdef int gather_vector(const Gather *gather, Py_ssize_t limit, iovec *c_pieces, int room,
                        Py_ssize_t *bytes) noexcept nogil
 cdef void gather_sent(Gather *gather, Py_ssize_t length) noexcept nogil     # the first length bytes are
-cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil      # what stands behind length bytes goes
+cdef void gather_cut(Gather *gather, Py_ssize_t length) noexcept nogil      # drops all behind length bytes
 cdef void gather_free(Gather *gather) noexcept nogil                        # all of it

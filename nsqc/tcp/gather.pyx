@@ -1,4 +1,4 @@
-"""Output to be sent, gathered from where it lies. Knows no socket. See the .pxd."""
+"""Output to be sent, gathered from where it is in memory. Knows no socket. See the .pxd."""
 
 from libc.stdint cimport uint16_t
 from libc.stdlib cimport free, realloc
@@ -8,7 +8,7 @@ from nsqc.store.message cimport message_ref, message_unref
 from nsqc.wire.framer cimport frame_message_head, sendbuf_clear, sendbuf_free
 
 cdef enum:
-    FIRST_ROOM = 16     # bodies; also what is kept while there are none
+    FIRST_ROOM = 16     # bodies; the list keeps this size while it is empty
 
 
 cdef int gather_message(Gather *gather, Message *message, uint16_t attempts) noexcept nogil:
@@ -78,7 +78,7 @@ cdef void gather_sent(Gather *gather, Py_ssize_t length) noexcept nogil:
 
 
 cdef void close_up(Gather *gather) noexcept nogil:
-    """What is left moves to the front, so that neither the bytes nor the list of bodies grow for ever."""
+    """Moves the rest to the front; otherwise the bytes and the list of bodies would grow without limit."""
     cdef int body
     if gather.first == gather.end:
         gather.first = gather.end = 0
@@ -94,7 +94,7 @@ cdef void close_up(Gather *gather) noexcept nogil:
         gather.buf_at = 0
         sendbuf_clear(&gather.buf)
     elif gather.buf_at > gather.buf.length - gather.buf_at:
-        # More is sent than left: so a byte moves once at most, however slowly the rest leaves.
+        # More has been sent than is left, so a byte moves once at most, however slowly the rest leaves.
         gather.buf.length -= gather.buf_at
         memmove(gather.buf.data, gather.buf.data + gather.buf_at, <size_t> gather.buf.length)
         for body in range(gather.first, gather.end):

@@ -1,17 +1,17 @@
-# What one client may do, where auth servers are asked: their last answer, and what followed from it so far.
+# What one client may do, if auth servers are asked: their last answer, and the decisions that followed from it so far.
 #
-# A command that needs an answer gets GUARD_WAITS, its connection waits (see Connection.go_on), and the command is run
-# again from its begin once the answer is there, good or bad; then it counts even if its time is over already.
+# A command that needs an answer gets GUARD_WAITS, and its connection waits (see Link.resume). Once there is an answer,
+# good or bad, the command is run again from its start; for this run the answer counts even if it has expired.
 
 from libc.stdint cimport int64_t
 
 cdef enum Verdict:
     GUARD_ALLOWED
     GUARD_DENIED        # the answer does not cover this; of AUTH: it covers nothing
-    GUARD_WAITS         # an answer is asked for
+    GUARD_WAITS         # an answer has been asked for
     GUARD_FAILED        # no server has given a good answer
     GUARD_FIRST         # AUTH must come first
-    GUARD_TWICE         # AUTH has been there
+    GUARD_TWICE         # AUTH has succeeded before
 
 
 cdef class Guard:
@@ -20,14 +20,14 @@ cdef class Guard:
     cdef object log                 # nsqc.log.Log
     cdef bytes secret               # of AUTH
     cdef readonly object grant      # the last good answer: nsqc.tcp.protocols.Grant; None before
-    cdef int64_t until_ns           # monotonic: up to then nothing need be asked
-    cdef int64_t expires_ns         # monotonic: the end of the answer's time
-    cdef int64_t grace_until_ns     # monotonic: all servers are down, so an expired answer counts until then; 0: not so
+    cdef int64_t until_ns           # monotonic: no need to ask before then
+    cdef int64_t expires_ns         # monotonic: when the answer expires
+    cdef int64_t grace_until_ns     # monotonic: an expired answer counts until then, as all servers are down; 0: no
     cdef int64_t grace_ns           # auth-grace
-    cdef object asking              # the task of the question under way; None: there is none
+    cdef object asking              # nsqc.tcp.protocols.Question: the one under way; None: there is none
     cdef bint waiting               # the client's command waits for it
     cdef bint settled               # it has been answered; the command that waited comes next
-    cdef bint failed                # badly
+    cdef bint failed                # without a good answer
     cdef dict decisions             # (topic, channel) to whether the answer covers it; channel b"" for publishing
 
     cdef bint authed(self) noexcept

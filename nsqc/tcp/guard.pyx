@@ -1,4 +1,4 @@
-"""What one client may do, where auth servers are asked. See the .pxd for how a command waits for an answer."""
+"""What one client may do, if auth servers are asked. See the .pxd for how a command waits for an answer."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -6,9 +6,9 @@ from libc.stdint cimport int64_t
 from nsqc.store.clock cimport monotonic_ns
 
 cdef enum:
-    # While all servers are down, they are asked again so often, behind the back of the client.
+    # While all servers are down, they are asked again at this interval; the client does not wait for that.
     RETRY_NS = 1000000000
-    # A client may go through any number of names.
+    # A client may use any number of names.
     MAX_DECISIONS = 4096
 
 
@@ -75,7 +75,7 @@ cdef class Guard:
         return GUARD_ALLOWED if allowed else GUARD_DENIED
 
     def answered(self, grant, bint down):
-        """The question is settled: a nsqc.peers.auth.Grant, or None and whether all servers are down."""
+        """The question is settled: a Grant, or None and whether all servers are down."""
         cdef int64_t now_ns = monotonic_ns()
         self.asking = None
         if self.client is None:

@@ -17,9 +17,9 @@ from nsqc.wire.parser cimport Parser
 from nsqc.wire.codec import CodecError
 
 cdef enum:
-    # A read of a loop iteration that has read enough: it cannot be refused, and has to be kept.
+    # One read, in a loop iteration that has read enough: it cannot be refused, and its bytes have to be kept.
     LITTLE_BYTES = 4096
-    # Of a message, read straight into it: less is not worth a read of its own, more takes too long.
+    # Of a message, read straight into it: less is not worth a separate read, more takes too long.
     DIRECT_LEAST = 16384
     DIRECT_MOST = 1048576
 

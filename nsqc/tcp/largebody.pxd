@@ -1,15 +1,15 @@
-# A publishing command whose body does not come in one read. What there is of it lies in its messages already, so that
-# each byte is copied once at most: what has come with other bytes is copied from the receive area, and what is missing
-# of a large message is read straight into it.
+# A publishing command whose body takes several reads. Its bytes go into its messages as they arrive, so each is copied
+# once at most: bytes that share a read with others are copied from the receive area, and the rest of a large message is
+# read straight into it.
 #
 #   PUB t\n | size | body . . . . . .             one message, known from its size on
 #   MPUB t\n | size | count | size | body | ...   one after the other; they are published when all are there
 #
-# The messages of a batch are often of one size. So behind a large one another of its size is guessed, and the next read
-# goes into that: first the four bytes of its size, right before the body, where its id will be, then the body. What has
-# been read into a wrong guess is gathered again from there.
+# The messages of a batch often have the same size. So after a large one another of its size is guessed, and the next
+# read goes into that: first the four bytes of its size, right before the body, where its id will be, then the body.
+# Bytes that were read into a wrong guess are gathered again from there.
 #
-# The line is gone when a body begins to be gathered: what the command needs of it is kept here.
+# Gathering drops the line, so what the command needs of it is kept here.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.fifo cimport Fifo
@@ -20,27 +20,27 @@ from nsqc.wire.parser cimport Parser
 cdef enum:
     LARGE_MESSAGE = 8192        # bytes of the body of PUB from which on it is gathered
     LARGE_BATCH = 65536         # of MPUB
-    # Of the body, that must have come: who only announces much gets no memory for it. A message in a slab may take all
-    # that it will need at once, in a huge page: 128 KiB.
+    # Of the body, that must have arrived: a client that only announces a large body gets no memory for it. A message in
+    # a slab may take all that it will need at once, in a huge page: 128 KiB.
     LEAST_GATHERED = 16384
     SIZE_BYTES = 4              # of the size before a body, of a batch's count, and of the size before each message
 
 cdef enum Came:
     CAME_PART
-    CAME_WHOLE                  # gather() goes on, without bytes
+    CAME_WHOLE                  # call gather() without bytes
     CAME_WRONG                  # the guess was: take_wrong()
 
 
 cdef class LargeBody:
     cdef char[64] topic_name
     cdef Py_ssize_t topic_bytes
-    cdef Fifo whole             # owned, with the references: the messages that have come whole
-    cdef Message *partial       # owned: the one that is coming; NULL: its size is not known yet
-    cdef int64_t have           # bytes of its body; below zero: so many of its size field are missing
-    cdef bint guessed           # its size is; nothing but reads into it may go on
+    cdef Fifo whole             # owned, with the references: the complete messages
+    cdef Message *partial       # owned: the one that is arriving; NULL: its size is not known yet
+    cdef int64_t have           # bytes of its body; negative: so many of its size field are missing
+    cdef bint guessed           # its size is; until that is known, all input must be read into it
     cdef uint32_t last_size     # of the message before it
 
-    # Whether a command of which so many bytes have come, line included, its body not whole, should be gathered.
+    # Whether an incomplete command of which so many bytes have arrived, line included, should be gathered.
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept
     # Begins with the parser's command, whose bytes lie at c_at; how many of them are done with, -1: no memory.

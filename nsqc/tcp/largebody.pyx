@@ -1,4 +1,4 @@
-"""Large bodies of PUB and MPUB, gathered in their messages as they come. Knows no socket and publishes nothing."""
+"""Large bodies of PUB and MPUB, gathered in their messages as they arrive. Knows no socket and publishes nothing."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
@@ -16,14 +16,14 @@ cdef const char *NO_ID = b"0000000000000000"
 
 @cython.final
 cdef class LargeBody:
-    """What has come of a large body; one for each connection that has ever sent one."""
+    """The part of a large body that has arrived; one for each connection that has ever sent one."""
 
     def __dealloc__(self):
         self.drop(None)
 
     @staticmethod
     cdef bint wants(Parser parser, Py_ssize_t have) noexcept:
-        # Of the body alone: of a batch, the count must be there, and a line may be long.
+        # Of the body alone: the count of a batch must have arrived, and a line may be long.
         have -= parser.line_bytes + SIZE_BYTES
         if parser.state != AT_BODY or have < LEAST_GATHERED:
             return False
@@ -39,7 +39,7 @@ cdef class LargeBody:
             if not self._expect(<uint32_t> parser.command.size):
                 return -1
             return parser.command.body - c_at
-        # What was checked of the batch is checked again as it is taken.
+        # What was checked of the batch is checked again as it is gathered.
         parser.command.mpub.index = 0
         parser.command.mpub.at = 4
         return parser.command.body + 4 - c_at
@@ -52,15 +52,15 @@ cdef class LargeBody:
 
     cdef int gather(self, Parser parser, const char *c_at, Py_ssize_t length, Py_ssize_t *used) noexcept:
         cdef Py_ssize_t part, at = 0
-        cdef int found = PARSE_MORE
+        cdef int event = PARSE_MORE
         while True:
             if self.partial is NULL:
-                found = mpub_event(mpub_next(&parser.command.mpub, c_at + at, length - at, parser.max_message,
+                event = mpub_event(mpub_next(&parser.command.mpub, c_at + at, length - at, parser.max_message,
                                              parser.limit))
-                if found != PARSE_BODY:
+                if event != PARSE_BODY:
                     break
                 if not self._expect(<uint32_t> parser.command.mpub.value):
-                    found = PARSE_NO_MEMORY
+                    event = PARSE_NO_MEMORY
                     break
                 at += SIZE_BYTES
             part = min(length - at, <Py_ssize_t> (<int64_t> self.partial.size - self.have))
@@ -68,19 +68,19 @@ cdef class LargeBody:
             self.have += part
             at += part
             if self.have < self.partial.size:
-                found = PARSE_MORE
+                event = PARSE_MORE
                 break
             if fifo_push(&self.whole, self.partial, 0, 0) < 0:
-                found = PARSE_NO_MEMORY
+                event = PARSE_NO_MEMORY
                 break
             self.last_size = self.partial.size
             self.partial = NULL
             if parser.command.kind == CMD_PUB or mpub_passed(&parser.command.mpub):
                 parser.body_ended()
-                found = PARSE_BODY
+                event = PARSE_BODY
                 break
         used[0] = at
-        return found
+        return event
 
     cdef Py_ssize_t missing(self, Parser parser, uint32_t least) noexcept:
         if self.partial is NULL:

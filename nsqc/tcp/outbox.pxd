@@ -1,10 +1,10 @@
-# What is on its way out of one connection, and when it goes. All flush rules live here:
+# The output of one connection that has not been sent yet, and when it is sent. All flush rules are here:
 #
-#   size       the buffer has reached output_buffer_size and FLUSH_BYTES: it goes at once
-#   iteration  whatever a loop iteration has left goes at its end
+#   size       a buffer that has reached output_buffer_size and FLUSH_BYTES is sent at once
+#   iteration  the rest is sent at the end of the loop iteration
 #   timeout    with output-buffer-flush=timeout, as with nsqd: a message waits for output_buffer_timeout while its
-#              client has room under RDY; a reply, or the last message that RDY allows, takes everything along
-#   hold       what stands behind a reply that depends on a write to disk goes when that has ended
+#              client has room under RDY; a reply, or the last message that RDY allows, is sent with all before it
+#   hold       what is behind a reply that depends on a write to disk is sent when that has ended
 #
 # A socket that takes no more blocks the outbox: its session stops being ready, and above max_buffered_bytes of replies
 # its input is left unread, until the transport has got rid of everything.
@@ -18,7 +18,8 @@ from nsqc.wire.codec cimport Codec
 
 
 cdef class Iteration:
-    # What a loop iteration does for all connections: it reads for so long, and at its end sends what was collected.
+    # A loop iteration, as far as connections are concerned: input is read for a limited time, and what was collected is
+    # sent at the end.
     cdef Slicer slicer
     cdef object loop
     cdef list due               # outboxes to flush at the end of this iteration

@@ -24,14 +24,14 @@ cdef enum:
     # A system call costs as much as copying tens of KiB, so a full buffer is worth sending early only from here on.
     FLUSH_BYTES = 131072
     OUTBOXES = 16       # sent between two looks at the clock
-    LARGE_BODY = 2048   # from here on a body is sent from where it lies: a piece more costs as much as copying this
+    LARGE_BODY = 2048   # larger bodies are sent from their messages: one more piece costs as much as copying this
     PIECES = 256        # of one system call
-    WAKE_BYTES = 4096   # what the transport gets of output that the socket does not take
+    WAKE_BYTES = 4096   # of output that the socket does not take: what the transport gets
 
 
 @cython.final
 cdef class Iteration:
-    """One loop iteration after the other, as far as connections are concerned."""
+    """The present loop iteration: input until its time is over, output at its end."""
 
     def __init__(self, loop, Slicer slicer not None, bint waits):
         self.loop = loop
@@ -119,7 +119,7 @@ cdef class Outbox:
         cdef Py_ssize_t bytes
         if self.closed:
             return
-        # A codec needs all bytes of a flush in one piece, and TLS copies them.
+        # A codec needs all bytes of a flush in one piece, and TLS copies them anyway.
         if message.size >= LARGE_BODY and self.fd >= 0 and self.codec is None:
             added = gather_message(&self.gather, message, attempts)
         else:
@@ -170,7 +170,7 @@ cdef class Outbox:
         self.refused = gather_bytes(&self.gather)
 
     cdef void _send_plain(self, Py_ssize_t length) noexcept:
-        """To the socket. Once that takes no more, a piece goes to the transport, which tells when it takes more."""
+        """Sends to the socket. When that is full, a piece goes to the transport, which reports when there is room."""
         cdef Py_ssize_t sent
         cdef iovec piece
         while length > 0 and not self.blocked and not self.closed:
@@ -188,7 +188,7 @@ cdef class Outbox:
             gather_sent(&self.gather, sent)
 
     cdef Py_ssize_t _send_vector(self, Py_ssize_t length) noexcept:
-        """What the socket has taken of the first length bytes; 0: nothing, or the connection has failed."""
+        """How many of the first length bytes the socket has taken; 0: none, or the connection has failed."""
         cdef iovec[PIECES] pieces
         cdef msghdr header
         cdef Py_ssize_t bytes
@@ -226,7 +226,7 @@ cdef class Outbox:
             self._fail()
 
     cdef void _fail(self) noexcept:
-        """What the client misses cannot be sent again, so it must not wait for it."""
+        """The client has missed bytes that cannot be sent again; without an end it would wait for them."""
         self.closed = True
         self.transport.abort()
 

@@ -27,7 +27,7 @@ cdef bytes arg(Command *command, int index):
 
 
 cdef bytes quoted(bytes name):
-    """A name in quotes, as Go's %q prints it."""
+    """As Go's %q prints it."""
     return quote(name).encode()
 
 
@@ -46,7 +46,7 @@ cdef int bad_topic(Session session, bytes name, Command *command) except -1:
 # ---------------------------------------------------------------------- exceptions
 
 cdef int raised(Session session, Command *command, error) noexcept:
-    """A command has raised an exception: its error, so that its answer is not missing and no other taken for it."""
+    """The answer to a command that has raised. Without one, the client would take the next answer for it."""
     cdef int kind = command.kind
     try:
         session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))

@@ -1,4 +1,4 @@
-# A V2 client between its first and its last byte: what it has negotiated, what it may do, what it has done.
+# A V2 client: what it has negotiated, what it may do, what it has done.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
@@ -9,7 +9,7 @@ from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
 
-cdef enum SessionState:     # numbers as in the original's statistics
+cdef enum SessionState:     # numbers as in nsqd's statistics
     STATE_INIT = 0
     STATE_SUBSCRIBED = 3
     STATE_CLOSING = 4
@@ -21,8 +21,8 @@ cdef class Limits:
     cdef int64_t max_body_size
     cdef int64_t max_rdy_count
     cdef int64_t max_req_timeout_ns
-    cdef int64_t stall_ns               # a begun command must be complete within this
-    cdef Py_ssize_t max_buffered_bytes  # of output left unread, above which input is left unread, too
+    cdef int64_t stall_ns               # a command must be complete within this
+    cdef Py_ssize_t max_buffered_bytes  # of unread output; above that, input is left unread, too
 
 
 cdef class Session(Consumer):
@@ -34,7 +34,7 @@ cdef class Session(Consumer):
     cdef Outbox outbox
     cdef int state                      # SessionState
     cdef Channel channel                # None until SUB
-    cdef bint pump_due                  # the channel has reason to look for more to deliver
+    cdef bint pump_due                  # the channel has to look for more to deliver
     cdef readonly object address        # "host:port" of the peer
     cdef object client_id, hostname, user_agent  # str
     cdef double connected               # seconds since 1970
@@ -43,8 +43,8 @@ cdef class Session(Consumer):
     cdef object tls                     # nsqc.tcp.secured.Secured; None: not encrypted
     cdef object compression             # deflate, snappy; empty: none
     # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
-    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last counts
-    # for all the rest: what is answered and shown, deadlines, TOUCH.
+    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last one
+    # counts for all the rest: replies, statistics, deadlines, TOUCH.
     cdef bint identified
     cdef int64_t pace_ms                # between heartbeats; 0: none are sent
     cdef int64_t heartbeat_ms           # the client must be heard within twice this; 0: never
@@ -55,10 +55,10 @@ cdef class Session(Consumer):
     # The topic published to last, so that a publish looks nothing up; counts are folded into published when it changes.
     cdef Topic topic
     cdef uint64_t topic_count
-    cdef Batch batch                    # what is left of a multi-publish
+    cdef Batch batch                    # the rest of a multi-publish
     cdef Topic batch_topic              # to this topic
     cdef dict published                 # topic name to messages published, in order of the first
-    cdef Guard guard                    # None where no auth server is asked; else topic has passed it
+    cdef Guard guard                    # None: no auth server is asked; otherwise topic has passed it
     cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL
 
     cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last

@@ -25,7 +25,7 @@ DEFAULT_BUFFER_BYTES = 16 * 1024
 
 @cython.final
 cdef class Limits:
-    """What clients may ask for."""
+    """The limits of what clients may ask for."""
 
     def __init__(self, options):
         self.max_msg_size = options.message_limit
@@ -91,7 +91,7 @@ cdef class Session(Consumer):
                 and memcmp(PyBytes_AS_STRING(topic.name), c_name, <size_t> length) == 0)
 
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length):
-        """The topic to publish to, made where it is missing."""
+        """The topic to publish to, created if it does not exist."""
         cdef Topic topic
         if self.is_topic(c_name, length):
             return self.topic
@@ -118,7 +118,7 @@ cdef class Session(Consumer):
             self.link.resume()
 
     def who(self):
-        """What auth servers are told of the client."""
+        """How the client is described to auth servers."""
         host, _, port = self.address.rpartition(":")
         # The clients of a unix socket have no address, or a path.
         return (self.address, host.strip("[]") if port.isdecimal() else "",
@@ -149,14 +149,14 @@ cdef class Session(Consumer):
         return 0
 
     def current(self):
-        """Where negotiation starts from."""
+        """What IDENTIFY starts from."""
         return Current(self.heartbeat_ms, self.output_buffer_size, self.output_buffer_timeout_ms,
                        self.touch_timeout_ns // 1_000_000, self.tls is not None, bool(self.compression))
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ statistics
 
     def _auth_stats(self) -> dict:
-        """Fields of ClientStats; the original leaves empty ones out."""
+        """Fields of ClientStats; nsqd leaves empty ones out."""
         grant = None if self.guard is None else self.guard.grant
         if grant is None:
             return {}

@@ -1,4 +1,4 @@
-"""The debug build tells of broken rules: each is broken on purpose."""
+"""The debug build reports broken rules: each is broken on purpose."""
 
 import asyncio
 
@@ -15,53 +15,53 @@ ID, STAMP = b"%016x" % 1, 1_700_000_000_000_000_000
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """What nobody has caught, in place of the pytest plugin that would fail the test."""
-    found = []
-    monkeypatch.setattr("sys.unraisablehook", lambda lost: found.append(str(lost.exc_value)))
+def reported(monkeypatch):
+    """Uncaught exceptions, in place of the pytest plugin that would fail the test."""
+    messages = []
+    monkeypatch.setattr("sys.unraisablehook", lambda lost: messages.append(str(lost.exc_value)))
     monkeypatch.setattr("sys.excepthook", lambda *_: None)
-    return found
+    return messages
 
 
 @pytest.mark.parametrize("which", ["topic", "channel"])
-def test_what_is_dirty_must_be_scheduled(tmp_path, told, which):
+def test_what_is_dirty_must_be_scheduled(tmp_path, reported, which):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
         assert await publish(topic, b"scheduled") == 0
         queue = (topic if which == "topic" else channel).disk
         queue.check_rules()
-        assert told == []
+        assert reported == []
         diskqueue.put(queue, b"behind its back", ID, STAMP)
         queue.check_rules()
-        assert told == ["records wait for a write that nobody has asked for"]
+        assert reported == ["records wait for a write that is not scheduled"]
         diskqueue.rollback(queue)
 
     run(tmp_path, scenario, mem_queue_size=0)
 
 
-def test_a_topic_must_not_give_up_places_before_their_copies_are_written(tmp_path, told):
+def test_a_topic_must_not_give_up_places_before_their_copies_are_written(tmp_path, reported):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
         topic.unpause()
-        assert told == []
+        assert reported == []
         diskqueue.put(channel.disk, b"behind its back", ID, STAMP)
         diskqueue.commit(channel.disk)
         topic.unpause()     # passes on what waits; the commit knows of no write
-        assert told == ["a topic gives up places whose copies are not written"]
+        assert reported == ["a topic gives up places whose copies are not written"]
         await asyncio.sleep(0.05)
 
     run(tmp_path, scenario, mem_queue_size=0)
 
 
-def test_a_place_is_done_once(told):
+def test_a_place_is_done_once(reported):
     places = UnackedList()
     first, second = places.add(0, 0, 30), places.add(0, 30, 30)
     assert places.done(second) is False
-    assert told == []
+    assert reported == []
     places.done_twice(first)
-    assert told == ["a place is done twice"]
+    assert reported == ["a place is done twice"]
     assert len(places) == 0
     again = {places.add(0, at, 30) for at in range(3)}
     assert len(again) == 3
