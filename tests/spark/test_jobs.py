@@ -335,7 +335,7 @@ def test_replay_at_the_original_pace(job, nsqd, topic, tmp_path):
 def test_nothing_to_replay_is_no_failure_and_nothing_to_report_is(job, nsqd, tmp_path):
     folder = two_sources(tmp_path, 3).folder
     told = job("replay", folder, f"--nsqd={address(nsqd)}", "--to=2020-01-01")
-    assert told == "the archive has no messages of that time\n"
+    assert told == "the archive has no messages of that time range\n"
     assert "no messages of that time" in job("report", folder, "--to=2020-01-01", f"--out={tmp_path}/r.html", code=1)
     assert not (tmp_path / "r.html").exists()
 
