@@ -14,7 +14,7 @@ from nsqc.client.options import checked
 
 log = logging.getLogger("nsqc.client")
 
-ROTATE_SECONDS = 5.0    # how long a connection keeps its RDY where there are more connections than RDY
+ROTATE_SECONDS = 5.0    # how long a connection keeps its RDY if there are more connections than RDY
 TICK_SECONDS = 0.5      # how often connections are checked while nothing arrives
 
 

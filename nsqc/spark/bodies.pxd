@@ -1,12 +1,12 @@
 # Message bodies in an Arrow column of binary or text, and the commands that publish them.
 #
-# Row r of the column is c_data[offsets[first + r] .. offsets[first + r + 1]]; it is null where the bit first + r of
+# Row r of the column is c_data[offsets[first + r] .. offsets[first + r + 1]]; it is null if the bit first + r of
 # the validity bitmap, counted from the lowest, is 0. A slice has first > 0 and shares the buffers of the whole column.
 
 from libc.stdint cimport int64_t
 
 cdef class Bodies:
-    cdef const unsigned char[::1] validity, data    # validity is empty where no row is null
+    cdef const unsigned char[::1] validity, data    # validity is empty if no row is null
     cdef const int[::1] offsets                     # either of the two is in use
     cdef const long long[::1] wide_offsets
     cdef bint wide

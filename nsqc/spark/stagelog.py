@@ -348,7 +348,7 @@ def write_all(descriptor: int, parts: Sequence[frames.Bytes | pa.Buffer]) -> int
 
 
 def read_place(place: Place) -> bytes:
-    """The bytes of one frame. Raises OSError, frames.BadFrame where the file is shorter."""
+    """The bytes of one frame. Raises OSError, frames.BadFrame if the file is shorter."""
     descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = os.pread(descriptor, place.length, place.offset)

@@ -159,7 +159,7 @@ class Stager:
         try:
             work()
         except Exception as error:
-            log.info("staging has ended: %s", error)     # whoever asks for rows gets it raised
+            log.info("staging has ended: %s", error)     # the reader raises it
             self.error = self.error or self._with_folder(error)
         finally:
             self._stopping = True

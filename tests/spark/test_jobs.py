@@ -138,7 +138,7 @@ def test_bodies_of_every_format(job, nsqd, topic, tmp_path, name, words, expecte
     told = job("produce", tmp_path / name, f"--topic={topic}", f"--nsqd={address(nsqd)}", *words, "--skip-bad")
     good = [body for body in expected if body]
     assert told.startswith(f"published {len(good)} messages")
-    assert ("1 rows left out" in told) == (len(good) < len(expected))
+    assert ("1 rows skipped" in told) == (len(good) < len(expected))
     assert consume(nsqd, topic) == good
 
 
@@ -147,7 +147,7 @@ def test_bodies_of_every_format(job, nsqd, topic, tmp_path, name, words, expecte
     ("a.csv", "a,b\n1,2,3\n", [], "a.csv. SQLSTATE: KD001: [MALFORMED"),
     ("a.json", '{"a": 1}\n{"a": \n', [], "alformed"),
     ("a.txt", "x\n\ny\n", [], "row 1 of the partition: value is empty"),
-    ("a.json", '{"a": {"b": 1}}\n', ["--column=a"], "column a is struct<b:bigint>, which is no body"),
+    ("a.json", '{"a": {"b": 1}}\n', ["--column=a"], "column a is struct<b:bigint>, which cannot be a body"),
 ])
 def test_rows_that_are_no_messages_fail_the_job_in_one_line(job, nsqd, topic, tmp_path, name, text, words, complaint):
     (tmp_path / name).write_text(text)
@@ -226,7 +226,7 @@ def test_another_checkpoint_is_refused(job, nsqd, topic, tmp_path):
     nsqd.connect().pub(topic, b"x")
     job(*words)
     (folder / "_state" / "checkpoint").rename(tmp_path / "elsewhere")
-    assert "is not the one that" in job(*words, code=1)
+    assert "is not the checkpoint that" in job(*words, code=1)
     assert nsqd.channel(topic, "archive")["depth"] == 0
 
 
@@ -335,7 +335,7 @@ def test_replay_at_the_original_pace(job, nsqd, topic, tmp_path):
 def test_nothing_to_replay_is_no_failure_and_nothing_to_report_is(job, nsqd, tmp_path):
     folder = two_sources(tmp_path, 3).folder
     told = job("replay", folder, f"--nsqd={address(nsqd)}", "--to=2020-01-01")
-    assert told == "the archive has no messages of that time\n"
+    assert told == "the archive has no messages of that time range\n"
     assert "no messages of that time" in job("report", folder, "--to=2020-01-01", f"--out={tmp_path}/r.html", code=1)
     assert not (tmp_path / "r.html").exists()
 
