@@ -167,9 +167,9 @@ class Daemon:
         self.broker.saver = self.metadata.save
         self.connection_limits = ConnectionLimits(options, self.log)
         self.listeners = Listeners(self.loop, self.log)
-        self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates)
-        if options.auth_http_address:
-            self.hub.authority = self._make_authority()
+        self.authority = self._make_authority() if options.auth_http_address else None
+        self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
+                       self.authority)
         self._saved_unit = self.guids.reached
 
     def _make_authority(self) -> Authority:
@@ -326,8 +326,8 @@ class Daemon:
         self.listeners.stop()
         await self._linger()
         await self.peers.close()
-        if self.hub.authority is not None:
-            await self.hub.authority.close()
+        if self.authority is not None:
+            await self.authority.close()
         for handle in self._scheduled.values():
             handle.cancel()
         if self.certificates is not None:

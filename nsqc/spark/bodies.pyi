@@ -1,4 +1,8 @@
-from typing import Any, Literal, final
+from typing import Any, Final, Literal, final
+
+NULL_BODY: Final[str]
+EMPTY_BODY: Final[str]
+BIG_BODY: Final[str]
 
 @final
 class Bodies:

@@ -38,6 +38,7 @@ def get(address: str, path: str) -> Any:
 def topics(address: str, topic: str = "") -> list[dict[str, Any]]:
     """The topics in a node's /stats, or only this topic. Raises NodeError."""
     only = f"&topic={quote(topic, safe='')}" if topic else ""
+    # Any: JSON
     stats: list[dict[str, Any]] | None = get(address, f"/stats?format=json&include_clients=false{only}")["topics"]
     return stats or []
 

@@ -81,9 +81,10 @@ def test_no_more_threads_than_allowed(gate):
     async def scenario(pool, jobs):
         for number in range(5):
             jobs.submit(pool, number, gate[0])
+        await asyncio.sleep(0.1)        # while the gate is closed each thread that there is holds a job
         os.write(gate[1], b"xxxxx")
         await ended(jobs, 5)
-        assert len({ran for _, ran, _ in jobs.done}) == 2
+        assert len({ran for _, ran, _ in jobs.done}) <= 2
 
     with_loop(scenario)
 
