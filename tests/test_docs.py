@@ -45,3 +45,13 @@ def test_every_error_code_is_in_the_protocol():
     sent |= {f"E_{name}_FAILED" for name in ("IDENTIFY", "AUTH", "SUB", "FIN", "REQ", "TOUCH", "PUB", "MPUB", "DPUB")}
     listed = set(re.findall(r"^\| `(E_\w+)`", (ROOT / "docs/protocol.md").read_text(), re.MULTILINE))
     assert sent == listed
+
+
+def test_seams_are_declared_where_the_design_says():
+    rows = re.findall(r"^\| (`[^|]*\.(?:pxd|py)`) \| (`[A-Z][^|]*`) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
+    assert len(rows) > 15
+    for files, types in rows:
+        texts = [(ROOT / "nsqc" / file).read_text() for file in re.findall(r"`([^`]+)`", files)]
+        for name in re.findall(r"`([^`]+)`", types):
+            declared = rf"^(?:cdef )?class {name}\b|^{name} ?[:=]|^type {name}\b"
+            assert any(re.search(declared, text, re.MULTILINE) for text in texts), (files, name)

@@ -1,4 +1,4 @@
-"""Messages through a real daemon: what the transcripts of the original leave open."""
+"""Messages through a real daemon: what the transcripts of nsqd leave open."""
 
 import itertools
 import struct
