@@ -239,7 +239,7 @@ def test_messages_go_to_the_utc_day_of_their_timestamp(spark, tmp_path):
         frame = spark.sql("select X'41' value, 't' topic, 'i' id, timestamp_micros(m) timestamp, 1 attempts, 'n' nsqd "
                           "from values (1763683199999999), (1763683200000000) as t(m)")
         with ledger.job("archive") as space:
-            store = archive_job.Store(ledger, space, tell=lambda _: None)
+            store = archive_job.Store(ledger, space, report=lambda _: None)
             (ledger.folder / "_state" / "checkpoint").mkdir(parents=True)
             (ledger.folder / "_state" / "checkpoint" / "metadata").write_text('{"id": "abcdef01-x"}')
             store.put(frame, 0)
