@@ -73,21 +73,20 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-# The tests wait half of the time: lint, the debug build, the packages and their tests use what they leave. To see how
-# long everything takes, on a machine with nothing else to do: time make test ARGS=--durations=60
-test: check-tests $(VENV)/.testing $(VENV)/.packaging build   ## all tests, then those of the compiled rooms in the debug build
+# The tests wait half of the time: builds use what they leave, and the two that need these builds run side by side.
+test: check-tests $(VENV)/.testing build   ## all tests, then those of the compiled rooms in the debug build, and of packages
 	@$(MAKE) --no-print-directory -j2 main-test background
-	@$(MAKE) --no-print-directory debug-test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target debug-test package-test
 
 main-test:
 	$(PYTEST) --ignore=tests/packaging $(ARGS)
 
-# Compilers yield to tests, which have deadlines. What all this prints is shown where it fails.
+# Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@{ nice -n 10 $(MAKE) --no-print-directory lint debug bin dist && $(MAKE) --no-print-directory package-test; } \
-		> build/background.log 2>&1 || { echo "nsqc: lint, a build or the tests of packages failed:"; cat build/background.log; exit 1; }
-	@echo "nsqc: lint, debug build and packages: $$(tail -n 1 build/background.log)"
+	@nice -n 10 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
+		|| { echo "nsqc: lint or a build failed:"; cat build/background.log; exit 1; }
+	@echo "nsqc: lint passed; the debug build and the packages are ready"
 
 unit: build $(VENV)/.testing                             ## without daemons
 	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
