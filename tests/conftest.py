@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.daemon import Daemon
 
@@ -19,6 +20,10 @@ GROUPS = {
 LONG = ("tests/conformance/", "tests/firsthour/", "tests/perf/", "tests/e2e/test_restart.py", "tests/e2e/test_kill.py",
         "tests/e2e/test_scale.py")
 TREE = Path(__file__).parent.parent
+
+# On a busy machine an example may take any time; speed belongs to perf/.
+settings.register_profile("nsqc", deadline=None)
+settings.load_profile("nsqc")
 
 
 def pytest_configure():
