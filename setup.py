@@ -12,7 +12,11 @@ NSQC_PROGRESS=N               reports each finished module on file descriptor N 
 
 import itertools
 import os
+import shlex
+import subprocess
 import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -25,6 +29,17 @@ if BUILD not in ("release", "debug", "asan"):
     raise SystemExit(f"NSQC_BUILD={BUILD}: use release, debug or asan")
 DEBUG = BUILD != "release"
 FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv else ("nsqc",)
+
+
+def linker_knows(option: str) -> bool:
+    """Whether the C compiler's linker takes an option."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "empty.c")
+        source.write_text("int nothing;\n")
+        return subprocess.run([*compiler, "-shared", "-fPIC", option, "-o", Path(folder, "empty.so"), source],
+                              capture_output=True, check=False).returncode == 0
+
 
 DIRECTIVES = {
     "language_level": 3,
@@ -45,6 +60,9 @@ COMPILE = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "
 LINK: list[str] = []
 if BUILD == "release":
     COMPILE += ["-O3", "-fvisibility=hidden", "-fno-plt"]
+    # Code and constants in the same pages: 10 KB of memory less for each module. Other linkers do so anyway, and do not
+    # know the option.
+    LINK += [option for option in ("-Wl,-z,noseparate-code",) if linker_knows(option)]
 else:
     COMPILE += ["-O1", "-g", "-Wno-maybe-uninitialized"]
 if BUILD == "asan":

@@ -8,21 +8,22 @@ for it, and its time has not come yet. A message that is not found, or not searc
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from nsqc.broker.broker import Broker
-from nsqc.broker.protocols import Delays
 from nsqc.log import Log
 from nsqc.store.disk import positions
 from nsqc.store.disk.index import ODD, Index
 from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
 from nsqc.store.files import read_file, replace_file
+
+if TYPE_CHECKING:
+    from nsqc.broker.protocols import Delays
 
 FILE_NAME = "nsqc.dat"
 IDS_NAME = "nsqc.ids.dat"
@@ -135,6 +136,8 @@ def find_on_disk(index: Index, queue: str, wanted: dict[str, int], budget: int) 
 
 def search_file(path: str, at: int, digits: dict[bytes, str], on_disk: set[str]) -> None:
     """Adds the ids that a data file has from an offset on, up to its end or the first damage."""
+    import mmap  # here: only after a kill
+
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             size = len(data)

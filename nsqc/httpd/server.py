@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.connection import Connection
@@ -10,7 +11,9 @@ from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Accepting, Listener, Listeners
 from nsqc.net.tls import Certificates
-from nsqc.net.tls_acceptor import TlsAcceptor
+
+if TYPE_CHECKING:
+    from nsqc.net.tls_acceptor import TlsAcceptor
 
 # Seconds: how often incomplete requests are checked, and how long close() waits for clients to read their answers, or
 # only to confirm the end of TLS.
@@ -47,6 +50,8 @@ class Server:
         if certificates is None:
             self._acceptor = Acceptor(loop, listener.sock, self._make_connection, app.log)
         else:
+            from nsqc.net.tls_acceptor import TlsAcceptor  # here: only with a certificate
+
             self._acceptor = self._tls = TlsAcceptor(
                 loop, listener.sock, self._make_connection, certificates, limits, app.log)
         self._sweep: asyncio.TimerHandle | None = None

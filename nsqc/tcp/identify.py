@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -10,8 +10,10 @@ from nsqc import NSQD_VERSION
 from nsqc.log import Log
 from nsqc.options.declared import Options
 from nsqc.tcp.errors import ClientError
-from nsqc.tcp.protocols import Grant
 from nsqc.wire.gojson import BOOL, INT32, INT64, STRING, GoJSONError, decode_struct
+
+if TYPE_CHECKING:
+    from nsqc.tcp.protocols import Grant
 
 OK = b"OK"
 DEFAULT_DEFLATE_LEVEL = 6

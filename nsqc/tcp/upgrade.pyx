@@ -13,7 +13,6 @@ from nsqc.wire.codec cimport Codec
 import asyncio
 
 from nsqc.net.limits import handshake_error
-from nsqc.tcp.secured import describe
 
 HANDSHAKE_S = 5.0  # as with nsqd
 SHUTDOWN_S = 5.0  # for a client to take its last bytes and the end of TLS
@@ -104,6 +103,8 @@ cdef class Upgrade:
         self.outbox.fd = -1
         self.outbox.blocked = False
         self.intake.held = 0        # the new transport is reading
+        from nsqc.tcp.secured import describe   # here: only for clients with TLS
+
         self.session.tls = describe(transport.get_extra_info("ssl_object"))
         self.session.locked = False
         self.link.say_ok()
