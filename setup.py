@@ -1,6 +1,6 @@
 """Extension modules of nsqc: every .pyx below nsqc/ is one module.
 
-A build in place, which is for development, also compiles tests/compiled, through which tests and benches drive C
+A build in place or for debugging also compiles tests/compiled, through which tests and benches drive C
 functions from Python. No package contains it.
 
 NSQC_BUILD=release (default)  optimised, no bounds checks
@@ -28,7 +28,7 @@ BUILD = os.environ.get("NSQC_BUILD", "release")
 if BUILD not in ("release", "debug", "asan"):
     raise SystemExit(f"NSQC_BUILD={BUILD}: use release, debug or asan")
 DEBUG = BUILD != "release"
-FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv else ("nsqc",)
+FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv or DEBUG else ("nsqc",)
 
 
 def linker_knows(option: str) -> bool:
