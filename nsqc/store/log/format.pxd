@@ -1,0 +1,30 @@
+# How a log lies on disk: see docs/ondisk.md. Numbers are big-endian.
+
+from libc.stdint cimport int64_t, uint32_t
+
+cdef enum:
+    INDEX_HEAD_BYTES = 32   # magic, first offset, base time, 0, crc32c
+    ENTRY_BYTES = 16        # position, time, crc32c of the record, check
+    DUE_BYTES = 24          # offset, due time, 0, crc32c
+    TIME_SHIFT = 24         # times in an index are in units of 2^24 ns since the base time
+    MOST_SEGMENT = 2147483647   # bytes of a segment: positions have 31 bits
+
+cdef extern from *:
+    """
+    #define NSQC_MORE 0x80000000u
+    """
+    const uint32_t MORE "NSQC_MORE"     # in a position: the batch continues with the next record
+
+cdef struct IndexEntry:
+    int64_t position        # of the record in its segment
+    bint more               # the batch continues
+    uint32_t time           # in units of 2^TIME_SHIFT ns since the base time; never falls
+    uint32_t crc            # of the record
+
+
+cdef void entry_store(char *c_to, int64_t offset, IndexEntry *entry) noexcept nogil
+cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noexcept nogil     # False: damaged
+cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil
+cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexcept nogil       # False: damaged
+cdef void due_store(char *c_to, int64_t offset, int64_t due_ns) noexcept nogil
+cdef bint due_load(const char *c_from, int64_t *offset, int64_t *due_ns) noexcept nogil        # False: damaged
