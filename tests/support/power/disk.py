@@ -71,6 +71,13 @@ class Everything(Chance):
         return True
 
 
+class Names(Chance):
+    """All changes of folders, and no contents: a file system that writes names before data."""
+
+    def entries(self, count: int) -> int:
+        return count
+
+
 class Some(Chance):
     """Chosen by a seed."""
 
