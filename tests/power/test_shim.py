@@ -251,25 +251,24 @@ def test_calls_fail_as_asked(traced, call):
     assert traced.trace.failed(call) == 3
 
 
-def test_killed_at_a_position(traced):
-    traced.run("""
+def test_killed_with_a_record(traced):
+    script = """
         for number in range(10):
             put(f"f{number}", b"x" * 100)
-    """)
-    sixth = [event.end for event in traced.trace.events() if event.kind == "write"][5]
-    assert traced.disk(ALL, until=sixth) == {f"f{number}": b"x" * 100 for number in range(6)}
-    for path in traced.folder.iterdir():
-        path.unlink()
-    again = Trace(traced.tmp_path / "again", traced.folder)
-    traced.trace = again
-    again.kill_at(sixth)
-    traced.run("""
-        for number in range(10):
-            put(f"f{number}", b"x" * 100)
-    """, code=-9)
-    assert again.position == sixth
+    """
+    traced.trace.kill_with(6, "write")
+    traced.run(script, code=-9)
+    assert traced.disk(ALL) == {f"f{number}": b"x" * 100 for number in range(6)}
     assert traced.disk(ALL) == {path.name: path.read_bytes() for path in traced.folder.iterdir()}
-    assert len(os.listdir(traced.folder)) == 6
+    traced.trace.kill_with(2)       # any: the start, and the first write, for the files exist
+    traced.run(script.replace("x", "y"), code=-9)
+    assert traced.disk(ALL) == {"f0": b"y" * 100} | {f"f{number}": b"x" * 100 for number in range(1, 6)}
+
+
+def test_a_trace_that_is_full_ends_the_process(tmp_path):
+    traced = Traced(tmp_path)
+    traced.trace = Trace(tmp_path / "small", traced.folder, room=1000)
+    assert "the trace is full" in traced.run("put('f', b'x' * 1000)", code=-6)
 
 
 def test_threads_and_restarts(traced):

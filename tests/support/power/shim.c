@@ -37,7 +37,8 @@ typedef struct {
 typedef struct {
     uint64_t size;                  /* bytes of records, published after each */
     uint64_t room;                  /* that they may have; more ends the process */
-    uint64_t kill_at;               /* size from which on the process is killed; 0: never */
+    uint64_t kill_kinds;            /* bits of the kinds of records that count down to a kill */
+    int64_t kill_count;             /* the process is killed with the last of so many; 0: never */
     Failing failing[FAULTS];
 } Control;
 
@@ -84,8 +85,7 @@ static int64_t note(int kind, uint64_t inode, int64_t at, const char *path, cons
         from++;
     }
     __atomic_store_n(&control->size, begin + size, __ATOMIC_RELEASE);
-    uint64_t kill_at = __atomic_load_n(&control->kill_at, __ATOMIC_ACQUIRE);
-    if (kill_at && begin + size >= kill_at) {
+    if (control->kill_kinds >> kind & 1 && control->kill_count > 0 && --control->kill_count == 0) {
         syscall(SYS_kill, getpid(), SIGKILL);
         for (;;)
             pause();

@@ -18,8 +18,8 @@ from perf.programs import program
 
 SHIM = Path(__file__).with_name("shim.c")
 ROOM = 1 << 30                          # of a trace; the file is sparse
-CONTROL = struct.Struct("=3Q12q")
-SIZE, KILL_AT, FAILING = 0, 16, 24      # where they lie in the control
+CONTROL = struct.Struct("=3Q13q")
+SIZE, KILL, FAILING = 0, 16, 32         # where they lie in the control
 FAULT = struct.Struct("=4q")
 FAULTS = ("write", "read", "sync")
 RECORD = struct.Struct("=4IQq")
@@ -44,15 +44,15 @@ class Event:
 class Trace:
     """A trace in the making or complete."""
 
-    def __init__(self, path: Path, folder: Path):
-        """path: where the trace lies, outside the folder."""
+    def __init__(self, path: Path, folder: Path, room: int = ROOM):
+        """path: where the trace lies, outside the folder; room: bytes of its records, above which the process ends."""
         self.path = path
         self.folder = folder
         with path.open("wb") as file:
-            file.truncate(CONTROL.size + ROOM)
-            file.write(CONTROL.pack(0, ROOM, 0, *[0] * 12))
+            file.truncate(CONTROL.size + room)
+            file.write(CONTROL.pack(0, room, *[0] * 14))
         with path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), CONTROL.size + ROOM)
+            self._map = mmap.mmap(file.fileno(), CONTROL.size + room)
 
     def close(self) -> None:
         """Removes the trace."""
@@ -69,9 +69,10 @@ class Trace:
         """Bytes of records so far."""
         return struct.unpack_from("=Q", self._map, SIZE)[0]
 
-    def kill_at(self, position: int) -> None:
-        """The process kills itself (SIGKILL) with the record that reaches this position; 0: not."""
-        struct.pack_into("=Q", self._map, KILL_AT, position)
+    def kill_with(self, count: int, *kinds: str) -> None:
+        """The process kills itself (SIGKILL) with the record that is the last of so many of these kinds, of all by default."""
+        bits = sum(1 << KINDS.index(kind) for kind in kinds or KINDS[1:])
+        struct.pack_into("=Qq", self._map, KILL, bits, count)
 
     def fail(self, call: str, error: int = errno.EIO, skip: int = 0, times: int = 1) -> None:
         """Makes calls fail: "write", "read" or "sync"; after skip more that succeed, the next times. times=0 ends that."""
