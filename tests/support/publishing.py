@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.support.daemon import Client, Daemon, batch
 
@@ -27,6 +27,7 @@ class Batch:
 
     bodies: tuple[bytes, ...]
     due: float = 0.0            # time.time() before which it must not be delivered
+    begun: float = field(default_factory=time.monotonic)    # before it was sent
     answered: int = 0           # what the books' clock said when the answer had arrived
 
 
@@ -46,7 +47,7 @@ class Books:
     def answer(self, sent: Batch, ok: bool, text: bytes) -> None:
         """An answer has arrived."""
         if ok:
-            self.acknowledged.append(Batch(sent.bodies, sent.due, self.clock()))
+            self.acknowledged.append(replace(sent, answered=self.clock()))
         else:
             self.refused.append(text)
 
