@@ -17,4 +17,4 @@ def test_promises_hold_after_kills(tmp_path, storage, flags, count):
     with rounds(tmp_path, 7, storage, *FLAGS[storage], *flags) as run:
         for _ in range(count):
             run.round()
-    assert run.totals["delivered"] and (storage == "memory" or run.totals["finished"] and run.totals["requeued"])
+    assert run.totals["delivered"] and (storage == "memory" or (run.totals["finished"] and run.totals["requeued"]))
