@@ -325,9 +325,9 @@ class Daemon:
             self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self._ids_ahead()))
         self._scheduled["ids"] = self.loop.call_later(IDS_EVERY_S, self._save_ids)
 
-    def _write_ids(self, ids: nsqc_dat.Ids, durable: bool = False) -> None:
+    def _write_ids(self, ids: nsqc_dat.Ids) -> None:
         try:
-            nsqc_dat.save_ids(self.data_path, ids, durable=durable)
+            nsqc_dat.save_ids(self.data_path, ids, durable=True)
         except OSError as error:
             self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
 
@@ -370,7 +370,7 @@ class Daemon:
         self.sync_workers.shutdown()
         if not lost:
             # The last write: everything is on disk, and what nsqc.dat says about it holds.
-            self._write_ids(nsqc_dat.Ids(self.guids.reached, stopped=True), durable=True)
+            self._write_ids(nsqc_dat.Ids(self.guids.reached, stopped=True))
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")

@@ -20,6 +20,7 @@ from nsqc.store.disk.index import ODD, queue_files
 from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.positions import Positions
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES, count
+from nsqc.store.files import sync_folder
 
 LAST_NUMBER = 10**17 - 1  # of a file; longer names are not recognized
 MAX_GAP = 1000  # numbers missing between two files; reading tries each of them
@@ -86,6 +87,7 @@ class Recovery:
                                self._path_of(number), self._path_of(new))
                 os.rename(self._path_of(number), self._path_of(new))
                 self.files[new] = self.files.pop(number)
+        sync_folder(self.folder)
         if self.meta is not None:
             self.meta = self.meta._replace(read_number=becomes.get(self.meta.read_number, self.meta.read_number),
                                            write_number=becomes.get(self.meta.write_number, self.meta.write_number))
