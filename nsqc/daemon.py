@@ -15,8 +15,9 @@ import uvloop
 
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
-from nsqc.broker.broker import Broker
+from nsqc.broker.broker import TOPIC_DELETED, Broker
 from nsqc.broker.health import WriteHealth
+from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
 from nsqc.httpd.app import App, NodeInfo
 from nsqc.httpd.server import Server
@@ -28,6 +29,7 @@ from nsqc.net.listener import Listener, Listeners
 from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
 from nsqc.options.reload import Reloader, Reread
 from nsqc.options.tls import is_offered, settle
+from nsqc.options.topic_rules import TopicRules
 from nsqc.peers.peers import Peers
 from nsqc.process import descriptors, later
 from nsqc.process.environment import EnvironmentVariableError
@@ -38,10 +40,13 @@ from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
+from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
 
 if TYPE_CHECKING:
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.topic import Topic
     from nsqc.peers.auth import Authority
 
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
@@ -158,11 +163,15 @@ class Daemon:
         self.timers = Timers(self.loop)
         self.open_files = descriptors.raise_limit()
         self.disks = DiskQueues(options, self.data_path, self.loop, self.sync_workers, self.log)
-        self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync)
+        self.space = DiskSpace()
+        self.space_watch = SpaceWatch(self.loop, self.data_path, self.space, options.min_free_disk, self.log)
+        self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
+                                        self.space_watch.reason)
+        self.rules = self._read_rules()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, self.log)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
-                             self.loop)
+                             self.loop, self.rules, self.space)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.connection_limits = ConnectionLimits(options, self.log)
@@ -171,6 +180,12 @@ class Daemon:
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
                        self.authority)
         self._saved_unit = self.guids.reached
+
+    def _read_rules(self) -> TopicRules:
+        try:
+            return TopicRules(self.loop, self.workers, self.data_path, self.settings, self.log)
+        except OSError as error:
+            raise StartError(f"failed to read the rules of topics - {error}") from None
 
     def _make_authority(self) -> Authority:
         from nsqc.peers.auth import Authority  # here: only daemons with auth servers need its regular expressions
@@ -203,7 +218,9 @@ class Daemon:
 
     async def start(self) -> None:
         """Lets messages flow and clients connect. Raises StartError."""
+        self.broker.listeners.append(self._topic_event)
         self.broker.listeners.append(self.metadata.on_event)
+        self.space_watch.start()
         for topic in list(self.broker.topics.values()):
             topic.start()
         self._tick()
@@ -226,8 +243,8 @@ class Daemon:
     async def _listen_http(self) -> None:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
-        self.app = App(broker=self.broker, settings=self.settings, log=self.log, sessions=self.hub.sessions,
-                       info=self.info, start_time=self.start_time, threads=self.workers)
+        self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
+                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -284,6 +301,11 @@ class Daemon:
     def _settings_changed(self, options: Options) -> None:
         self.log.level = options.log_level
         self.connection_limits.set_limits(options)
+        self.space_watch.set_limit(options.min_free_disk)
+
+    def _topic_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
+        if event == TOPIC_DELETED:
+            self.rules.forget(topic.name)
 
     def _tick(self) -> None:
         self.disks.tick()
@@ -334,8 +356,10 @@ class Daemon:
             self.certificates.close()
         self.timers.close()
         self.write_health.close()
+        self.space_watch.close()
         self.broker.closing = True
         await self.metadata.finish()
+        await self.rules.written()
         self.broker.slicer.finish()
         await self.disks.quiet()
         lost = self._write_all()

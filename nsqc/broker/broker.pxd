@@ -9,6 +9,7 @@ from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.slices cimport Slicer
+from nsqc.store.space cimport DiskSpace
 
 cdef struct NameSlot:
     uint32_t hash
@@ -20,9 +21,11 @@ cdef class Broker(TopicOwner):
     cdef Clock clock
     cdef CommitSchedule commits
     cdef readonly Slicer slicer         # of long work
+    cdef readonly DiskSpace space       # of the data path
     cdef GuidFactory guids
     # What it calls upward, by the names in nsqc.broker.protocols; starter and saver are set once their owners exist.
     cdef object settings                # BrokerSettings
+    cdef object rules                   # TopicRules; None: all topics are kept in memory
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # ChannelTimers
     cdef readonly list listeners        # of TopicListener

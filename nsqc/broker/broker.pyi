@@ -4,13 +4,22 @@ from typing import final
 
 from nsqc.broker.channel import Channel
 from nsqc.broker.health import WriteHealth
-from nsqc.broker.protocols import BrokerSettings, ChannelTimers, Delays, MetadataSaver, TopicListener, TopicStarter
+from nsqc.broker.protocols import (
+    BrokerSettings,
+    ChannelTimers,
+    Delays,
+    MetadataSaver,
+    TopicListener,
+    TopicRules,
+    TopicStarter,
+)
 from nsqc.broker.seams import TopicOwner
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.slices import Slicer
+from nsqc.store.space import DiskSpace
 
 TOPIC_CREATED: str
 TOPIC_DELETED: str
@@ -22,11 +31,14 @@ class Broker(TopicOwner):
     starter: TopicStarter | None
     saver: MetadataSaver
     def __init__(self, settings: BrokerSettings, log: Log, timers: ChannelTimers, disks: DiskQueues,
-                 write_health: WriteHealth, guids: GuidFactory, loop: AbstractEventLoop | None = None) -> None: ...
+                 write_health: WriteHealth, guids: GuidFactory, loop: AbstractEventLoop | None = None,
+                 rules: TopicRules | None = None, space: DiskSpace | None = None) -> None: ...
     @property
     def topics(self) -> dict[bytes, Topic]: ...
     @property
     def listeners(self) -> list[TopicListener]: ...
+    @property
+    def space(self) -> DiskSpace: ...
     @property
     def slicer(self) -> Slicer: ...
     def topic(self, name: bytes) -> Topic | None: ...

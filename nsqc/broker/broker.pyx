@@ -16,6 +16,7 @@ from nsqc.broker.latency cimport LatencyWindow
 from nsqc.store.backlog cimport BacklogOwner, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.slices cimport Slicer
+from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
 
 TOPIC_CREATED = "topic created"
@@ -38,10 +39,12 @@ cdef class Broker(TopicOwner):
     """The topics of a daemon.
 
     timers call channels at their deadlines; disks open disk queues; write_health is notified of writes that fail and
-    heal; guids makes the message ids; loop: runs long work in slices and begins writes.
+    heal; guids makes the message ids; loop: runs long work in slices and begins writes; rules say how topics are kept;
+    space says whether the data path has room for more.
     """
 
-    def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None):
+    def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
+                 DiskSpace space=None):
         self.settings = settings
         self.log = log
         self.timers = timers
@@ -50,7 +53,9 @@ cdef class Broker(TopicOwner):
         self.guids = guids
         self.clock = Clock()
         self.slicer = Slicer(loop)
-        self.commits = CommitSchedule(loop, self.slicer, write_health)
+        self.rules = rules
+        self.space = DiskSpace() if space is None else space
+        self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
         self.topics = {}
         self.listeners = []
         self._index()

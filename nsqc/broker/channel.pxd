@@ -48,7 +48,9 @@ cdef class Channel(BacklogOwner):
     cdef Slicer slicer                  # for what takes long
     cdef ChannelOwner owner             # the topic; None once this is deleted
 
-    # From the topic. They take the reference unless the result is PUT_NO_MEMORY. attempts: earlier ones, of a queue
+    # From the topic. fits: whether put() or put_deferred() would not write a new message to disk.
+    cdef bint fits(self, uint32_t defer_ms) noexcept
+    # They take the reference unless the result is PUT_NO_MEMORY. attempts: earlier ones, of a queue
     # that another daemon wrote. put_copy: for a message from the topic's disk.
     cdef int put(self, Message *message, uint32_t attempts) noexcept        # PutResult
     cdef int put_deferred(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
@@ -62,6 +64,8 @@ cdef class Channel(BacklogOwner):
 
     # Reserves memory for one more delivery; False: there is none, and the message has to stay where it is.
     cdef bint _has_room(self) noexcept
+    # Whether a message would go straight to a consumer; if so, there is room.
+    cdef bint _goes_out(self) noexcept
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept

@@ -63,9 +63,15 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ from the topic
 
+    cdef bint fits(self, uint32_t defer_ms) noexcept:
+        return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
+
+    cdef bint _goes_out(self) noexcept:
+        return self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0 and self._has_room()
+
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
-        if self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0 and self._has_room():
+        if self._goes_out():
             self._deliver(message, attempts, NULL)
         else:
             result = self.backlog.put(message, attempts, 0, False, NULL)
@@ -207,8 +213,7 @@ cdef class Channel:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
-        cdef bint goes_out = (self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0
-                              and self._has_room())
+        cdef bint goes_out = self._goes_out()
         if not goes_out:
             message_ref(delivery.message)
             if self.backlog.put(delivery.message, attempts, 0, True, place) == PUT_NO_MEMORY:

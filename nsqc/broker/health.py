@@ -25,14 +25,15 @@ class WriteHealth(WriteWatch):
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, workers: Executor, data_path: str, log: Log,
-                 failing_sync: Callable[[], str | None]):
-        """failing_sync: why syncs fail; None while they succeed."""
+                 failing_sync: Callable[[], str | None], low_space: Callable[[], str | None] = lambda: None):
+        """failing_sync: why syncs fail; None while they succeed. low_space: the same of free space on the disk."""
         super().__init__()
         self._loop = loop
         self._workers = workers
         self._data_path = data_path
         self._log = log
         self._failing_sync = failing_sync
+        self._low_space = low_space
         self._stuck: dict[Channel, None] = {}
         self._refusing: Topic | None = None
         self._reason: str | None = None
@@ -41,7 +42,7 @@ class WriteHealth(WriteWatch):
 
     def health(self) -> str:
         """OK, or NOK and the reason."""
-        reason = self._reason or self._failing_sync()
+        reason = self._reason or self._failing_sync() or self._low_space()
         return "OK" if reason is None else f"NOK - {reason}"
 
     def failed(self, topic: Topic, channel: Channel | None, error: int) -> None:

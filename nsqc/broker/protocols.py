@@ -6,6 +6,7 @@ Compiled code calls upward through abstract bases, which seams.pxd declares.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypedDict
 
 if TYPE_CHECKING:
@@ -37,6 +38,44 @@ class BrokerOptions(Protocol):
 
     @property
     def e2e_processing_latency_window_time(self) -> int: ...
+
+
+class TopicRule(Protocol):
+    """How a topic is kept: nsqc.options.topic_rules.TopicRule."""
+
+    @property
+    def storage(self) -> str:
+        """memory or log."""
+
+    @property
+    def sync(self) -> str:
+        """write or fsync: what a publish to a log is acknowledged after."""
+
+    @property
+    def retain_time(self) -> int:
+        """Nanoseconds that a log keeps what all channels are through with; 0: none."""
+
+    @property
+    def retain_bytes(self) -> int:
+        """Bytes of a log beyond which it removes or refuses; 0: no bound, and nothing is kept for its size."""
+
+    @property
+    def overflow(self) -> str:
+        """refuse or drop-oldest: what a log beyond retain_bytes does while a channel needs its oldest messages."""
+
+    @property
+    def source(self) -> str:
+        """Where the rule comes from, for whoever asks."""
+
+
+class TopicRules(Protocol):
+    """The rules of all topics: nsqc.options.topic_rules.TopicRules."""
+
+    def of(self, name: bytes, /) -> TopicRule:
+        """The rule of a topic, whether it exists or not."""
+
+    def on_change(self, call: Callable[[bytes | None], object], /) -> None:
+        """Has call(name) called when the rule of that topic has changed; None: that of any topic may have."""
 
 
 class BrokerSettings(Protocol):

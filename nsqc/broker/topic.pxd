@@ -18,6 +18,7 @@ from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
+from nsqc.store.space cimport DiskSpace
 
 
 cdef struct Batch:
@@ -41,6 +42,7 @@ cdef class Topic(ChannelOwner):
     cdef Clock clock
     cdef Commit commit
     cdef Slicer slicer
+    cdef DiskSpace space
     cdef GuidFactory guids
     cdef TopicOwner owner               # the broker
     cdef list fan                       # the channels, for the hot path
@@ -64,8 +66,9 @@ cdef class Topic(ChannelOwner):
     cdef bint publish_slice(self, Batch *batch) noexcept
     # Whether a publisher has to wait before it continues; if so, publish_on() follows.
     cdef bint holds(self, Publisher publisher) noexcept
-    # Takes the reference unless the result is PUT_NO_MEMORY or PUT_EXITING.
+    # Takes the reference unless it is_refused().
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
+    cdef bint _fits(self, uint32_t defer_ms) noexcept   # whether put() would not write it to disk
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef bint _flows(self) noexcept

@@ -6,6 +6,7 @@ from nsqc.broker.seams import ChannelOwner
 from nsqc.store.disk.queue import DiskQueue
 
 PENDING: int
+NO_SPACE: int
 
 @final
 class Topic(ChannelOwner):

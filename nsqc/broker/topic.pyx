@@ -7,8 +7,8 @@ from libc.string cimport memchr
 
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.seams cimport TopicOwner
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, BacklogOwner, CallWaiter,
-                                 CommitSchedule)
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, BacklogOwner,
+                                 CallWaiter, CommitSchedule, is_refused)
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.message cimport message_new, message_ref, message_unref
@@ -20,7 +20,9 @@ cdef enum:
     SIZE_BYTES = 4              # of a batch's count, and of the size before each message
     LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed any on
 
-PENDING = -1    # a commit decides what a publish results in
+# Results of a publish that are no errno.
+PENDING = -1        # a commit decides
+NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 
 
 @cython.final
@@ -36,6 +38,7 @@ cdef class Topic(ChannelOwner):
         self.commit = Commit.new(schedule, self)
         self.backlog = Backlog.new(disk, max_memory, False, clock, self.commit, self)
         self.slicer = schedule.slicer
+        self.space = schedule.space
         self.guids = guids
         self.owner = owner
         self.leftover = Leftover.__new__(Leftover)
@@ -57,7 +60,7 @@ cdef class Topic(ChannelOwner):
         if message is NULL:
             return PUT_NO_MEMORY
         result = self.put(message, defer_ms)
-        if result == PUT_NO_MEMORY:
+        if is_refused(result):
             message_unref(message)
         return result
 
@@ -67,7 +70,7 @@ cdef class Topic(ChannelOwner):
             self.guids.next(self.clock.wall, message.id)
             message.timestamp_ns = self.clock.wall
             result = self.put(message, 0)
-        if result == PUT_NO_MEMORY or result == PUT_EXITING:
+        if is_refused(result):
             message_unref(message)
         return result
 
@@ -84,7 +87,7 @@ cdef class Topic(ChannelOwner):
                 fifo_pop(batch.gathered, &entry)
                 left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
                 result = self.publish_gathered(entry.message)
-            if result == PUT_EXITING or result == PUT_NO_MEMORY:
+            if is_refused(result):
                 batch.result = result
                 batch.left = 0
                 return True
@@ -113,6 +116,8 @@ cdef class Topic(ChannelOwner):
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept:
         cdef uint32_t size = message.size
         cdef int result
+        if self.space.low and not self._fits(defer_ms):
+            return PUT_NO_SPACE
         if self.direct:
             result = self._fan_out(message, 0, defer_ms)
         else:
@@ -122,6 +127,15 @@ cdef class Topic(ChannelOwner):
             self.message_count += 1
             self.message_bytes += size
         return result
+
+    cdef bint _fits(self, uint32_t defer_ms) noexcept:
+        cdef Channel channel
+        if not self.direct:
+            return self.backlog.fits(defer_ms)
+        for channel in self.fan:
+            if not channel.fits(defer_ms):
+                return False
+        return True
 
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept:
         cdef Channel channel
@@ -139,7 +153,7 @@ cdef class Topic(ChannelOwner):
         return result
 
     def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
-        """Publishes one message. 0; the errno if it was not accepted; or PENDING: see when_written()."""
+        """Publishes one message. 0; the errno or NO_SPACE if it was not accepted; or PENDING: see when_written()."""
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
@@ -160,7 +174,7 @@ cdef class Topic(ChannelOwner):
                 c_feed = c_end
             if c_feed > c_at:
                 put = self.publish_bytes(c_at, <uint32_t> (c_feed - c_at), 0)
-                if put == PUT_NO_MEMORY or put == PUT_EXITING:
+                if is_refused(put):
                     return self._settle(put), len(lines), 0
                 if put == PUT_DISK:
                     result = put
@@ -196,6 +210,8 @@ cdef class Topic(ChannelOwner):
             return ENOMEM
         if result == PUT_EXITING:
             return ESHUTDOWN
+        if result == PUT_NO_SPACE:
+            return NO_SPACE
         return PENDING if result == PUT_DISK else 0
 
     def when_written(self, call):

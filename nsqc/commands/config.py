@@ -11,9 +11,10 @@ import typer
 
 from nsqc.commands import TAKES_FLAGS
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
-from nsqc.options.declared import FLAGS, KEYS, NO_KEY, OptionError, Options
+from nsqc.options.declared import FLAGS, KEYS, NO_KEY, RULE_KEYS, OptionError, Options
 from nsqc.options.flags import FlagError, HelpWanted, by_group, help_text, parse_flags, plain, show
 from nsqc.options.resolve import effective
+from nsqc.options.topic_tables import KEY as TOPICS
 
 command = typer.Typer(help="Check, show and write configurations.")
 
@@ -41,7 +42,10 @@ def check_command(file: Annotated[str, typer.Argument(help="the config file", me
         return EXIT_REFUSED
     folder = f"data path {options.data_path} can be written" if options.data_path else (
         "no data path is set, files go to the folder nsqc is started in")
-    print_text(f"{file}: ok, {option_count} option{'' if option_count == 1 else 's'}; {folder}")
+    counts = [f"{option_count} option{'' if option_count == 1 else 's'}"]
+    if options.topics:
+        counts.append(f"{len(options.topics)} topic table{'' if len(options.topics) == 1 else 's'}")
+    print_text(f"{file}: ok, {', '.join(counts)}; {folder}")
     return 0
 
 
@@ -71,8 +75,13 @@ def show_command(
 
 def as_json_text(options: Options, sources: dict[str, str]) -> str:
     """Values as in a config file."""
-    values = {key: {"value": plain(FLAGS[KEYS[key]].kind, options.value(KEYS[key])), "from": source}
-              for key, source in sources.items()}
+    values: dict[str, dict[str, object]] = {
+        key: {"value": plain(FLAGS[KEYS[key]].kind, options.value(KEYS[key])), "from": source}
+        for key, source in sources.items()}
+    if options.topics:
+        tables = {table.glob: {key: plain(FLAGS[RULE_KEYS[key]].kind, value) for key, value in table.values.items()}
+                  for table in options.topics}
+        values[TOPICS] = {"value": tables, "from": "config file"}
     return json.dumps(values, indent=2, ensure_ascii=False)
 
 
@@ -86,6 +95,10 @@ def as_table(options: Options, sources: dict[str, str]) -> str:
         lines += ["", f"{group}:"]
         for key in (keys[name] for name in names if name not in NO_KEY):
             lines.append(f"  {key:{key_width}}  {values[key]:{value_width}}  {sources[key]}")
+    for table in options.topics:
+        lines += ["", f"{table.title}:"]
+        lines += [f"  {key:{key_width}}  {show(FLAGS[RULE_KEYS[key]].kind, value):{value_width}}  config file"
+                  for key, value in table.values.items()]
     return "\n".join(lines[1:])
 
 

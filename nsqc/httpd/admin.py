@@ -43,6 +43,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
         await gone
     if not ephemeral:
         await app.broker.removed()
+        await app.rules.written()
         with contextlib.suppress(OSError):
             await app.broker.save_metadata(topic)
 

@@ -17,6 +17,7 @@ from nsqc.httpd.streaming import Readers
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
 from nsqc.options.durations import format_duration
+from nsqc.options.topic_rules import TopicRules
 
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
@@ -57,10 +58,11 @@ class Received(Protocol):
 class App:
     """Shared by all HTTP listeners of a daemon."""
 
-    def __init__(self, *, broker: Broker, settings: Settings, log: Log, sessions: Sessions, info: NodeInfo,
-                 start_time: float, threads: Executor) -> None:
+    def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
+                 info: NodeInfo, start_time: float, threads: Executor) -> None:
         self.broker = broker
         self.settings = settings
+        self.rules = rules
         self.log = log
         self.sessions = sessions            # all V2 connections
         self.info = info                    # read by each call: ports are filled in as listeners start

@@ -153,7 +153,7 @@ class Pipeline:
 
     def _answer_publish(self, failure: int) -> None:
         if failure:
-            self._send(v1_error(503, refusal(failure)))
+            self._send(v1_error(503, refusal(self._app, failure)))
             return
         dates = self._dates
         if monotonic() >= dates.until:
@@ -220,7 +220,7 @@ class Pipeline:
             return form(error.status, error.text)
         self._app.log.error("panic in HTTP handler - %r", error)
         if isinstance(error, OSError) and error.errno:
-            return form(503, refusal(error.errno))
+            return form(503, refusal(self._app, error.errno))
         return v1_error(500, "INTERNAL_ERROR")
 
     def _finish(self, request: Request, reply: Reply) -> None:

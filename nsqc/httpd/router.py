@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import NoReturn
 
-from nsqc.httpd import admin, cursors, debug, logs, publish, statistics, views
+from nsqc.httpd import admin, cursors, debug, logs, publish, rules, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Handler, Request, Route, fixed
@@ -58,6 +58,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/stats": _call(statistics.stats),
         b"/topic/log": Route(logs.show),
         b"/topic/read": Route(logs.read),
+        b"/topic/rules": _call(rules.get_rules),
         b"/debug/pprof/": _debug(debug.index),
         b"/debug/pprof/cmdline": _debug(debug.cmdline),
         b"/debug/pprof/profile": _debug(debug.profile),
@@ -82,6 +83,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/debug/freememory": _plain(debug.free_memory),
     },
     b"PUT": {
+        b"/topic/rules": Route(rules.put_rules, body_limit=lambda options: rules.MOST_BODY, reads_body=True),
         b"/debug/setblockrate": _plain(debug.set_block_rate),
     },
 }

@@ -17,9 +17,11 @@ from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
-from nsqc.options import file
+from nsqc.options import file, topic_globs
 from nsqc.options.declared import KEYS, OptionError, Options, flag_name, out_of_range
+from nsqc.options.lines import lines_of
 from nsqc.options.tls import is_offered, settle
+from nsqc.options.topic_tables import KEY as TOPICS
 
 LINE = re.compile(r"at line (\d+)")
 NAME = re.compile(r"(?!.*\.sock(et)?$)[A-Za-z0-9.-]+")  # probably of a host, not of a unix socket
@@ -67,39 +69,17 @@ def examine(path: str) -> Report:
         return Report(Options(), 0, [Finding(int(line[1]) if line else text.count("\n") + 1, True, f"{error}")])
     options = Options().replace(**reading.values)
     line_of = lines_of(text)
-    findings = [Finding(line_of(key), True, problem) for key, problem in reading.problems]
+    findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
     findings += [Finding(line_of(key), False, f"unknown key {key!r} is ignored") for key in reading.unknown]
+    findings += [Finding(line_of(TOPICS, table.glob), False, f"{table.title} has no effect: {reason}")
+                 for table, reason in topic_globs.ineffective(options.topics)]
     keys = {name: key for key, name in KEYS.items()}
     problems = [(True, name, problem) for name, problem in (*out_of_range(options), *surroundings(options))]
     problems += [(False, name, problem) for name, problem in ineffective(options)]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
-    return Report(options, len(reading.values), sorted(findings))
-
-
-def lines_of(text: str) -> Callable[[str], int]:
-    """line_of(key): the line that sets a top-level key."""
-    lines = text.splitlines()
-
-    def line_of(key: str) -> int:
-        start = re.compile(rf"\s*\[*\s*(['\"]?){re.escape(key)}\1\s*[.=\]]")
-        for number, line in enumerate(lines):
-            # A line that looks like it may be part of a longer value: then the text before it is not complete.
-            if start.match(line) and is_complete("\n".join(lines[:number])):
-                return number + 1
-        return 0
-
-    return line_of
-
-
-def is_complete(text: str) -> bool:
-    """Whether the text is a TOML file by itself."""
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return False
-    return True
+    return Report(options, len(reading.values.keys() - {TOPICS}), sorted(findings))
 
 
 # ---------------------------------------------------------------------- the machine

@@ -51,6 +51,9 @@ class Kind(Enum):
     TLS_REQUIRED = "true|false|tcp-https"
     TLS_VERSION = "tls1.0|tls1.1|tls1.2|tls1.3"
     FLUSH = "turn|timeout"
+    STORAGE = "memory|log"
+    LOG_SYNC = "write|fsync"
+    OVERFLOW = "refuse|drop-oldest"
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,11 +73,10 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
 TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
 DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
-FLUSH_RULES = ("turn", "timeout")
 
-BASIC, NETWORK, LOOKUP, DISK, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
-    "Basic", "Listening", "Lookup and auth", "Disk queues", "Messages and commands", "Limits for clients", "Statsd",
-    "End-to-end latency", "TLS", "Compression")
+BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
+    "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
+    "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
 def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
@@ -88,6 +90,21 @@ def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str
 def default_node_id() -> int:
     """A hash of the host name, as nsqd's."""
     return zlib.crc32(md5(socket.gethostname().encode(), usedforsecurity=False).digest()) % 1024
+
+
+class TopicTable(msgspec.Struct, frozen=True):
+    """A [topics."GLOB"] table of the config file: the topics it is for, and what it sets (keys as in RULE_KEYS)."""
+
+    glob: str
+    values: dict[str, str | int]
+
+    @property
+    def title(self) -> str:
+        """As the file has it."""
+        return f'[topics."{self.glob}"]'
+
+
+Field: TypeAlias = Value | tuple[TopicTable, ...]  # of Options
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -165,10 +182,33 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         Kind.INT, DISK, "number of messages after which a disk queue is synced", least=1)] = 2500
     sync_timeout: Annotated[int, flag(
         Kind.DURATION, DISK, "time after which a disk queue is synced", least=1)] = 2 * S
+    min_free_disk: Annotated[int, flag(
+        Kind.INT, DISK, "bytes to keep free in the data path: while less is free, publishes that need the disk are "
+        "refused; 0: none; -1: 1 GiB, or 5 % of the file system if that is less", least=-1, most=LARGEST, own=True,
+        live=True)] = -1
     queue_scan_worker_pool_max: Annotated[int, flag(
         Kind.INT, DISK, "no effect: deadlines are exact, nothing is scanned")] = 4
     queue_scan_selection_count: Annotated[int, flag(
         Kind.INT, DISK, "no effect: deadlines are exact, nothing is scanned")] = 20
+
+    # Defaults for all topics; a table of the config file, or PUT /topic/rules, may say otherwise for some.
+    topic_storage: Annotated[str, flag(
+        Kind.STORAGE, LOGS, "where messages of topics are kept: in memory and disk queues as by nsqd (memory), or in a "
+        "log", own=True, live=True)] = "memory"
+    log_sync: Annotated[str, flag(
+        Kind.LOG_SYNC, LOGS, "when a publish to a log is acknowledged: once it is written, or once it is also synced",
+        own=True, live=True)] = "write"
+    log_retain_time: Annotated[int, flag(
+        Kind.DURATION, LOGS, "how long a log keeps messages that all channels are through with; 0: no longer than "
+        "needed", least=0, own=True, live=True)] = 0
+    log_retain_bytes: Annotated[int, flag(
+        Kind.INT, LOGS, "bytes of messages that a log keeps for its size, and the limit of its size; 0: none and no "
+        "limit", least=0, most=LARGEST, own=True, live=True)] = 0
+    log_overflow: Annotated[str, flag(
+        Kind.OVERFLOW, LOGS, "what a log at its limit does while a channel needs its oldest messages: refuse "
+        "publishes, or drop these messages", own=True, live=True)] = "refuse"
+    # The [topics."GLOB"] tables of the config file, in its order.
+    topics: tuple[TopicTable, ...] = ()
 
     msg_timeout: Annotated[int, flag(
         Kind.DURATION, MESSAGES, "time a client has to finish a message, unless it asks for another", least=1,
@@ -237,7 +277,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """max_msg_size, bounded by what the size field of a frame can hold."""
         return min(self.max_msg_size, LARGEST_BODY)
 
-    def replace(self, **changes: Value) -> "Options":
+    def replace(self, **changes: Field) -> "Options":
         """A copy with changes."""
         return msgspec.structs.replace(self, **changes)
 
@@ -263,6 +303,11 @@ NO_KEY = ("version", "config", "verbose", "worker_id")
 KEYS: dict[str, str] = {declared.key or name: name for name, declared in FLAGS.items() if name not in NO_KEY}
 
 
+# Keys of a topic's rule to the attributes with their defaults.
+RULE_KEYS = {"storage": "topic_storage", "sync": "log_sync", "retain_time": "log_retain_time",
+             "retain_bytes": "log_retain_bytes", "overflow": "log_overflow"}
+
+
 class OptionError(ValueError):
     """A value that cannot be used; the text is one line for the operator."""
 
@@ -284,18 +329,23 @@ def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
         value = options.value(name)
         if not isinstance(value, int):
             continue
-        if declared.least is not None and value < declared.least:
-            yield name, (f"{flag_name(name)} must be at least {written(declared, declared.least)}, "
-                         f"not {written(declared, value)}")
-        if declared.most is not None and value > declared.most:
-            yield name, (f"{flag_name(name)} must be at most {written(declared, declared.most)}, "
-                         f"not {written(declared, value)}")
+        if text := beyond(declared, value):
+            yield name, f"{flag_name(name)} {text}"
     for percentile in options.e2e_processing_latency_percentile:
         if not 0 < percentile <= 1:
             yield ("e2e_processing_latency_percentile",
                    f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
     if options.auth_http_request_method not in ("get", "post"):
         yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+
+
+def beyond(declared: Flag, value: int) -> str:
+    """Which bound of an option a value exceeds; empty: none."""
+    if declared.least is not None and value < declared.least:
+        return f"must be at least {written(declared, declared.least)}, not {written(declared, value)}"
+    if declared.most is not None and value > declared.most:
+        return f"must be at most {written(declared, declared.most)}, not {written(declared, value)}"
+    return ""
 
 
 def written(declared: Flag, value: int) -> str:
@@ -314,7 +364,7 @@ class Settings:
         """Has callback(options) called after every change."""
         self._listeners.append(callback)
 
-    def change(self, **fields: Value) -> None:
+    def change(self, **fields: Field) -> None:
         """Sets new values and notifies the listeners. Raises OptionError."""
         changed = self.now.replace(**fields)
         check(changed)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from nsqc.options.declared import FLAGS, KEYS, OptionError, Value
+from nsqc.options.declared import FLAGS, KEYS, Field, OptionError
+from nsqc.options.topic_tables import KEY as TOPICS
+from nsqc.options.topic_tables import Place, read_tables
 from nsqc.options.values import from_toml
 
 NEAR = 0.8  # similarity to a known key from which an unknown one counts as a typo
 
 
 class Reading(NamedTuple):
-    """The content of a file: values by attribute name, unknown keys, and keys with what is wrong with them."""
+    """The content of a file: values by attribute name, unknown keys, and places with what is wrong there."""
 
-    values: dict[str, Value]
+    values: dict[str, Field]
     unknown: list[str]
-    problems: list[tuple[str, str]]
+    problems: list[tuple[Place, str]]
 
 
-def read_config(path: str) -> tuple[dict[str, Value], list[str]]:
+def read_config(path: str) -> tuple[dict[str, Field], list[str]]:
     """The values of a file by attribute name, and its unknown keys. Raises OptionError.
 
     As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
@@ -53,16 +55,20 @@ def interpret(tables: Mapping[str, object]) -> Reading:
     reading = Reading({}, [], [])
     for key, value in tables.items():
         name = KEYS.get(key)
+        if key == TOPICS:
+            reading.values[TOPICS], problems = read_tables(value)
+            reading.problems.extend(problems)
+            continue
         if name is None:
             if suggestion := likely_key(key, tables):
-                reading.problems.append((key, f"unknown key {key!r}, did you mean {suggestion}?"))
+                reading.problems.append(((key,), f"unknown key {key!r}, did you mean {suggestion}?"))
             else:
                 reading.unknown.append(key)
             continue
         try:
             reading.values[name] = from_toml(FLAGS[name].kind, value)
         except ValueError as error:
-            reading.problems.append((key, f"{key} = {value!r} cannot be used - {error}"))
+            reading.problems.append(((key,), f"{key} = {value!r} cannot be used - {error}"))
     return reading
 
 
@@ -76,5 +82,5 @@ def likely_key(key: str, given: Collection[str]) -> str:
     if not near:
         import difflib  # only after a typo
 
-        near = difflib.get_close_matches(plain, KEYS, n=1, cutoff=NEAR)
+        near = difflib.get_close_matches(plain, [*KEYS, TOPICS], n=1, cutoff=NEAR)
     return near[0] if near and near[0] not in given else ""

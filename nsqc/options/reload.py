@@ -11,9 +11,11 @@ from concurrent.futures import Executor
 
 from nsqc.log import Log
 from nsqc.net.tls import Certificates
-from nsqc.options.declared import FLAGS, KEYS, OptionError, Options, Settings, Value
+from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, Settings, TopicTable
 from nsqc.options.flags import show
 from nsqc.options.tls import settle
+from nsqc.options.topic_tables import KEY as TOPICS
+from nsqc.options.topic_tables import written
 
 Reread = Callable[[], tuple[Options, list[str]]]  # options and the config file's unknown keys; raises OptionError
 
@@ -60,18 +62,23 @@ class Reloader:
         try:
             given, unknown = await self._loop.run_in_executor(self._workers, self._reread)
             options = settle(given)
-            changes = {name: options.value(name) for name in KEYS.values()
-                       if FLAGS[name].live and options.value(name) != self._last.value(name)}
+            changes: dict[str, Field] = {name: options.value(name) for name in KEYS.values()
+                                         if FLAGS[name].live and options.value(name) != self._last.value(name)}
+            tables = changed_tables(self._last.topics, options.topics)
+            if tables:
+                changes[TOPICS] = options.topics
             self._settings.change(**changes)
         except OptionError as error:
             self._log.error("RELOAD: no option is changed, the old ones stay - %s", error)
             return
         for key in unknown:
             self._log.warn("RELOAD: unknown key %r is ignored", key)
+        for text in tables:
+            self._log.info("RELOAD: %s", text)
         self._report(options, changes)
         self._last = options
 
-    def _report(self, options: Options, changes: dict[str, Value]) -> None:
+    def _report(self, options: Options, changes: dict[str, Field]) -> None:
         for key, name in KEYS.items():
             old, new = self._settings.now.value(name), options.value(name)
             kind = FLAGS[name].kind
@@ -81,3 +88,15 @@ class Reloader:
                 self._log.warn("RELOAD: %s needs a restart: it stays %s, the new value is %s", key,
                                show(kind, old) or "empty", show(kind, new) or "empty")
         self._log.info("RELOAD: %d options changed", len(changes))
+
+
+def changed_tables(old: tuple[TopicTable, ...], new: tuple[TopicTable, ...]) -> list[str]:
+    """What is different between the topic tables of two readings, a line for each."""
+    before = {table.glob: table for table in old}
+    after = {table.glob: table for table in new}
+    lines = [f"{table.title} is gone" for glob, table in before.items() if glob not in after]
+    lines += [f"{table.title} is now {written(table) or 'empty'}" for glob, table in after.items()
+              if before.get(glob) != table]
+    if [glob for glob in before if glob in after] != [glob for glob in after if glob in before]:
+        lines.append("the topic tables have another order")
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nsqc.options.declared import KEYS, OptionError, Options, Value, check
+from nsqc.options.declared import KEYS, Field, OptionError, Options, Value, check
 from nsqc.options.file import read_config
 
 
@@ -38,12 +38,12 @@ def effective(flags: Mapping[str, Value]) -> Effective:
     return Effective(options, sources, unknown)
 
 
-def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], list[str]]:
     """Values and unknown keys of the config file that the flags name, if any. Raises OptionError."""
     return read_config(str(flags["config"])) if flags.get("config") else ({}, [])
 
 
-def merged(values: Mapping[str, Value], flags: Mapping[str, Value]) -> Options:
+def merged(values: Mapping[str, Field], flags: Mapping[str, Value]) -> Options:
     """The options from the values of a file and from flags, which win. Raises OptionError."""
     options = Options().replace(**{**values, **flags})
     check(options)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from nsqc.log import LEVELS
 from nsqc.options.declared import (
     DEFAULT_TLS_VERSION,
-    FLUSH_RULES,
     TLS_NOT_REQUIRED,
     TLS_REQUIRED,
     TLS_REQUIRED_EXCEPT_HTTP,
@@ -69,11 +68,16 @@ def parse_tls_version(text: str) -> int:
     return TLS_VERSIONS[version]
 
 
-def parse_flush(text: str) -> str:
-    """turn or timeout."""
-    if text not in FLUSH_RULES:
-        raise ValueError(f"{text!r} is not one of {', '.join(FLUSH_RULES)}")
-    return text
+def one_of(kind: Kind) -> Callable[[str], str]:
+    """A parser of texts that are one of the words of a kind."""
+    words = kind.value.split("|")
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is not one of {', '.join(words)}")
+        return text
+
+    return parse
 
 
 def parse_float(text: str) -> float:
@@ -97,7 +101,8 @@ FROM_TEXT: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOL: parse_bool, Kind.INT: parse_int, Kind.TEXT: str, Kind.FILE: str, Kind.FOLDER: str,
     Kind.DURATION: parse_duration,
     Kind.TEXTS: parse_texts, Kind.FLOATS: parse_floats, Kind.LEVEL: parse_level,
-    Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version, Kind.FLUSH: parse_flush,
+    Kind.TLS_REQUIRED: parse_tls_required, Kind.TLS_VERSION: parse_tls_version,
+    **{kind: one_of(kind) for kind in (Kind.FLUSH, Kind.STORAGE, Kind.LOG_SYNC, Kind.OVERFLOW)},
 }
 # Kinds whose value may be a TOML number. Not a boolean, for which nsqd reads numbers the wrong way round.
 NUMERIC = (Kind.INT, Kind.DURATION, Kind.FLOATS, Kind.TLS_REQUIRED)

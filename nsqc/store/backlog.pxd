@@ -14,14 +14,21 @@ from nsqc.store.disk.state cimport QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Sliced, Slicer
+from nsqc.store.space cimport DiskSpace
 from nsqc.store.disk.unacked cimport Place
 
 cdef enum PutResult:
     PUT_MEMORY
     PUT_DISK            # in the buffer: counts once the commit has succeeded
     PUT_DROPPED         # an ephemeral queue is full, as with nsqd
-    PUT_NO_MEMORY       # of the process; the reference stays with the caller
-    PUT_EXITING         # the topic is gone; the reference stays with the caller
+    # Refused: the reference stays with the caller.
+    PUT_NO_MEMORY       # of the process
+    PUT_EXITING         # the topic is gone
+    PUT_NO_SPACE        # it would need the disk, and too little of that is free: see DiskSpace
+
+
+cdef inline bint is_refused(int result) noexcept nogil:
+    return result >= PUT_NO_MEMORY
 
 
 cdef enum:
@@ -62,6 +69,7 @@ cdef class CommitSchedule:
     cdef object loop            # None: run() is called by hand
     cdef readonly Slicer slicer
     cdef WriteWatch watch       # None: nobody
+    cdef DiskSpace space        # of the disk that is written to
     cdef list due               # commits to begin
     cdef bint scheduled
 
@@ -122,6 +130,10 @@ cdef class Backlog(QueueWatcher):
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept
     # The same, for a message from the disk of another backlog: it goes to disk in any case, if there is one.
     cdef int put_copy(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
+    # Whether put() would not write a new message to disk.
+    cdef inline bint fits(self, uint32_t defer_ms) noexcept:
+        return self.disk is None or (self.memory.count < self.max_memory
+                                     and (self.disk.depth == 0 or defer_ms != 0))
     # The oldest; its reference and its place go to the caller. False: there is none for now; if messages wait,
     # on_readable() or on_unreadable() follows.
     cdef bint pop(self, Entry *entry) noexcept

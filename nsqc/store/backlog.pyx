@@ -66,10 +66,11 @@ cdef class CallWaiter(CommitWaiter):
 cdef class CommitSchedule:
     """The commits that the next loop iteration begins."""
 
-    def __init__(self, loop=None, Slicer slicer=None, WriteWatch watch=None):
+    def __init__(self, loop=None, Slicer slicer=None, WriteWatch watch=None, DiskSpace space=None):
         self.loop = loop
         self.slicer = Slicer() if slicer is None else slicer
         self.watch = watch
+        self.space = DiskSpace() if space is None else space
         self.due = []
 
     cdef void add(self, Commit commit) noexcept:
@@ -131,6 +132,7 @@ cdef class Commit:
         self.waiters = []
         self.serial += 1
         self.failed = 0
+        self.schedule.space.wrote(self.unwritten)
         self.unwritten = 0
         if self.owner is not None:
             self.owner.on_commit_began()
@@ -212,15 +214,14 @@ cdef class Backlog(QueueWatcher):
     # ------------------------------------------------------------------ in and out
 
     cdef int put(self, Message *message, uint32_t attempts, uint32_t defer_ms, bint forced, Place *place) noexcept:
-        cdef bint room = self.memory.count < self.max_memory
         if self.disk is None:
-            if not room and not forced:
+            if self.memory.count >= self.max_memory and not forced:
                 message_unref(message)
                 return PUT_DROPPED
         elif place is not NULL:
             return self._put_disk(message, attempts, defer_ms, place)
         # A delayed message stays in memory if there is room, even past what waits on disk, where it needs an entry.
-        elif not room or (self.disk.depth > 0 and defer_ms == 0):
+        elif not self.fits(defer_ms):
             return self._put_disk(message, attempts, defer_ms, NULL)
         if fifo_push(&self.memory, message, attempts, defer_ms) < 0:
             return PUT_NO_MEMORY

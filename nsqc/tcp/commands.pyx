@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
-from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY
+from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.tcp.identity cimport begin_auth, begin_identify, do_auth, do_identify, permit, permit_publish
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
@@ -328,5 +328,7 @@ cdef int published(Session session, int result, int64_t count, bytes name) excep
         return no_memory(session, name)
     if result == PUT_EXITING:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
+    if result == PUT_NO_SPACE:
+        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.broker.space.reason.encode()))
     session.topic_count += <uint32_t> count
     return OK_ON_COMMIT if result == PUT_DISK else OK

@@ -6,7 +6,7 @@ import json
 import textwrap
 
 from nsqc.commands.pages.facts import config_key, takes, value_range
-from nsqc.options.declared import FLAGS, NO_KEY, Options
+from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, Options
 from nsqc.options.flags import by_group, marks, plain
 
 WIDTH = 110
@@ -14,6 +14,11 @@ HEAD = """\
 # Options of nsqc, as `nsqc serve --config FILE` reads them. Flags win over this file.
 # Values that are commented out are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
 # --config FILE` prints the values that take effect. nsqd reads the file, too, and ignores what is marked "not in nsqd".
+"""
+TABLES = """\
+How topics are kept whose names a glob fits: the first table that fits counts. A key that is not given has the value of
+the option: topic_storage, log_sync, log_retain_time, log_retain_bytes, log_overflow. PUT /topic/rules wins over these
+tables. [not in nsqd; changes on SIGHUP]
 """
 
 
@@ -24,7 +29,18 @@ def template() -> str:
         entries = [entry(name) for name in names if name not in NO_KEY]
         if entries:
             parts.append(f"\n# ---- {group}\n\n" + "\n".join(entries))
+    parts.append(f"\n# ---- Topics\n\n{tables()}")
     return "".join(parts)
+
+
+def tables() -> str:
+    """The tables with rules for some topics, which have to stand behind all other keys."""
+    lines = textwrap.wrap(TABLES, WIDTH, initial_indent="# ", subsequent_indent="# ")
+    lines.append('#[topics."orders.*"]')
+    for key, name in RULE_KEYS.items():
+        value = json.dumps(plain(FLAGS[name].kind, Options().value(name)))
+        lines.append(f"#{key} = {value}")
+    return "\n".join(lines) + "\n"
 
 
 def entry(name: str) -> str:

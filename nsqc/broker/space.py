@@ -1,0 +1,160 @@
+"""Keeps part of the disk free: notices in time when less than --min-free-disk is left, and when there is more again.
+
+The file system is asked at least once a second, on a thread of its own, and sooner the more is written: a disk may fill
+up by gigabytes in that second. A file system that does not answer holds up nothing else; until it does, what is written
+counts against what was free when it was last asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from sys import maxsize
+
+from nsqc.log import Log
+from nsqc.store.space import DiskSpace
+
+EVERY_S = 1.0  # between two looks at the latest
+LOW_EVERY_S = 0.25  # while too little is free
+SILENT_S = 10.0  # without an answer, after which that is logged
+DEFAULT_BYTES = 1 << 30  # for --min-free-disk=-1, or a twentieth of the file system if that is less
+DEFAULT_PART = 20
+LEAST_STEP = 1 << 20  # bytes written between two looks
+HEALED_PART = 16  # a sixteenth more than the limit is free when publishes are accepted again, so this does not flap
+
+Ask = Callable[[str], os.statvfs_result]
+
+
+class SpaceWatch:
+    """Sets DiskSpace.low for the data path."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, data_path: str, space: DiskSpace, limit: int, log: Log,
+                 ask: Ask = os.statvfs):
+        """limit: --min-free-disk, bytes; 0: none; -1: see DEFAULT_BYTES."""
+        self._loop = loop
+        self._data_path = data_path
+        self._space = space
+        self._limit = limit
+        self._log = log
+        self._ask = ask
+        self._questions: SimpleQueue[bool] = SimpleQueue()  # for the thread; False: it ends
+        self._thread: threading.Thread | None = None
+        self._asked_at = 0.0  # loop time; 0: no answer is due
+        self._asked_unseen = 0  # space.unseen at that time
+        self._room = maxsize  # bytes that were free beyond the limit at the last answer
+        self._failing = False  # the last answer was an error
+        self._silent = False  # that there is no answer has been logged
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Watches from now on."""
+        self._space.look = self._look
+        self._tick()
+
+    def close(self) -> None:
+        """Ends that; a thread that waits for the file system is left behind."""
+        self._closed = True
+        self._space.look = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._questions.put(False)
+
+    def set_limit(self, limit: int) -> None:
+        """As for the constructor."""
+        if limit == self._limit:
+            return
+        self._limit = limit
+        self._room = maxsize
+        if limit == 0:
+            self._space.trusted = maxsize
+            self._set_low(False, "--min-free-disk is 0")
+        elif self._asked_at == 0 and self._space.look is not None:
+            self._question()
+
+    def reason(self) -> str | None:
+        """What /ping reports; None: there is room."""
+        return self._space.reason if self._space.low else None
+
+    def _tick(self) -> None:
+        if self._limit:
+            self._question()
+        if self._asked_at and not self._silent and self._loop.time() - self._asked_at >= SILENT_S:
+            self._silent = True
+            self._log.warn("DISKSPACE: %s does not say how much is free, for %d s so far", self._data_path, SILENT_S)
+        self._timer = self._loop.call_later(LOW_EVERY_S if self._space.low else EVERY_S, self._tick)
+
+    def _look(self) -> None:
+        """So much has been written since the last answer that it is out of date."""
+        if not self._asked_at:
+            self._question()
+        elif self._space.unseen >= self._room:
+            self._space.trusted = maxsize
+            self._set_low(True, f"{self._space.unseen} bytes were written since the file system last answered")
+            return
+        self._space.trusted = max(self._room, self._space.unseen + 1)
+
+    def _question(self) -> None:
+        """Has the thread ask, unless it is waiting for an answer."""
+        if self._asked_at:
+            return
+        if self._thread is None:
+            thread = threading.Thread(target=self._answer, name="nsqc-space", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # tried again with the next question
+                self._failed(error)
+                return
+            self._thread = thread
+        self._asked_at = self._loop.time()
+        self._asked_unseen = self._space.unseen
+        self._questions.put(True)
+
+    def _answer(self) -> None:
+        """On the thread."""
+        while self._questions.get():
+            answer: os.statvfs_result | Exception
+            try:
+                answer = self._ask(self._data_path)
+            except Exception as error:
+                answer = error
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._answered, answer)
+
+    def _answered(self, answer: os.statvfs_result | Exception) -> None:
+        self._asked_at = 0.0
+        self._silent = False
+        if self._closed or self._limit == 0:
+            return
+        if isinstance(answer, Exception):
+            self._failed(answer)
+            return
+        self._failing = False
+        free = answer.f_bavail * answer.f_frsize
+        limit = self._limit
+        if limit < 0:
+            limit = min(DEFAULT_BYTES, answer.f_blocks * answer.f_frsize // DEFAULT_PART)
+        self._space.reason = f"no space left: less than {limit} bytes are free (--min-free-disk)"
+        self._space.unseen -= self._asked_unseen
+        self._room = free - limit
+        low = free < (limit + limit // HEALED_PART if self._space.low else limit)
+        self._set_low(low, f"{free} bytes are free in {self._data_path}, --min-free-disk is {limit}")
+        self._space.trusted = maxsize if low else max(self._room // 2, LEAST_STEP)
+
+    def _failed(self, error: Exception) -> None:
+        if not self._failing:
+            self._log.error("DISKSPACE: cannot ask how much is free in %s - %s", self._data_path, error)
+        self._failing = True
+
+    def _set_low(self, low: bool, why: str) -> None:
+        if low == self._space.low:
+            return
+        self._space.low = low
+        if low:
+            self._log.error("DISKSPACE: publishes that need the disk are refused - %s", why)
+        else:
+            self._log.info("DISKSPACE: publishes are accepted again - %s", why)

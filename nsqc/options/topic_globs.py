@@ -1,0 +1,53 @@
+"""What globs of topic tables can match, to warn about those that never take effect."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+
+from nsqc.options.declared import TopicTable
+from nsqc.wire.names import EPHEMERAL
+
+MAX_NAME = 64  # characters of a topic name, #ephemeral included
+NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+SPECIAL = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)  # a set of characters, or one character
+
+Fits = Callable[[str], bool]
+
+
+def ineffective(tables: tuple[TopicTable, ...]) -> Iterator[tuple[TopicTable, str]]:
+    """Tables that never take effect, and why."""
+    for at, table in enumerate(tables):
+        if not can_match(table.glob):
+            if can_match(table.glob, EPHEMERAL):
+                yield table, "it fits ephemeral topics only, which are always kept in memory"
+            else:
+                yield table, "it fits no valid topic name"
+        elif hides := next((earlier for earlier in tables[:at] if covers(earlier.glob, table.glob)), None):
+            yield table, f"{hides.title}, which comes first, fits all of its topics"
+
+
+def can_match(glob: str, ending: str = "") -> bool:
+    """Whether a glob fits a valid name: 1 to 64 name characters, and behind them the ending."""
+    tokens = SPECIAL.findall(glob)
+    places = {0: 0}  # places in the glob that can be reached, by how few characters
+    for at, token in enumerate(tokens):
+        if at in places and token == "*":
+            places[at + 1] = places[at]
+        elif at in places and any(fnmatchcase(character, token) for character in NAME_CHARACTERS):
+            places[at + 1] = places[at] + 1
+        # Or the ending begins here, behind at least one character.
+        if (ending and at in places and places[at] + len(ending) <= MAX_NAME
+                and (places[at] > 0 or "*" in tokens[:at + 1]) and fnmatchcase(ending, "".join(tokens[at:]))):
+            return True
+    return not ending and len(tokens) in places and places[len(tokens)] <= MAX_NAME and bool(tokens)
+
+
+def covers(glob: str, other: str) -> bool:
+    """Whether a glob is certain to fit whatever the other fits."""
+    if "?" in glob or "[" in glob:
+        return glob == other
+    # A wildcard of the other one can only be matched by a star here; a set might be by a character in it.
+    return fnmatchcase(re.sub(r"\[!?\]?[^\]]*\]", "\0", other), glob)

@@ -1,0 +1,86 @@
+"""How far the channels of a log topic are, as its snapshots and journals say."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nsqc.store.log.replay import replay
+
+Ranges = list[tuple[int, int]]  # first, end; in order
+
+
+class Waiting(NamedTuple):
+    """A message that was requeued or deferred."""
+
+    offset: int
+    attempts: int
+    due_ns: int  # since 1970; 0: at once
+
+
+class Progress(NamedTuple):
+    """Of one channel."""
+
+    number: int
+    name: str  # "": lost to damage
+    cursor: int  # next offset never delivered
+    out: Ranges  # below it, unfinished
+    skips: Ranges  # at or ahead of it, not to be delivered
+    waiting: list[Waiting]  # in order; none of them is in out, and those ahead of the cursor are in skips
+
+    @property
+    def oldest(self) -> int:
+        """The first offset that is not finished."""
+        firsts = [self.cursor]
+        if self.out:
+            firsts.append(self.out[0][0])
+        if self.waiting:
+            firsts.append(self.waiting[0].offset)
+        return min(firsts)
+
+    @property
+    def unfinished(self) -> int:
+        """Messages that were delivered or wait, and are not finished."""
+        return sum(end - first for first, end in self.out) + len(self.waiting)
+
+
+class CursorFile(NamedTuple):
+    """A snapshot or journal."""
+
+    kind: str  # "journal", "snapshot", "temporary"
+    number: int
+    damaged: bool
+
+    @property
+    def name(self) -> str:
+        """Its file name."""
+        ending = "snapshot.tmp" if self.kind == "temporary" else self.kind
+        return f"cursors.{self.number:06}.{ending}"
+
+
+class TopicProgress(NamedTuple):
+    """Of all channels of a topic, and what of their files could not be read."""
+
+    channels: list[Progress]  # by number
+    topic_cursor: int | None  # the first offset that is not for the channels yet
+    files: list[CursorFile]
+    snapshot: int  # the one that was used; 0: none
+    last_number: int  # of the last journal; 0: none
+    last_end: int  # where its last frame ends
+    damaged: int  # frames, heads and operations
+    damaged_bytes: int
+    missing: int  # journals
+    torn_bytes: int  # of an incomplete frame at the end of a journal: a kill leaves one
+
+    @property
+    def named(self) -> dict[str, Progress]:
+        """The channels by name."""
+        return {channel.name: channel for channel in self.channels if channel.name}
+
+
+def read_progress(folder: str) -> TopicProgress:
+    """What the files in a topic's folder say. Raises OSError."""
+    channels, topic_cursor, files, (snapshot, last_number, last_end, _), faults = replay(folder)
+    return TopicProgress(
+        [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
+         for number, name, cursor, out, skips, waiting in channels],
+        topic_cursor, [CursorFile(*file) for file in files], snapshot, last_number, last_end, *faults)

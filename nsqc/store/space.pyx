@@ -1,0 +1,17 @@
+"""Whether the data path has room for more. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport INT64_MAX
+
+
+@cython.final
+cdef class DiskSpace:
+    """The state of one data path. Nobody watches it at first, and it has room for everything."""
+
+    def __init__(self):
+        self.reason = ""
+        self.trusted = INT64_MAX
+
+    cdef void notify(self) noexcept:
+        if self.look is not None:
+            self.look()
