@@ -1,6 +1,6 @@
 """Ranges of a segment for readers: which records are intact, and records as lines of JSON. For Python: see the .pyi.
 
-Runs on worker threads, without the GIL but for the results.
+What takes time runs without the GIL.
 """
 
 import os
@@ -12,8 +12,8 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, Window,
-                                      head_plausible, window_fill, window_free)
+from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, head_plausible,
+                                      window_fill, window_free)
 from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, entry_load,
                                     head_load)
 from nsqc.wire.const cimport SIZE_BYTES
@@ -25,16 +25,6 @@ Sound = namedtuple("Sound", "first next start end damaged lines")
 
 cdef enum:
     LINE_BYTES = 160            # of a line without its body, at most
-
-cdef struct Range:
-    Window data
-    Window index
-    int data_fd, index_fd
-    int64_t segment             # offset of the first record of the segment
-    int64_t next                # offset behind the range
-
-cdef struct Run:
-    int64_t first, next, start, end, damaged, lines
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef uint64_t ONES = 0x0101010101010101
@@ -260,11 +250,6 @@ cdef int skip_damage(Range *range_, int64_t *offset, int64_t *at, int64_t *damag
 
 
 # ---------------------------------------------------------------------- lines of JSON
-
-cdef struct Text:
-    char *c_data        # owned
-    int64_t length, room
-
 
 def lines(int data, int64_t offset, int64_t start, int64_t end, int64_t most):
     """See the .pyi."""
