@@ -7,6 +7,7 @@ import os
 
 from nsqc.httpd.positions import Segment
 from nsqc.store.log import files, spans
+from nsqc.store.log.names import segment_path
 from nsqc.store.log.spans import Sound
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
@@ -30,15 +31,15 @@ class Found:
 
 def find(folder: str, segment: Segment, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
     """The first run of intact records of a segment from an offset on. Runs on a worker thread. Raises OSError."""
-    path = f"{folder}/{segment[0]:020d}"
-    data, index = _opened(path)
+    data, index = _opened(folder, segment)
     try:
         sound = spans.sound(data, index, segment, max(offset, segment[0]), max_messages, max_bytes, as_lines)
         length = sound.lines if as_lines else sound.end - sound.start
         if length > SHORT_BYTES:
             place = os.fstat(data)
             kind = Lines if as_lines else Records
-            return Found(sound, b"", kind(f"{path}.dat", (place.st_dev, place.st_ino), sound, length))
+            path = segment_path(folder, segment[0], "dat")
+            return Found(sound, b"", kind(path, (place.st_dev, place.st_ino), sound, length))
         if as_lines:
             return Found(sound, spans.lines(data, sound.first, sound.start, sound.end, length)[0], None)
         return Found(sound, os.pread(data, length, sound.start), None)
@@ -64,7 +65,7 @@ def offset_at(folder: str, segments: list[Segment], time_ns: int) -> int:
     segment = files.segment_of(segments, offset)
     if segment is None:
         return offset
-    data, index = _opened(f"{folder}/{segment[0]:020d}")
+    data, index = _opened(folder, segment)
     try:
         return spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
     finally:
@@ -74,7 +75,7 @@ def offset_at(folder: str, segments: list[Segment], time_ns: int) -> int:
 
 def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
     try:
-        data, index = _opened(f"{folder}/{segment[0]:020d}")
+        data, index = _opened(folder, segment)
     except FileNotFoundError:
         return None
     try:
@@ -84,10 +85,10 @@ def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
         os.close(index)
 
 
-def _opened(path: str) -> tuple[int, int]:
-    data = os.open(f"{path}.dat", os.O_RDONLY | os.O_CLOEXEC)
+def _opened(folder: str, segment: Segment) -> tuple[int, int]:
+    data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return data, os.open(f"{path}.idx", os.O_RDONLY | os.O_CLOEXEC)
+        return data, os.open(segment_path(folder, segment[0], "idx"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         os.close(data)
         raise

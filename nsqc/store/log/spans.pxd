@@ -1,4 +1,4 @@
-# Ranges of a segment: which records are intact, and records as lines of JSON. The functions are for Python: see the .pyi.
+# Ranges of a segment: which records are intact, and records as lines of JSON. The functions are for Python: see .pyi.
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.segment cimport Window
