@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.httpd.reading import LARGEST, LINES, bodies, follow, offsets, publish, read, records
+from tests.httpd.reading import LARGEST, LINES, bodies, offsets, publish, read, records
 from tests.httpd.wire import Closed, Wire, request
 from tests.support.daemon import wait_until
 from tests.support.secure import self_signed
