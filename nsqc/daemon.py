@@ -253,7 +253,7 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
-                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time)
+                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):

@@ -11,8 +11,9 @@ from collections.abc import Awaitable
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
+from nsqc.httpd.cursors import create_from
 from nsqc.httpd.publish import named_topic
-from nsqc.httpd.reply import ApiError
+from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments, read_whole
 from nsqc.wire.names import is_valid_name
 
@@ -74,10 +75,14 @@ async def unpause_topic(app: App, request: Request) -> None:
     await app.broker.save_metadata(topic)
 
 
-def create_channel(app: App, request: Request) -> None:
-    """Creates the channel of an existing topic, unless it exists."""
+def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None:
+    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins."""
     topic, name = _topic_and_channel(app, request)
+    arguments = request.arguments()
+    if b"from" in arguments:
+        return create_from(app, topic, name, arguments)
     topic.get_channel(name)
+    return None
 
 
 def delete_channel(app: App, request: Request) -> Awaitable[None]:
