@@ -72,7 +72,7 @@ cdef class Topic(ChannelOwner):
     cdef Earlier earlier                # channels of an earlier run, until the topic is started
     cdef int64_t segment_count          # of the log, when the owner was last told
     cdef int64_t most_bytes             # of the log; 0: no limit
-    cdef bint full                      # the log is at its limit, and a channel needs its oldest segment
+    cdef bint log_full                      # the log is at its limit, and a channel needs its oldest segment
     cdef readonly str full_reason
 
     cdef int64_t allowance              # messages it accepts before publishers are held

@@ -196,7 +196,7 @@ cdef class Topic(ChannelOwner):
     cdef int _append(self, const char *c_body, uint32_t size, uint32_t defer_ms, bint more) noexcept:
         """Adds a message to the log, with a new id; PutResult."""
         cdef char c_id[16]
-        if self.space.low or self.full:
+        if self.space.low or self.log_full:
             return PUT_NO_SPACE
         self.guids.next(self.clock.wall, c_id)
         if self.log.append(c_id, self.clock.wall, c_body, size, defer_ms, more) < 0:
@@ -679,6 +679,7 @@ cdef class Topic(ChannelOwner):
             if cursor is None and self.earlier.damaged:
                 begin = self.log.first_offset()     # where it was is not known: nothing is left out
         if cursor is None:
+            begin = min(max(begin, self.log.first_offset()), self.log.next)
             cursor = new_cursor(self.log, channel.name, channel, channel.ephemeral, begin)
             channel.message_count += <uint64_t> (self.log.rank(self.log.visible) - self.log.rank(begin))
         channel.set_cursor(cursor, not self.logs)
@@ -694,7 +695,7 @@ cdef class Topic(ChannelOwner):
         if self.log.segments.count != self.segment_count or self.log.delays.count:
             self.segment_count = self.log.segments.count
             self.owner.on_log_grew(self)
-        if 0 < self.most_bytes <= self.log.segments.bytes and not self.full:
+        if 0 < self.most_bytes <= self.log.segments.bytes and not self.log_full:
             self.retain()
         if self.log.held:
             return
@@ -702,6 +703,12 @@ cdef class Topic(ChannelOwner):
         self.slicer.begin(self.clock.monotonic)
         for channel in self.fan:
             channel.on_grown(records)
+
+    cdef void on_idle(self) noexcept:
+        cdef Channel channel
+        for channel in self.fan:
+            if channel.cursor is not None:
+                channel.cursor.release()
 
     cdef bint is_behind(self) noexcept:
         return self.leftover.waits() or self.backlog.depth() > 0
@@ -763,12 +770,12 @@ cdef class Topic(ChannelOwner):
         if not self.logs and needed >= self.log.next and self.log.unwritten_records() == 0 and not self.log.busy:
             self._leave_log()
             return False
-        return self.full or not self.logs or self.log.needs_attention
+        return self.log_full or not self.logs or self.log.needs_attention
 
     def _set_full(self, bint full):
-        if full == self.full:
+        if full == self.log_full:
             return
-        self.full = full
+        self.log_full = full
         self.full_reason = ("" if not full else
                             f"the log is full: it has {self.log.bytes} bytes, retain_bytes is {self.rule.retain_bytes}")
         self.owner.on_log_full(self, full)
@@ -797,7 +804,7 @@ cdef class Topic(ChannelOwner):
 
     def refusal(self) -> str:
         """Why it accepts nothing now."""
-        return self.full_reason if self.full else self.owner.space_reason()
+        return self.full_reason if self.log_full else self.owner.space_reason()
 
     # ------------------------------------------------------------------ failed writes
 

@@ -62,7 +62,8 @@ cdef class DiskQueue(QueueState):
         """Takes the positions from the positions file and the data files."""
         start = recovery.open_queue(self.folder, self.name, self.max_record, self.log, files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at = start.positions
-        self.synced_number, self.synced_at = self.write_number, self.write_at
+        self.synced_number, self.synced_at = start.synced
+        self.new_file = start.changed
         self.done_files = [(path, "") for path in start.consumed]
         self.done_numbers = [-1] * len(self.done_files)
         if start.changed or self.done_files:
