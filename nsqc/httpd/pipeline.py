@@ -7,6 +7,7 @@ blocks the connection: requests that have already arrived are queued, and at mos
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from collections.abc import Callable, Coroutine
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
@@ -65,7 +66,7 @@ class Pipeline:
         if failure < 0:
             self._await_commit(topic)
         else:
-            self._answer_publish(failure)
+            self._answer_publish(topic, failure)
 
     def handle(self, request: Request) -> None:
         """Answers a request, or queues it."""
@@ -142,9 +143,9 @@ class Pipeline:
 
     # ------------------------------------------------------------------ answers
 
-    def _answer_publish(self, failure: int) -> None:
+    def _answer_publish(self, topic: Topic, failure: int) -> None:
         if failure:
-            self._send(v1_error(503, refusal(self._app, failure)))
+            self._send(v1_error(503, refusal(failure, topic)))
             return
         dates = self._dates
         if monotonic() >= dates.until:
@@ -156,13 +157,13 @@ class Pipeline:
         self.writer.flush()
         self._commit = True
         self.blocked = True
-        topic.when_written(self._committed)
+        topic.when_written(partial(self._committed, topic))
 
-    def _committed(self, failure: int) -> None:
+    def _committed(self, topic: Topic, failure: int) -> None:
         if not self._commit:
             return  # the client has left
         self._commit = False
-        self._answer_publish(failure)
+        self._answer_publish(topic, failure)
         if self._write_paused or self.ended:
             self.writer.flush()
         else:
@@ -192,7 +193,7 @@ class Pipeline:
             return form(error.status, error.text)
         self._app.log.error("panic in HTTP handler - %r", error)
         if isinstance(error, OSError) and error.errno:
-            return form(503, refusal(self._app, error.errno))
+            return form(503, refusal(error.errno))
         return v1_error(500, "INTERNAL_ERROR")
 
     def _finish(self, request: Request, reply: Reply) -> None:

@@ -279,7 +279,8 @@ def sync(work: Work) -> OSError | None:
                 sync_data(path, rewrite_from)
         if work.folder:
             syscalls.sync_path(os.path.dirname(work.meta_path))
-        put_positions(work)
+        if work.positions:  # a log has none
+            put_positions(work)
     except OSError as error:
         return error
     take_away(work.done)
