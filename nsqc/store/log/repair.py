@@ -16,14 +16,14 @@ from nsqc.store.log.compact import compact_folder
 from nsqc.store.log.due import encode, read_due
 from nsqc.store.log.files import LogFiles, Segment, read_folder
 from nsqc.store.log.format import checksum
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
 from nsqc.store.log.rebuild import UNBOUNDED, Builder, Rebuilt
 from nsqc.store.log.scan import BAD_ENTRY, scan_segment
+from nsqc.store.log.topicfile import saved_topic
 
 JOURNAL_MAGIC = b"NSQCJNL1"
-RESET, OUT = 4, 7  # operations: see nsqc/store/log/ops.pxd
-MOST_OPS = 1 << 20  # bytes in a frame
+RESET, NAME, OUT = 4, 5, 7  # operations: see nsqc/store/log/ops.pxd
 
 Report = Callable[[str], None]
 
@@ -100,13 +100,15 @@ class Repair:
             replace_file(path, encode(due.entries))
 
     def _journals(self, progress: TopicProgress, unsure: Ranges) -> None:
-        following = progress.last_number + 1
-        following = max([following, *(file.number + 1 for file in progress.files)])
+        following = max([0, *(file.number for file in progress.files)]) + 1
+        sections: list[bytes] = []
         if unsure and progress.channels:
             sections = [section for channel in progress.channels for section in unsure_sections(channel, unsure)]
-            text = f"messages of unsure offsets made unfinished for {len(progress.channels)} channels"
-            if self._step(self.folder, text):
-                self._write_journal(following, sections)
+            self._step(self.folder, f"messages of unsure offsets made unfinished for {len(progress.channels)} channels")
+        if progress.damaged or progress.missing:
+            sections += self._unknown_sections(progress)
+        if sections and not self.dry_run:
+            self._write_journal(following, sections)
             following += 1
         if not (progress.damaged or progress.missing):
             return
@@ -115,6 +117,20 @@ class Repair:
             # Before the snapshot that says to begin with it.
             self._write_journal(following, [])
             compact_folder(self.folder, following)
+
+    def _unknown_sections(self, progress: TopicProgress) -> list[bytes]:
+        """Channels of nsqd.dat that the journals do not name any more: they begin with the first message there is."""
+        saved = saved_topic(os.path.dirname(os.path.abspath(self.folder)), topic_of(self.folder))
+        number = max([0, *(channel.number for channel in progress.channels)])
+        sections = []
+        for channel in saved.channels or ():
+            if channel.name not in progress.named:
+                self._step(self.folder, f"channel {channel.name} is lost: all messages come again")
+                number += 1
+                name = channel.name.encode()
+                ops = bytes([RESET]) + offset_after(0, 0) + bytes([NAME]) + varint(len(name)) + name
+                sections.append(struct.pack(">IIq", number, len(ops), 0) + ops)
+        return sections
 
     def _write_journal(self, number: int, sections: list[bytes]) -> None:
         head = JOURNAL_MAGIC + struct.pack(">I", number)

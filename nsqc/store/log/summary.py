@@ -81,11 +81,9 @@ def without(ranges: Ranges, gone: Ranges) -> Ranges:
     return found
 
 
-def backlog(log: Log, channel: Progress | None, end: int) -> Backlog:
-    """Of what lies before an offset. A channel that is not known (None) has finished nothing."""
+def backlog(log: Log, channel: Progress, end: int) -> Backlog:
+    """Of what lies before an offset."""
     segments = log.files.segments
-    if channel is None:
-        return Backlog([], existing(segments, [(0, end)]), {})
     waiting = {entry.offset: entry for entry in channel.waiting
                if existing(segments, [(entry.offset, entry.offset + 1)])}
     ahead = without([(channel.cursor, end)], channel.skips) if channel.cursor < end else []
@@ -121,3 +119,31 @@ def summary(log: Log) -> dict[str, object]:
         "topic_cursor": progress.topic_cursor,
         "damaged": progress.damaged, "missing_journals": progress.missing, "torn_bytes": progress.torn_bytes,
     }
+
+
+def as_text(topic: dict[str, object]) -> str:
+    """A summary for people."""
+    lines = [f"{topic['topic']}: {topic['messages']} messages, offsets {topic['first']} to {topic['next']}, "
+             f"{topic['bytes']} bytes ({topic['folder']})"]
+    if topic["damaged"] or topic["missing_journals"]:
+        lines.append(f"  journals: {topic['damaged']} damaged frames, {topic['missing_journals']} missing")
+    lines += table("segment", topic["segments"], ("first", "end", "bytes", "first_time", "last_time"))
+    columns = ("name", "cursor", "oldest", "unfinished", "waiting", "deferred", "lag", "lag_seconds")
+    lines += table("channel", topic["channels"], columns)
+    return "\n".join(lines)
+
+
+def table(title: str, rows: object, keys: tuple[str, ...]) -> list[str]:
+    """Lines with columns as wide as they need to be."""
+    assert isinstance(rows, list)
+    cells = [[key.replace("_", " ") for key in keys]]
+    cells += [[instant(row[key]) if key.endswith("_time") else str(row[key]) for key in keys] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(keys))]
+    lines = ["    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+             for row in cells]
+    return [f"  {title}s: {len(rows)}", *(lines if rows else [])]
+
+
+def instant(time_ns: int | None) -> str:
+    """In UTC, by seconds."""
+    return "-" if time_ns is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 10**9))
