@@ -59,7 +59,8 @@ def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[
         elif kind == BAD_RECORD:
             text = f"{plural(end - first, 'record', 'records')} damaged, from offset {first} on"
             findings.append(Finding(dat, text, True))
-        elif first < segment.end:
+        elif first < segment.end or segment.first + segment.entries >= below:
+            # In the last segment, entries behind its last message may never have been whole.
             text = f"{plural(end - first, 'entry', 'entries')} damaged, from offset {first} on"
             findings.append(Finding(idx, text, True))
     if segment.size > segment.bytes:

@@ -123,11 +123,12 @@ class Export:
         links = sum(part.segment is not None for part in plan.parts) if can_link else 0
         if not plan.parts and not plan.lost:
             return
-        text = f"{plan.name}: {plan.messages} messages, {links} segments linked, {copied} bytes to be copied"
+        text = (f"{plan.name}: {plural(plan.messages, 'message')}, {plural(links, 'segment')} linked, "
+                f"{plural(copied, 'byte')} to be copied")
         if plan.lost:
-            text += f"; {plan.lost} messages are damaged and left out"
+            text += f"; damaged and left out: {plural(plan.lost, 'message')}"
         if plan.deferred:
-            text += f"; {plan.deferred} deferred messages are due at once: nsqd's files have no delays"
+            text += f"; due at once, since nsqd's files have no delays: {plural(plan.deferred, 'deferred message')}"
         self.report(text)
 
     # ---------------------------------------------------------------------- files
@@ -150,15 +151,15 @@ class Export:
             elif can_link:
                 os.link(segment_path(self.folder, part.segment.first, "dat"), path)
             else:
-                shutil.copyfile(segment_path(self.folder, part.segment.first, "dat"), path)
-                sync_path_of(path)
+                segment = part.segment
+                self._copy(path, [Chunk(segment, segment.first, segment.end, 0)])
         # An empty file to write to: nsqd must not append to a segment.
         replace_file(os.path.join(self.undecided, file_name(plan.name, number)), b"")
         replace_file(os.path.join(self.undecided, file_name(plan.name, META)),
                      positions.encode(depth + plan.messages, *read, number, 0))
 
     def _copy(self, path: str, chunks: list[Chunk]) -> None:
-        with open(path, "xb") as out:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
             for chunk in chunks:
                 with SegmentFile(self.folder, *chunk.segment.bounds) as file:
                     copy_chunk(file, chunk, out.write)
@@ -224,13 +225,9 @@ def copy_chunk(file: SegmentFile, chunk: Chunk, write: Callable[[bytes], int]) -
         at += position
 
 
-def sync_path_of(path: str) -> None:
-    """fsync of a file. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def plural(number: int, word: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def free_name(path: str) -> str:
