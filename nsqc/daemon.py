@@ -17,6 +17,7 @@ from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import TOPIC_DELETED, Broker
 from nsqc.broker.health import WriteHealth
+from nsqc.broker.retention import Retention
 from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
 from nsqc.httpd.app import App, NodeInfo
@@ -40,6 +41,7 @@ from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
+from nsqc.store.log.manager import Logs
 from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
@@ -168,10 +170,14 @@ class Daemon:
         self.write_health = WriteHealth(self.loop, self.workers, self.data_path, self.log, self.disks.failing_sync,
                                         self.space_watch.reason)
         self.rules = self._read_rules()
-        self.saved = nsqc_dat.load(self.data_path, self.disks.index, self.log)
+        ids = nsqc_dat.load_ids(self.data_path, self.log)
+        self.boot_id = nsqc_dat.boot_id()
+        self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
+        self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
+                         self.sync_workers, self.log)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
-                             self.loop, self.rules, self.space)
+                             self.loop, self.rules, self.space, self.logs)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
         self.connection_limits = ConnectionLimits(options, self.log)
@@ -198,7 +204,8 @@ class Daemon:
     def _restore(self) -> None:
         """Topics, channels, and the delays of messages, as the last stop has left them."""
         try:
-            metadata.restore(self.broker, metadata.load(self.data_path, self.disks.index, self.log), self.log)
+            loaded = metadata.load(self.data_path, self.disks.index, self.logs.names(), self.log)
+            metadata.restore(self.broker, loaded, self.log)
         except metadata.MetadataError as error:
             raise StartError(f"failed to load metadata - {error}") from None
         except OSError as error:
@@ -210,7 +217,7 @@ class Daemon:
         try:
             self.metadata.write_missing()
             # Before any message moves: what nsqc.dat says, if anything, is true only at this moment.
-            nsqc_dat.save_ids(self.data_path, nsqc_dat.Ids(self.guids.reached), durable=has_delays)
+            nsqc_dat.save_ids(self.data_path, self._ids(self.guids.reached), durable=has_delays)
         except OSError as error:
             raise StartError(f"failed to persist metadata - {error}") from None
 
@@ -223,6 +230,8 @@ class Daemon:
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
             topic.start()
+        self.retention = Retention(self.loop, self.broker)
+        self.rules.on_change(self.retention.rule_changed)
         self._tick()
         # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.
         self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self.guids.reached))
@@ -246,7 +255,7 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
-                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time)
+                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -324,8 +333,11 @@ class Daemon:
         reached = self.guids.reached
         if reached != self._saved_unit:
             self._saved_unit = reached
-            self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self._ids_ahead()))
+            self.loop.run_in_executor(self.workers, self._write_ids, self._ids(self._ids_ahead()))
         self._scheduled["ids"] = self.loop.call_later(IDS_EVERY_S, self._save_ids)
+
+    def _ids(self, reached: int, stopped: bool = False) -> nsqc_dat.Ids:
+        return nsqc_dat.Ids(reached, stopped, self.boot_id)
 
     def _write_ids(self, ids: nsqc_dat.Ids) -> None:
         try:
@@ -357,6 +369,7 @@ class Daemon:
         if self.certificates is not None:
             self.certificates.close()
         self.timers.close()
+        self.retention.close()
         self.write_health.close()
         self.space_watch.close()
         self.broker.closing = True
@@ -372,7 +385,7 @@ class Daemon:
         self.sync_workers.shutdown()
         if not lost:
             # The last write: everything is on disk, and what nsqc.dat says about it holds.
-            self._write_ids(nsqc_dat.Ids(self.guids.reached, stopped=True))
+            self._write_ids(self._ids(self.guids.reached, stopped=True))
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")

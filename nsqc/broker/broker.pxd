@@ -31,6 +31,8 @@ cdef class Broker(TopicOwner):
     cdef readonly list listeners        # of TopicListener
     cdef public object starter          # TopicStarter; None: topics start at once
     cdef public object saver            # MetadataSaver
+    cdef object logs                    # nsqc.store.log.manager.Logs; None: no topic has one
+    cdef readonly dict watched          # topics whose logs may have segments to remove, by name
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
@@ -41,4 +43,4 @@ cdef class Broker(TopicOwner):
     cdef void _enter(self, Topic topic) noexcept
     cdef void _leave(self, Topic topic) noexcept
     cdef int _notify(self, event, topic, channel) except -1
-    cdef DiskQueue _open(self, name, bint ephemeral)
+    cdef DiskQueue _open(self, name, bint ephemeral, bint needed)

@@ -13,8 +13,9 @@ from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.latency cimport LatencyWindow
-from nsqc.store.backlog cimport BacklogOwner, CommitOwner, CommitSchedule
+from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
@@ -44,7 +45,7 @@ cdef class Broker(TopicOwner):
     """
 
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
-                 DiskSpace space=None):
+                 DiskSpace space=None, logs=None):
         self.settings = settings
         self.log = log
         self.timers = timers
@@ -56,7 +57,9 @@ cdef class Broker(TopicOwner):
         self.rules = rules
         self.space = DiskSpace() if space is None else space
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
+        self.logs = logs
         self.topics = {}
+        self.watched = {}
         self.listeners = []
         self._index()
 
@@ -129,12 +132,16 @@ cdef class Broker(TopicOwner):
         While loading, a new topic is not started: its channels are created first, then start() is called.
         """
         cdef Topic topic = self.topics.get(name)
-        cdef bint ephemeral
+        cdef bint ephemeral, logs
         if topic is not None:
             return topic
         ephemeral = name_is_ephemeral(name, len(name))
-        topic = Topic(name, ephemeral, self._open(name.decode(), ephemeral), self.settings.now.mem_queue_size,
+        rule = self.rules.of(name) if self.rules is not None and not ephemeral else None
+        logs = self.logs is not None and rule is not None and rule.storage == "log"
+        topic = Topic(name, ephemeral, self._open(name.decode(), ephemeral, not logs), self.settings.now.mem_queue_size,
                       self.commits, self.clock, self.guids, self)
+        if logs or (self.logs is not None and self.logs.has(name.decode())):
+            self._give_log(topic, rule)
         self.topics[name] = topic
         if 2 * <uint32_t> len(self.topics) <= self.mask:
             self._enter(topic)
@@ -160,6 +167,9 @@ cdef class Broker(TopicOwner):
         return True
 
     cdef int on_topic_deleted(self, CommitOwner topic) except -1:
+        cdef TopicLog log = (<Topic> topic).log
+        if log is not None:
+            self.logs.remove(log)
         # If there is a new topic of that name by now, nothing has changed for listeners.
         if (<Topic> topic).name not in self.topics:
             self._notify(TOPIC_DELETED, topic, None)
@@ -177,16 +187,85 @@ cdef class Broker(TopicOwner):
         cdef bint ephemeral = name_is_ephemeral(name, len(name))
         cdef object options = self.settings.now
         cdef object text = name.decode()
+        # A topic that is kept in a log needs files for its channels only as long as something waits elsewhere.
+        cdef bint needed = not topic.logs or topic.backlog.depth() > 0
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
-        return Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral), options.mem_queue_size,
+        return Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
+                       options.mem_queue_size,
                        topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
                        options.max_channel_consumers)
 
-    cdef DiskQueue _open(self, name, bint ephemeral):
-        """The disk queue of a topic or channel; None if it is ephemeral."""
-        return None if ephemeral else self.disks.open(name)
+    cdef DiskQueue _open(self, name, bint ephemeral, bint needed):
+        """The disk queue of a topic or channel; None if it is ephemeral, or not needed and without files."""
+        return self.disks.open(name) if not ephemeral and (needed or self.disks.has(name)) else None
+
+    # ------------------------------------------------------------------ logs
+
+    def _give_log(self, Topic topic, rule):
+        log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits)
+        topic.set_log(log, opened.earlier, rule)
+        self._settle_segments(topic)
+        self.watched[topic.name] = topic
+
+    def _settle_segments(self, Topic topic):
+        topic.log.max_file = self.logs.segment_bytes(topic.rule.retain_bytes)
+
+    def rule_changed(self, name):
+        """The rule of a topic has changed; None: that of any topic may have. Returns what is left to look at: a
+        generator that yields after each topic."""
+        for topic in [self.topics.get(name)] if name is not None else list(self.topics.values()):
+            if topic is not None and not topic.exiting and not topic.ephemeral:
+                self._apply_rule(topic)
+            yield
+
+    def _apply_rule(self, Topic topic):
+        cdef Channel channel
+        rule = self.rules.of(topic.name)
+        if topic.log is None:
+            if rule.storage == "log":
+                self._give_log(topic, rule)
+            return
+        if topic.rule == rule:
+            return
+        if topic.logs and rule.storage != "log":
+            # What is published now goes where it would without a log: that needs its files.
+            if topic.backlog.disk is None:
+                topic.backlog.attach(self.disks.open(topic.name.decode()))
+            for channel in topic.fan:
+                if channel.backlog.disk is None and not channel.ephemeral:
+                    channel.backlog.attach(self.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
+            topic.set_disks()
+        topic.set_rule(rule)
+        self._settle_segments(topic)
+        self.watched[topic.name] = topic
+
+    def retain(self):
+        """Has logs remove what their rules do not keep; a generator that yields after each topic."""
+        for name, topic in list(self.watched.items()):
+            if topic.exiting or not topic.retain():
+                self.watched.pop(name, None)
+            yield
+
+    cdef void on_log_grew(self, CommitOwner topic) noexcept:
+        self.watched[(<Topic> topic).name] = topic
+
+    cdef int on_log_full(self, CommitOwner topic, bint full) except -1:
+        cdef Topic of = <Topic> topic
+        if full:
+            self.log.error("TOPIC(%s): publishes are refused: %s", of.name.decode(), of.full_reason)
+        else:
+            self.log.info("TOPIC(%s): publishes are accepted again", of.name.decode())
+        return 0
+
+    cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
+        self.log.info("TOPIC(%s): everything in its log is finished; it is removed", (<Topic> topic).name.decode())
+        self.logs.remove(log)
+        return 0
+
+    cdef object space_reason(self):
+        return self.space.reason
 
     cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1:
         return self._notify(CHANNEL_CREATED, topic, channel)
@@ -221,9 +300,20 @@ cdef class Broker(TopicOwner):
         """Awaits that a topic or channel that was just emptied is empty on disk, too."""
         return self.disks.synced(queue.disk)
 
+    async def recorded(self, Topic topic not None):
+        """Waits until what the topic's channels have done so far is in its journal, if it has one. If that cannot be
+        written, it is in the log."""
+        if topic.log is not None:
+            await self.logs.recorded(topic.log)
+
     def removed(self):
         """Awaits that the files of everything deleted so far are gone."""
-        return self.disks.removed()
+        return self._removed()
+
+    async def _removed(self):
+        await self.disks.removed()
+        if self.logs is not None:
+            await self.logs.removed()
 
     def save_metadata(self, Topic topic not None):
         """A future that is done once the present channels and pauses of a topic are on disk."""

@@ -12,7 +12,9 @@ from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.heap cimport Heap
+from nsqc.store.fifo cimport Entry
 from nsqc.store.inflight cimport InFlightMap
+from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 from nsqc.store.disk.unacked cimport Place
@@ -34,6 +36,8 @@ cdef class Channel(BacklogOwner):
     cdef readonly dict clients          # id to Consumer, in order of arrival
     cdef readonly LatencyWindow latency  # None: no percentiles are asked for
     cdef Backlog backlog
+    cdef Cursor cursor                  # in the topic's log; None: it has none
+    cdef bint log_first                 # the log is delivered before the backlog; else after it
     cdef InFlightMap in_flight
     cdef Heap timeouts                  # deliveries in flight, by time-out
     cdef Heap delayed                   # deferred deliveries, by due time
@@ -62,15 +66,25 @@ cdef class Channel(BacklogOwner):
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
     cdef bint pump(self) noexcept       # delivers what waits to ready consumers; False: the slice ended first
 
+    # From the topic: its log has grown, or more of it is visible.
+    cdef void on_grown(self, int64_t records) noexcept
+    cdef void set_cursor(self, Cursor cursor, bint log_first) noexcept      # None: the log is gone
+
+    # The next message that waits; its place, or its offset in the log, is in self.place and self.offset.
+    cdef Place *place
+    cdef int64_t offset
+    cdef bint _pop(self, Entry *entry) noexcept
+    cdef bint _nothing_waits(self) noexcept
     # Reserves memory for one more delivery; False: there is none, and the message has to stay where it is.
     cdef bint _has_room(self) noexcept
     # Whether a message would go straight to a consumer; if so, there is room.
     cdef bint _goes_out(self) noexcept
     # With room: to the next ready consumer, who must exist. Takes the reference and the place.
-    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept
+    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept
     # Ends a delivery of this heap; its message is delivered again or waits. False: no memory; it stays for a while.
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept
+    cdef bint _wait_again(self, Delivery *delivery) noexcept    # False: no memory
     cdef bint _expire(self) noexcept    # False: the slice ended before all was done
     cdef void _try_again(self) noexcept
     cdef void _drop_all(self) noexcept

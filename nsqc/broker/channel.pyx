@@ -21,7 +21,11 @@ from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
 cdef int64_t NEVER = INT64_MAX
+cdef int64_t NO_OFFSET = -1
 cdef int64_t NO_MEMORY_NS = 1000000000      # a delivery that cannot be ended for want of memory is extended by this
+
+cdef enum:
+    DUE_AT_ONCE = 1024          # deferred messages of a log, between two looks at the clock
 
 cdef uint64_t sample_state = 0x2545F4914F6CDD1D
 
@@ -67,12 +71,12 @@ cdef class Channel:
         return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
 
     cdef bint _goes_out(self) noexcept:
-        return self.c_ready is not NULL and not self.paused and self.backlog.depth() == 0 and self._has_room()
+        return self.c_ready is not NULL and not self.paused and self._nothing_waits() and self._has_room()
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
         if self._goes_out():
-            self._deliver(message, attempts, NULL)
+            self._deliver(message, attempts, NULL, NO_OFFSET)
         else:
             result = self.backlog.put(message, attempts, 0, False, NULL)
             if result == PUT_NO_MEMORY:
@@ -108,7 +112,10 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
-        self.backlog.done(delivery.place)
+        if delivery.offset >= 0:
+            self.cursor.done(delivery.offset)
+        else:
+            self.backlog.done(delivery.place)
         delivery_free(delivery)
         self.update(consumer)
         return CLAIMED
@@ -118,7 +125,15 @@ cdef class Channel:
         cdef Delivery *delivery = self._claim(consumer, c_id, &result)
         if delivery is NULL:
             return result
-        if delay_ns > 0 and heap_reserve(&self.delayed):
+        if delay_ns > 0 and delivery.offset >= 0:
+            if self.cursor.defer(delivery.offset, delivery.attempts, self.clock.monotonic + delay_ns) < 0:
+                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+                heap_moved(&self.timeouts, delivery)
+                return CLAIMED
+            self._release(delivery)
+            delivery_free(delivery)
+            self._arm()
+        elif delay_ns > 0 and heap_reserve(&self.delayed):
             self._release(delivery)
             delivery.owner = 0
             delivery.deadline_ns = self.clock.monotonic + delay_ns
@@ -167,35 +182,69 @@ cdef class Channel:
             if not self._has_room():
                 self._try_again()
                 return True
-            if not self.backlog.pop(&entry):
-                return True
+            if not self._pop(&entry):
+                break
             # To send a large one takes as long as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
             if entry.defer_ms:
-                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.backlog.place)
+                self._defer(entry.message, entry.attempts, <int64_t> entry.defer_ms * 1000000, self.place)
             else:
-                self._deliver(entry.message, entry.attempts, self.backlog.place)
+                self._deliver(entry.message, entry.attempts, self.place, self.offset)
             if steps <= 0:
                 if self.slicer.over():
                     self.slicer.add(self)
                     return False
                 steps = STEPS
+        if self.cursor is not None and self.cursor.deferred.count:
+            self._arm()         # it has come upon deferred messages
         return True
+
+    cdef bint _pop(self, Entry *entry) noexcept:
+        if self.cursor is None or (self.backlog.depth() > 0 and not (self.log_first and not self.cursor.is_drained())):
+            self.offset = NO_OFFSET
+            if not self.backlog.pop(entry):
+                return False
+            self.place = self.backlog.place
+            return True
+        if (not self.log_first and self.owner.is_behind()) or not self.cursor.pop(entry):
+            return False
+        self.place = NULL
+        self.offset = self.cursor.offset
+        return True
+
+    cdef bint _nothing_waits(self) noexcept:
+        return self.backlog.depth() == 0 and (self.cursor is None or self.cursor.is_drained())
+
+    cdef void on_grown(self, int64_t records) noexcept:
+        self.message_count += <uint64_t> records
+        if self.c_ready is not NULL and not self.paused and not self.exiting:
+            if self.slicer.over():
+                self.slicer.add(self)
+            else:
+                self.pump()
+
+    cdef void set_cursor(self, Cursor cursor, bint log_first) noexcept:
+        self.cursor = cursor
+        self.log_first = log_first
 
     cdef bint _has_room(self) noexcept:
         return (delivery_reserve() and inflight_reserve(&self.in_flight) and heap_reserve(&self.timeouts)
                 and heap_reserve(&self.delayed))
 
-    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place) noexcept:
+    cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
         cdef Consumer consumer = <Consumer> self.c_ready
         cdef Delivery *delivery
         self.c_ready = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
             message_unref(message)      # as with nsqd, what the sample leaves out is gone
-            self.backlog.done(place)
+            if offset >= 0:
+                self.cursor.done(offset)
+            else:
+                self.backlog.done(place)
             return
         delivery = delivery_new(message, <uint16_t> (attempts + 1))
         delivery.place = place
+        delivery.offset = offset
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
@@ -213,23 +262,34 @@ cdef class Channel:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
         cdef uint16_t attempts = delivery.attempts
         cdef Place *place = delivery.place
+        cdef int64_t offset = delivery.offset
         cdef bint goes_out = self._goes_out()
-        if not goes_out:
-            message_ref(delivery.message)
-            if self.backlog.put(delivery.message, attempts, 0, True, place) == PUT_NO_MEMORY:
-                message_unref(delivery.message)
-                delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
-                heap_moved(heap, delivery)
-                return False
+        if goes_out:
+            if offset >= 0:
+                self.cursor.came_back(offset, attempts)
+        elif not self._wait_again(delivery):
+            delivery.deadline_ns = self.clock.monotonic + NO_MEMORY_NS
+            heap_moved(heap, delivery)
+            return False
         if delivery.owner:
             inflight_remove(&self.in_flight, delivery)
         heap_remove(heap, delivery)
         if goes_out:
-            self._deliver(delivery_take(delivery), attempts, place)
+            self._deliver(delivery_take(delivery), attempts, place, offset)
         else:
-            if self.backlog.disk is None:
+            if self.backlog.disk is None and offset < 0:
                 self.backlog.done(place)
             delivery_free(delivery)
+        return True
+
+    cdef bint _wait_again(self, Delivery *delivery) noexcept:
+        """Has its message wait, in the log or in the backlog."""
+        if delivery.offset >= 0:
+            return self.cursor.put_back(delivery.offset, delivery.attempts) == 0
+        message_ref(delivery.message)
+        if self.backlog.put(delivery.message, delivery.attempts, 0, True, delivery.place) == PUT_NO_MEMORY:
+            message_unref(delivery.message)
+            return False
         return True
 
     cdef void _defer(self, Message *message, uint32_t attempts, int64_t delay_ns, Place *place) noexcept:
@@ -302,6 +362,9 @@ cdef class Channel:
                 if self.slicer.over() or self.backlog.commit.is_full():
                     return False
                 steps = STEPS
+        while self.cursor is not None and not self.cursor.expire(self.clock.monotonic, DUE_AT_ONCE):
+            if self.slicer.over():
+                return False
         while True:
             delivery = heap_first(&self.delayed)
             if delivery is NULL or delivery.deadline_ns > self.clock.monotonic:
@@ -361,9 +424,27 @@ cdef class Channel:
         cdef Consumer consumer
         self._drop_all()
         self.backlog.empty()
+        if self.cursor is not None:
+            self.cursor.reset(self.cursor.log.visible)
         for consumer in self.clients.values():
             consumer.in_flight = 0
             self.update(consumer)
+
+    def seek(self, int64_t offset):
+        """Continues at an offset of the log. Of the log, nothing is in flight, requeued or deferred any more."""
+        cdef Consumer consumer
+        cdef Delivery *delivery
+        while self.timeouts.count:
+            delivery = heap_first(&self.timeouts)
+            if delivery.offset < 0 and not self._wait_again(delivery):
+                raise MemoryError
+            self._release(delivery)
+            delivery_free(delivery)
+        self.cursor.reset(min(max(offset, self.cursor.log.first_offset()), self.cursor.log.next))
+        for consumer in self.clients.values():
+            consumer.in_flight = 0
+            self.update(consumer)
+        self.slicer.add(self)
 
     cdef void _drop_all(self) noexcept:
         """Drops what is in flight or deferred, once the backlog counts no places; the memory is freed in slices."""
@@ -381,6 +462,8 @@ cdef class Channel:
         self._drop_all()
         self.timers.disarm(self)
         self.backlog.delete()
+        if self.cursor is not None:
+            self.cursor.drop()
         self.owner = None
 
     def close(self) -> tuple:
@@ -393,6 +476,8 @@ cdef class Channel:
         cdef dict delays
         cdef int64_t in_flight = self.timeouts.count, deferred = self.delayed.count, waiting
         self._exit()
+        if self.cursor is not None:
+            in_flight -= self._record_out()
         if self.backlog.disk is None:
             return (0, 0, 0, {})
         delays = self.backlog.delays
@@ -411,6 +496,24 @@ cdef class Channel:
             delivery_free(delivery)
         self.backlog.close()
         return (waiting, in_flight, deferred, delays)
+
+    def _record_out(self) -> int:
+        """Has the journal say how often messages of the log that are in flight were delivered; how many there are."""
+        cdef Delivery *delivery
+        cdef int64_t index = 0, count = 0
+        while index < self.timeouts.count:
+            delivery = self.timeouts.items[index].delivery
+            if delivery.offset < 0:
+                index += 1
+                continue
+            if delivery.attempts > 1:
+                self.cursor.came_back(delivery.offset, delivery.attempts)
+            self._release(delivery)
+            delivery_free(delivery)
+            count += 1
+            index = 0 if index else index
+        self.cursor.let_go()
+        return count
 
     cdef int _write_back(self, Delivery *delivery) except -1:
         if self.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
@@ -464,12 +567,18 @@ cdef class Channel:
     @property
     def depth(self) -> int:
         """Messages that wait, in memory and on disk."""
-        return self.backlog.depth() - self.backlog.delayed_on_disk()
+        return self.backlog.depth() - self.backlog.delayed_on_disk() + self._log_depth()
 
     @property
     def backend_depth(self) -> int:
         """Messages that wait on disk."""
-        return self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+        return self.backlog.disk_depth() - self.backlog.delayed_on_disk() + self._log_depth()
+
+    def _log_depth(self) -> int:
+        if self.cursor is None:
+            return 0
+        self.clock.refresh()
+        return self.cursor.depth()
 
     @property
     def in_flight_count(self) -> int:
@@ -479,7 +588,28 @@ cdef class Channel:
     @property
     def deferred_count(self) -> int:
         """Messages that wait for their time; those of an earlier run are still on disk."""
-        return self.delayed.count + self.backlog.delayed_on_disk()
+        cdef int64_t count = self.delayed.count + self.backlog.delayed_on_disk()
+        if self.cursor is not None:
+            self.clock.refresh()
+            count += self.cursor.deferred_count()
+        return count
+
+    @property
+    def position(self):
+        """The first offset of the log that was never delivered; None: the topic has no log."""
+        return None if self.cursor is None else self.cursor.next
+
+    @property
+    def oldest(self):
+        """The least offset of the log that is not finished; None: the topic has no log."""
+        cdef int64_t least, index
+        if self.cursor is None:
+            return None
+        least = self.cursor.least_waiting()
+        for index in range(self.timeouts.count):
+            if self.timeouts.items[index].delivery.offset >= 0:
+                least = min(least, self.timeouts.items[index].delivery.offset)
+        return least
 
     def restore_delays(self, dict delays not None):
         """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
@@ -492,4 +622,6 @@ cdef int64_t next_deadline(Channel channel) noexcept:
     delivery = heap_first(&channel.delayed)
     if delivery is not NULL and delivery.deadline_ns < first:
         first = delivery.deadline_ns
+    if channel.cursor is not None and 0 < channel.cursor.next_due() < first:
+        first = channel.cursor.next_due()
     return first

@@ -68,13 +68,14 @@ class Metadata(msgspec.Struct, gc=False):
 # ---------------------------------------------------------------------- reading
 
 
-def load(data_path: str, index: Index, log: Log) -> Metadata:
-    """nsqd.dat, rebuilt if it is damaged, and the queues with messages that it lacks. Raises MetadataError."""
+def load(data_path: str, index: Index, logs: Iterable[str], log: Log) -> Metadata:
+    """nsqd.dat, rebuilt if it is damaged, and the queues with messages that it lacks. logs: topics that have a log.
+    Raises MetadataError."""
     for name in filter(LEFTOVER.match, index.temporaries):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(data_path, name))
     metadata = read(data_path, index, log)
-    added = add_queues(metadata, index.names(with_messages=True))
+    added = add_queues(metadata, [*index.names(with_messages=True), *logs])
     if added:
         log.warn("NSQ: was killed before it could add these to %s: %s", FILE_NAME, ", ".join(added))
     return metadata

@@ -33,10 +33,12 @@ ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
 
 class Ids(msgspec.Struct, gc=False):
-    """nsqc.ids.dat. reached_unit: no id has come further; stopped: the run has ended with all it had written."""
+    """nsqc.ids.dat. reached_unit: no id has come further; stopped: the run has ended with all it had written; boot_id:
+    that of the machine, which changes when it starts."""
 
     reached_unit: int = 0
     stopped: bool = False
+    boot_id: str = ""
 
 
 class NsqcDat(msgspec.Struct, gc=False):
@@ -50,10 +52,27 @@ class NsqcDat(msgspec.Struct, gc=False):
 File = TypeVar("File", Ids, NsqcDat)
 
 
-def load(data_path: str, index: Index, log: Log) -> NsqcDat:
+def boot_id() -> str:
+    """Of the machine; empty if it cannot be read."""
+    try:
+        return read_file("/proc/sys/kernel/random/boot_id").decode().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def power_failed(ids: Ids) -> bool:
+    """Whether the machine may have stopped before what the last run had written was on disk."""
+    return not ids.stopped and ids.reached_unit > 0 and (not ids.boot_id or ids.boot_id != boot_id())
+
+
+def load_ids(data_path: str, log: Log) -> Ids:
+    """nsqc.ids.dat, as an earlier run has left it."""
+    return read(os.path.join(data_path, IDS_NAME), Ids, log)
+
+
+def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
     """What an earlier run has left, if anything. To be called before the queues are opened."""
     saved = read(os.path.join(data_path, FILE_NAME), NsqcDat, log)
-    ids = read(os.path.join(data_path, IDS_NAME), Ids, log)
     saved.reached_unit = max(saved.reached_unit, ids.reached_unit)
     if not ids.stopped and (saved.topics or saved.channels):
         drop_gone(saved, index, log)

@@ -3,7 +3,7 @@
 #
 # Topic and Channel stand above this header, so arguments have the types of their bases.
 
-from nsqc.store.backlog cimport BacklogOwner, CommitOwner, CommitWaiter
+from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitWaiter
 
 
 cdef class Publisher(CommitWaiter):
@@ -15,6 +15,7 @@ cdef class ChannelOwner(CommitOwner):
     # The topic of a channel. first: the channel was not stuck before this write failed.
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept    # it has written, or has nothing left to write
+    cdef bint is_behind(self) noexcept      # messages wait that go to its channels before those of the log
     cdef int on_clients_gone(self, BacklogOwner channel) except -1      # the last client has left
 
 
@@ -30,4 +31,8 @@ cdef class TopicOwner:
     # Of a channel, or, where that is None, of the topic itself.
     cdef void on_write_failed(self, CommitOwner topic, BacklogOwner channel, int error) noexcept
     cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept
+    cdef void on_log_grew(self, CommitOwner topic) noexcept                 # its log may have segments to remove
+    cdef int on_log_full(self, CommitOwner topic, bint full) except -1      # or not any more
+    cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1  # everything in it is finished
+    cdef object space_reason(self)                                          # why the disk has no room
     cdef void resume_later(self, CommitOwner topic) noexcept            # calls topic.resume() in a moment

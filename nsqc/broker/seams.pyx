@@ -1,6 +1,6 @@
 """Abstract bases for what the broker calls upward. See the .pxd."""
 
-from nsqc.store.backlog cimport BacklogOwner, CommitOwner
+from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner
 
 
 cdef class Publisher(CommitWaiter):
@@ -18,6 +18,9 @@ cdef class ChannelOwner(CommitOwner):
 
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept:
         pass
+
+    cdef bint is_behind(self) noexcept:
+        return False
 
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
         raise NotImplementedError
@@ -46,6 +49,18 @@ cdef class TopicOwner:
 
     cdef void on_write_healed(self, CommitOwner topic, BacklogOwner channel) noexcept:
         pass
+
+    cdef void on_log_grew(self, CommitOwner topic) noexcept:
+        pass
+
+    cdef int on_log_full(self, CommitOwner topic, bint full) except -1:
+        return 0
+
+    cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
+        return 0
+
+    cdef object space_reason(self):
+        return ""
 
     cdef void resume_later(self, CommitOwner topic) noexcept:
         pass

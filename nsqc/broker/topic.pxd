@@ -16,6 +16,9 @@ from nsqc.store.backlog cimport Backlog, Commit
 from nsqc.store.clock cimport Clock
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
+from nsqc.store.log.earlier cimport Earlier, TopicPlace
+from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
@@ -27,6 +30,12 @@ cdef struct Batch:
     Fifo *gathered          # not owned; NULL: they are at c_at
     int32_t left
     int result              # PutResult of those published so far
+    LogBuf *staged          # of a log: those published so far; they are appended together with the rest. Not owned
+
+
+cdef class OpenBatch:
+    # A multi-publish over HTTP that takes several slices.
+    cdef LogBuf staged          # owned
 
 
 cdef class Topic(ChannelOwner):
@@ -55,6 +64,17 @@ cdef class Topic(ChannelOwner):
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef Leftover leftover
 
+    # In a log; see docs/design.md.
+    cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
+    cdef readonly TopicLog log          # None: it has none
+    cdef bint logs                      # it publishes to the log; otherwise, what is left there is delivered first
+    cdef TopicPlace place               # what no channel may read yet begins there
+    cdef Earlier earlier                # channels of an earlier run, until the topic is started
+    cdef int64_t segment_count          # of the log, when the owner was last told
+    cdef int64_t most_bytes             # of the log; 0: no limit
+    cdef bint log_full                      # the log is at its limit, and a channel needs its oldest segment
+    cdef readonly str full_reason
+
     cdef int64_t allowance              # messages it accepts before publishers are held
     cdef list held                      # Publishers
 
@@ -69,6 +89,11 @@ cdef class Topic(ChannelOwner):
     # Takes the reference unless it is_refused().
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
     cdef bint _fits(self, uint32_t defer_ms) noexcept   # whether put() would not write it to disk
+    cdef int _append(self, const char *c_body, uint32_t size, uint32_t defer_ms, bint more) noexcept
+    cdef bint _append_slice(self, Batch *batch) noexcept
+    cdef void _take_back(self, int64_t length, int64_t records, LogBuf *staged) noexcept
+    cdef tuple _append_lines(self, const char *c_at, const char *c_end, bytes lines, OpenBatch batch)
+    cdef int64_t _log_start(self) noexcept      # where a new channel begins to read the log
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept
     cdef bint _flows(self) noexcept

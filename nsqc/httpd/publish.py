@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 
-from nsqc.broker.topic import NO_SPACE, PENDING, Topic
+from nsqc.broker.topic import NO_SPACE, PENDING, OpenBatch, Topic
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments
@@ -37,16 +37,16 @@ def named_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
     return app.broker.get_topic(name)
 
 
-def accepted(app: App, topic: Topic, failure: int) -> str | Awaitable[str]:
+def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
     """OK, or a refusal; an awaitable of either while the message is being written."""
     if failure == PENDING:
-        return _after_write(app, _written(topic))
-    return _settled(app, failure)
+        return _after_write(topic, _written(topic))
+    return _settled(topic, failure)
 
 
-def _settled(app: App, failure: int) -> str:
+def _settled(topic: Topic, failure: int) -> str:
     if failure:
-        raise ApiError(503, refusal(app, failure))
+        raise ApiError(503, refusal(failure, topic))
     return "OK"
 
 
@@ -62,15 +62,15 @@ def _written(topic: Topic) -> asyncio.Future[int]:
     return future
 
 
-async def _after_write(app: App, written: asyncio.Future[int]) -> str:
-    return _settled(app, await written)
+async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
+    return _settled(topic, await written)
 
 
-def refusal(app: App, failure: int) -> str:
+def refusal(failure: int, topic: Topic | None = None) -> str:
     """The text of a 503 for an errno or NO_SPACE: nsqd's word while the daemon stops, else the cause."""
     if failure == errno.ESHUTDOWN:
         return "EXITING"
-    return f"FAILED - {app.broker.space.reason if failure == NO_SPACE else os.strerror(failure)}"
+    return f"FAILED - {topic.refusal() if topic is not None and failure == NO_SPACE else os.strerror(failure)}"
 
 
 def pub(app: App, request: Request) -> str | Awaitable[str]:
@@ -87,7 +87,7 @@ def pub(app: App, request: Request) -> str | Awaitable[str]:
     defer_ms = 0
     if b"defer" in arguments:
         defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
-    return accepted(app, topic, topic.publish(request.body, defer_ms))
+    return accepted(topic, topic.publish(request.body, defer_ms))
 
 
 def _defer_ms(text: bytes, limit_ns: int) -> int:
@@ -106,11 +106,12 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
         raise ApiError(413, "BODY_TOO_BIG")
     arguments = read_arguments(app.log, request)
     topic = named_topic(app, arguments)
+    whole = OpenBatch()
     if _is_binary(app, arguments):
         batch = _checked_batch(request, options)
-        return _in_slices(app, topic, lambda at, left: topic.publish_batch(batch, at, left))
+        return _in_slices(app, topic, lambda at, left: topic.publish_batch(batch, at, left, whole))
     lines = _checked_lines(request, options)
-    return _in_slices(app, topic, lambda at, left: topic.publish_lines(lines, at))
+    return _in_slices(app, topic, lambda at, left: topic.publish_lines(lines, at, whole))
 
 
 def _is_binary(app: App, arguments: dict[bytes, bytes]) -> bool:
@@ -156,7 +157,7 @@ def _in_slices(app: App, topic: Topic, publish: _PublishSlice) -> str | Awaitabl
     """Publishes many messages: as many as fit into a slice at once, the rest in later slices."""
     failure, at, left = publish(0, -1)
     if left == 0 or failure > 0:
-        return accepted(app, topic, failure)
+        return accepted(topic, failure)
     return _rest(app, topic, publish, [_written(topic)] if failure == PENDING else [], at, left)
 
 
@@ -186,4 +187,4 @@ async def _rest(app: App, topic: Topic, publish: _PublishSlice, writes: list[asy
     app.broker.slicer.call(next_slice)
     await done
     # If the last slice is pending, its result is among the writes.
-    return _settled(app, max(0, failure, *await asyncio.gather(*writes)))
+    return _settled(topic, max(0, failure, *await asyncio.gather(*writes)))

@@ -9,6 +9,7 @@
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.clock cimport Clock
+from nsqc.store.disk.pool cimport JobOwner
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.disk.state cimport QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
@@ -47,6 +48,14 @@ cdef class CommitOwner(BacklogOwner):
     # A topic as its commits see it.
     cdef void on_commit_began(self) noexcept
     cdef void on_commit_ended(self, int error) noexcept
+    cdef void on_appended(self, int64_t records) noexcept       # so many more can be read from its log
+    cdef void on_idle(self) noexcept                            # its log has not been used for a while
+
+
+cdef class CommitLog(JobOwner):
+    # A topic's log as its commits see it.
+    cdef bint begin_write(self) noexcept        # False: there is nothing to write; else Commit.one_ended() follows
+    cdef int64_t unwritten_records(self) noexcept
 
 
 cdef class WriteWatch:
@@ -64,43 +73,50 @@ cdef class CallWaiter(CommitWaiter):
     cdef object call
 
 
+cdef class Scheduled(JobOwner):
+    # What the next loop iteration begins.
+    cdef bint listed            # in CommitSchedule.due
+    cdef void begin(self) noexcept
+
+
 cdef class CommitSchedule:
     # What the commits of one daemon share.
     cdef object loop            # None: run() is called by hand
     cdef readonly Slicer slicer
     cdef WriteWatch watch       # None: nobody
     cdef DiskSpace space        # of the disk that is written to
-    cdef list due               # commits to begin
+    cdef list due               # Scheduled
     cdef bint scheduled
 
-    cdef void add(self, Commit commit) noexcept
+    cdef void add(self, Scheduled work) noexcept
 
 
-cdef class Commit:
+cdef class Commit(Scheduled):
     # The commits of one topic, one after the other. serial is that of the one being collected.
     cdef CommitSchedule schedule
     cdef CommitOwner owner      # the topic; None once it is deleted
     cdef readonly int64_t serial
     cdef list dirty             # backlogs with records in the buffer that is being filled
+    cdef CommitLog log          # the topic's; None: it has none
     cdef list waiters           # of the one being collected
     cdef list under_way         # waiters of the one under way
     cdef int running            # writes under way
     cdef int64_t unwritten      # bytes in the buffers that are being filled
     cdef list blocked           # Sliced: work to continue when the commit under way has ended
     cdef int failed             # errno of the first that failed
-    cdef bint listed            # in schedule.due
 
     @staticmethod
     cdef Commit new(CommitSchedule schedule, CommitOwner owner)
     cdef inline bint is_clean(self) noexcept:
-        return not self.dirty and self.running == 0
+        return not self.is_due() and self.running == 0
+    cdef inline bint is_due(self) noexcept:
+        return len(self.dirty) > 0 or (self.log is not None and self.log.unwritten_records() > 0)
     # Whether more is collected than one write may take: work that fills buffers stops, and is blocked until the commit
     # under way has ended.
     cdef inline bint is_full(self) noexcept:
         return self.unwritten >= MOST_UNWRITTEN and self.running > 0
     cdef void block(self, Sliced work) noexcept
     cdef void wait(self, CommitWaiter waiter) noexcept      # for the one being collected
-    cdef void begin(self) noexcept
     cdef void one_ended(self, int error) noexcept
     cdef void _end(self) noexcept
 
@@ -141,6 +157,7 @@ cdef class Backlog(QueueWatcher):
     cdef int64_t depth(self) noexcept               # messages waiting
     cdef int64_t disk_depth(self) noexcept          # those of them on disk
     cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep
+    cdef void attach(self, DiskQueue disk) noexcept # what it had to keep in memory so far may go to disk
     cdef void mark_dirty(self) noexcept
     cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept
     cdef void _apply_delay(self, Entry *entry) noexcept

@@ -36,6 +36,29 @@ cdef class CommitOwner(BacklogOwner):
     cdef void on_commit_ended(self, int error) noexcept:
         pass
 
+    cdef void on_appended(self, int64_t records) noexcept:
+        pass
+
+    cdef void on_idle(self) noexcept:
+        pass
+
+
+cdef class CommitLog(JobOwner):
+    """A topic's log as its commits see it."""
+
+    cdef bint begin_write(self) noexcept:
+        return False
+
+    cdef int64_t unwritten_records(self) noexcept:
+        return 0
+
+
+cdef class Scheduled(JobOwner):
+    """What the next loop iteration begins."""
+
+    cdef void begin(self) noexcept:
+        pass
+
 
 cdef class WriteWatch:
     """Watches over writes that fail."""
@@ -73,25 +96,25 @@ cdef class CommitSchedule:
         self.space = DiskSpace() if space is None else space
         self.due = []
 
-    cdef void add(self, Commit commit) noexcept:
+    cdef void add(self, Scheduled work) noexcept:
         # What fails here, for want of memory, is retried with the next record.
-        if not commit.listed:
-            self.due.append(commit)
-            commit.listed = True
+        if not work.listed:
+            self.due.append(work)
+            work.listed = True
         if not self.scheduled and self.loop is not None:
             self.loop.call_soon(self.run)
             self.scheduled = True
 
     def run(self):
         """Begins the writes of everything that is dirty."""
-        cdef Commit commit
+        cdef Scheduled work
         cdef list due
         self.scheduled = False
         due = self.due
         self.due = []
-        for commit in due:
-            commit.listed = False
-            commit.begin()
+        for work in due:
+            work.listed = False
+            work.begin()
 
     def finish(self):
         """Runs until nothing is due; for tests and for pools without threads."""
@@ -124,7 +147,7 @@ cdef class Commit:
     cdef void begin(self) noexcept:
         cdef Backlog backlog
         cdef list dirty
-        if self.running or not self.dirty:
+        if self.running or not self.is_due():
             return
         dirty = self.dirty
         self.dirty = []
@@ -145,6 +168,11 @@ cdef class Commit:
                 if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
                     self.failed = ENOMEM
                     backlog.mark_dirty()
+                self.running -= 1
+        if self.log is not None and self.log.unwritten_records() > 0:
+            self.running += 1
+            if not self.log.begin_write():
+                self.failed = ENOMEM
                 self.running -= 1
         self.one_ended(0)
 
@@ -168,7 +196,7 @@ cdef class Commit:
             blocked, self.blocked = self.blocked, []
             for work in blocked:
                 self.schedule.slicer.add(<Sliced> work)
-        if self.dirty:
+        if self.is_due():
             self.schedule.add(self)
         if failed == 0 and self.schedule.watch is not None and self.schedule.watch.failing:
             self.schedule.watch.written()
@@ -184,7 +212,6 @@ cdef class Backlog(QueueWatcher):
     @staticmethod
     cdef Backlog new(DiskQueue disk, int64_t max_memory, bint keeps, Clock clock, Commit commit, BacklogOwner owner):
         cdef Backlog self = Backlog.__new__(Backlog)
-        self.disk = disk
         self.max_memory = max_memory
         self.keeps = keeps
         self.clock = clock
@@ -193,13 +220,17 @@ cdef class Backlog(QueueWatcher):
         self.delays = {}
         self.delays_are_times = keeps
         if disk is not None:
-            disk.tracks = True
-            disk.keeps = keeps
-            disk.watcher = self
+            self.attach(disk)
         return self
 
     def __dealloc__(self):
         fifo_free(&self.memory)
+
+    cdef void attach(self, DiskQueue disk) noexcept:
+        self.disk = disk
+        disk.tracks = True
+        disk.keeps = self.keeps
+        disk.watcher = self
 
     cdef int64_t depth(self) noexcept:
         return self.memory.count + (self.disk.depth if self.disk is not None else 0)
@@ -324,7 +355,7 @@ cdef class Backlog(QueueWatcher):
             broken("records wait for a write that is not scheduled")
         if self.listed and self not in self.commit.dirty:
             broken("a backlog is not among the dirty ones of its commit")
-        if self.commit.dirty and self.commit.running == 0 and not (
+        if self.commit.is_due() and self.commit.running == 0 and not (
                 self.commit.listed and self.commit in self.commit.schedule.due):
             broken("a commit has dirty backlogs and is not due")
 

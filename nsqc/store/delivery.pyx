@@ -6,7 +6,7 @@ from libc.stdlib cimport free, malloc
 from nsqc.store.message cimport message_unref
 
 cdef enum:
-    MAX_SPARE = 16384       # 56 bytes each; a peak above this goes back to the allocator
+    MAX_SPARE = 16384       # 64 bytes each; a peak above this goes back to the allocator
 
 # The first word of a spare delivery points to the next one.
 cdef Delivery *c_spare = NULL
@@ -41,6 +41,7 @@ cdef Delivery *delivery_new(Message *message, uint16_t attempts) noexcept nogil:
     alive_count += 1
     delivery.message = message
     delivery.attempts = attempts
+    delivery.offset = -1
     delivery.owner = 0
     delivery.place = NULL
     return delivery

@@ -268,6 +268,7 @@ cdef int do_mpub(Session session, Command *command) except -1:
     session.batch.gathered = NULL
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
+    session.batch.staged = &session.staged
     return publish_batch(session, command)
 
 
@@ -281,6 +282,7 @@ cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     session.batch.gathered = &body.whole
     session.batch.left = command.mpub.count
     session.batch.result = PUT_MEMORY
+    session.batch.staged = &session.staged
     return publish_batch(session, command)
 
 
@@ -329,6 +331,6 @@ cdef int published(Session session, int result, int64_t count, bytes name) excep
     if result == PUT_EXITING:
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
     if result == PUT_NO_SPACE:
-        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.broker.space.reason.encode()))
+        return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal().encode()))
     session.topic_count += <uint32_t> count
     return OK_ON_COMMIT if result == PUT_DISK else OK

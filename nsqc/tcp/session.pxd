@@ -5,6 +5,7 @@ from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.topic cimport Batch, Topic
+from nsqc.store.log.jobs cimport LogBuf
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
@@ -57,6 +58,7 @@ cdef class Session(Consumer):
     cdef uint64_t topic_count
     cdef Batch batch                    # the rest of a multi-publish
     cdef Topic batch_topic              # to this topic
+    cdef LogBuf staged                  # of batch, if the topic is a log; owned
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None: no auth server is asked; otherwise topic has passed it
     cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL

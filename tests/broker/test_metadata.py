@@ -120,7 +120,7 @@ def test_a_change_makes_one_piece_and_a_burst_one_file(tmp_path, monkeypatch):
 
 def load(folder):
     log = RecordingLog()
-    found = metadata.load(folder, Index(str(folder)), log)
+    found = metadata.load(folder, Index(str(folder)), [], log)
     return {topic.name: (topic.paused, {channel.name: channel.paused for channel in topic.channels or ()})
             for topic in found.topics or ()}, log
 

@@ -24,7 +24,7 @@ def text(number: int) -> str:
 
 def load(folder):
     log = RecordingLog()
-    return nsqc_dat.load(folder, Index(str(folder)), log), log
+    return nsqc_dat.load(folder, Index(str(folder)), nsqc_dat.load_ids(folder, log), log), log
 
 
 def fill(folder, ids, meta="6\n1,34\n2,68\n"):

@@ -51,10 +51,14 @@ class DiskQueues:
         self._folder = os.fspath(data_path)
         self._options = options
         self._log = log
-        self._pool = IoPool(THREADS, loop)
-        self._syncer = Syncer(options.sync_every, options.sync_timeout, run, log)
+        self.pool = IoPool(THREADS, loop)
+        self.syncer = Syncer(options.sync_every, options.sync_timeout, run, log)
         self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
         self.index = Index(self._folder)
+
+    def has(self, name: str) -> bool:
+        """Whether an earlier run has left files of this queue, which is not open yet."""
+        return name in self.index.queues
 
     def open(self, name: str) -> DiskQueue:
         """The queue TOPIC or TOPIC:CHANNEL, with what earlier runs have left in it. Raises OSError.
@@ -67,13 +71,13 @@ class DiskQueues:
             earlier.delete()
             first = earlier.write_number
         queue = DiskQueue(name, self._folder, self._options.max_bytes_per_file, self._options.message_limit,
-                          self._pool, self._syncer, self._log, self.index.take(name), first)
+                          self.pool, self.syncer, self._log, self.index.take(name), first)
         self._queues[name] = queue
         return queue
 
     def tick(self) -> None:
         """Begins syncs that are due, and looks for idle queues."""
-        self._syncer.tick()
+        self.syncer.tick()
         if CHECKS:
             self.check_rules()
 
@@ -84,24 +88,24 @@ class DiskQueues:
 
     def failing_sync(self) -> str | None:
         """What fails to sync; None: nothing."""
-        return next(iter(self._syncer.failing.values()), None)
+        return next(iter(self.syncer.failing.values()), None)
 
     async def removed(self) -> None:
         """Waits until the files of all queues deleted so far are gone."""
-        await self._syncer.removed()
+        await self.syncer.removed()
 
     async def synced(self, queue: DiskQueue) -> None:
         """Waits until what was just removed by empty() is gone from the disk."""
-        await self._syncer.synced(queue)
+        await self.syncer.synced(queue)
 
     async def settle(self) -> None:
         """Waits for reads, writes and syncs under way."""
-        while self._pool.under_way:
+        while self.pool.under_way:
             await asyncio.sleep(0.001)
-        await self._syncer.settle()
+        await self.syncer.settle()
 
     async def quiet(self) -> None:
         """For a stop: as settle(); from then on queues read and write on the loop, at once."""
-        while self._pool.under_way or self._syncer.runs:
+        while self.pool.under_way or self.syncer.runs:
             await self.settle()
-        self._pool.close()
+        self.pool.close()

@@ -269,7 +269,12 @@ class Syncer:
         if not closed or not steps:
             return
         step, following = steps[0], steps[1:]
-        jobs = [closed] if step is sync_folder else [[item] for item in closed]
+        jobs = [[item] for item in closed]
+        if step is sync_folder:
+            folders: dict[str, Closed] = {}
+            for item in closed:
+                folders.setdefault(os.path.dirname(item[1].meta_path), []).append(item)
+            jobs = list(folders.values())
         ended: list[Closed] = []  # those that have not failed, of each job
 
         def job_ended(items: Closed, error: BaseException | None) -> None:
@@ -321,6 +326,8 @@ def whole_sync(work: Work) -> None:
     sync_all_data(work)
     if work.folder:
         sync_folder(work)  # or positions might refer to a file that a power failure takes
+    if not work.positions:
+        return
     put_positions(work)
     sync_folder(work)  # or a power failure might bring the old ones back, whose files are about to be removed
     remove_done(work)
@@ -339,8 +346,9 @@ def remove_done(work: Work) -> None:
 
 
 def sync_folder(work: Work) -> None:
-    """Makes the names in the folder durable. Raises OSError."""
-    syscalls.sync_path(os.path.dirname(work.meta_path))
+    """Makes the names in the folder durable, if any may be new. Raises OSError."""
+    if work.folder or work.positions:
+        syscalls.sync_path(os.path.dirname(work.meta_path))
 
 
 def sync_data(path: str, rewrite_from: int) -> None:
@@ -368,6 +376,8 @@ def put_positions(work: Work) -> None:
     If the disk has no room for a second file, the old one is overwritten: it has its block already. A crash meanwhile
     leaves positions that cannot be read; then they are rebuilt from the files, all of which still exist.
     """
+    if not work.positions:
+        return  # a log has none
     temporary = names.temporary_of(work.meta_path)
     try:
         try:

@@ -9,8 +9,12 @@ cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at, int64_
 cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil
 cdef int io_open(const char *c_path, int flags) noexcept nogil      # descriptor, or -errno
 cdef int64_t io_size(int fd) noexcept nogil                         # bytes, or -errno
+# Likewise, but only what the page cache has: -EAGAIN if that is less than the file has there, or if the file system
+# cannot tell.
+cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil
 cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
 cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
+cdef int io_sync_data(int fd) noexcept nogil                        # fdatasync: 0 or errno
 cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or errno
 cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil     # 0 or errno
 cdef int io_unlink(const char *c_path) noexcept nogil               # 0 or errno

@@ -5,13 +5,31 @@ fail() and delay() are for what a test cannot make a real file system do: a fail
 
 import os
 
-from libc.errno cimport EINTR, EIO, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, ENOSYS, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport rename
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open
 from posix.stat cimport fstat, struct_stat
 from posix.time cimport nanosleep, timespec
-from posix.unistd cimport close, fsync, ftruncate, pread, pwrite, unlink
+from posix.unistd cimport close, fdatasync, fsync, ftruncate, pread, pwrite, unlink
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <errno.h>
+    #include <sys/uio.h>
+    #include <sys/types.h>
+
+    /* Only from the page cache. RWF_NOWAIT, which older C libraries do not know. */
+    extern ssize_t preadv2(int, const struct iovec *, int, off_t, int);
+    static ssize_t nsqc_read_cached(int fd, char *to, size_t room, off_t at) {
+        struct iovec part = {to, room};
+        return preadv2(fd, &part, 1, at, 8);
+    }
+    """
+    ssize_t nsqc_read_cached(int fd, char *c_to, size_t room, int64_t at) nogil
 
 cdef enum Call:
     READ
@@ -84,6 +102,20 @@ cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogi
     return done
 
 
+cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
+    cdef ssize_t got
+    cdef int error
+    if delays[<int> READ]:
+        return -EAGAIN
+    error = fault_of(READ)
+    if error:
+        return -error
+    got = nsqc_read_cached(fd, c_to, <size_t> room, at)
+    if got < 0:
+        return -EAGAIN if errno in (EINTR, EOPNOTSUPP, ENOSYS, EINVAL) else -errno
+    return got if got == room else -EAGAIN
+
+
 cdef int io_open(const char *c_path, int flags) noexcept nogil:
     cdef int fd
     while True:
@@ -111,6 +143,13 @@ cdef int io_sync(int fd) noexcept nogil:
     if error:
         return error
     return errno if fsync(fd) < 0 else 0
+
+
+cdef int io_sync_data(int fd) noexcept nogil:
+    cdef int error = fault_of(SYNC)
+    if error:
+        return error
+    return errno if fdatasync(fd) < 0 else 0
 
 
 cdef int io_sync_path(const char *c_path, int flags) noexcept nogil:

@@ -5,9 +5,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from nsqc.store.log.offsets cimport (Range, Waiting, Walk, offsets_add, offsets_free, offsets_from, offsets_have,
-                                     offsets_next, offsets_remove, waiting_find, waiting_free, waiting_from,
-                                     waiting_next, waiting_put, waiting_remove)
+from nsqc.store.log.offsets cimport (Range, Waiting, Walk, offsets_add, offsets_free, offsets_from, offsets_next,
+                                     offsets_remove, waiting_free, waiting_from, waiting_next, waiting_put,
+                                     waiting_remove)
 from nsqc.store.log.ops cimport (END_NUMBER, OP_ADVANCE, OP_DROP, OP_END, OP_FIN, OP_NAME, OP_OUT, OP_REQ, OP_RESET,
                                  OP_SKIP, SECTION_BYTES, TOPIC_NUMBER)
 from nsqc.wire.crc32c cimport crc32c

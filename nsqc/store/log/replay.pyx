@@ -252,6 +252,7 @@ cdef int replay_file(LogState *state, const char *c_folder, CursorFile *file, bi
     cdef Window window
     cdef int64_t damaged = state.damaged
     cdef int fd, error
+    cdef bint sound
     cursor_path(c_path, c_folder, file)
     fd = io_open(c_path, O_RDONLY)
     if fd < 0:
@@ -266,9 +267,12 @@ cdef int replay_file(LogState *state, const char *c_folder, CursorFile *file, bi
         state.torn_bytes += window.limit
     elif not error:
         state.bytes += window.limit
-        if not journal_head_sound(bytes_at(&window, 0), <uint32_t> file.number):
-            state.damaged += 1
+        sound = journal_head_sound(bytes_at(&window, 0), <uint32_t> file.number)
+        state.damaged += not sound
+        state.last_end = JOURNAL_HEAD_BYTES
         error = replay_frames(state, &window, fd, ended)
+        if not sound:
+            state.last_end = 0
     file.damaged = state.damaged != damaged
     window_free(&window)
     close(fd)

@@ -1,0 +1,53 @@
+"""What logs do from time to time: remove segments that their rules do not keep, and follow rules that have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from nsqc.broker.broker import Broker
+from nsqc.broker.stats import Slice
+
+EVERY_S = 0.5  # between two looks at the logs that have more than one segment
+
+
+class Retention:
+    """Looks after the logs of a broker, a few milliseconds of each loop iteration at most."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker):
+        self._loop = loop
+        self._broker = broker
+        self._work: list[Iterator[None]] = []
+        self._timer = loop.call_later(EVERY_S, self._tick)
+        self._running = False
+        self._closed = False
+
+    def rule_changed(self, name: bytes | None) -> None:
+        """The rule of a topic has changed; None: that of any topic may have."""
+        self._begin(self._broker.rule_changed(name))
+
+    def close(self) -> None:
+        """Stops looking."""
+        self._closed = True
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(EVERY_S, self._tick)
+        if not self._work:
+            self._begin(self._broker.retain())
+
+    def _begin(self, work: Iterator[None]) -> None:
+        self._work.append(work)
+        if not self._running:
+            self._run()
+
+    def _run(self) -> None:
+        part = Slice()
+        self._running = False
+        while self._work and not self._closed:
+            if next(self._work[0], self) is self:
+                self._work.pop(0)
+            if part.over():
+                self._running = True
+                self._loop.call_soon(self._run)
+                return

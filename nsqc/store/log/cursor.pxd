@@ -1,0 +1,80 @@
+# A channel's place in the log of its topic: what it was never given (from next on), what waits to be delivered again, and
+# what waits for its time. What is in flight is the channel's. All of it is in the journal; bodies are only in the log.
+#
+# Everything before next that is not in flight, requeued or deferred is finished.
+
+from libc.stdint cimport int64_t, uint32_t
+from nsqc.store.backlog cimport BacklogOwner
+from nsqc.store.fifo cimport Entry
+from nsqc.store.log.jobs cimport ReadRecords
+from nsqc.store.log.journal cimport CursorState
+from nsqc.store.log.offsets cimport OffsetSet
+from nsqc.store.log.recorder cimport Journaled
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.log.waiting cimport DeferredHeap, RequeuedFifo
+
+
+cdef struct Use:            # of a segment
+    int64_t first           # offset of its first record
+    int64_t limit           # offset behind its last, as far as it was known
+    int64_t count           # unfinished messages before next that lie in it
+
+cdef struct Uses:           # in order: items[first : first + count]
+    Use *items              # owned
+    int64_t first, count, room
+
+
+cdef struct Reader:
+    # A block of records and a place in it.
+    ReadRecords block       # its data is owned; begin and end are the offsets of its records
+    int64_t offset, at      # of a record in the block
+    bint running            # the block is being read by a thread
+    bint stale              # what is being read is not wanted any more
+
+
+cdef class Cursor(Journaled):
+    cdef TopicLog log
+    cdef readonly bytes name
+    cdef BacklogOwner owner         # the channel; None once it is deleted
+    cdef readonly int64_t next      # the first offset that was never handed out
+    cdef int64_t journaled          # next, as the journal has it
+    cdef int64_t offset             # of the message that pop() has returned last
+    cdef RequeuedFifo requeued
+    cdef DeferredHeap deferred
+    cdef OffsetSet skips            # ahead of next: finished
+    cdef Uses uses
+    cdef Reader ahead               # reads on from next
+    cdef Reader again               # reads requeued messages
+    cdef int64_t tail_serial, tail_offset, tail_at  # where a record is in the log's tail
+    cdef readonly int read_error    # errno while the log cannot be read
+
+    # The next message; its reference and its offset go to the caller. False: there is none for now; if any waits,
+    # on_readable() or on_unreadable() of the owner follows.
+    cdef bint pop(self, Entry *entry) noexcept
+    cdef void done(self, int64_t offset) noexcept               # a message handed out is finished
+    # A message handed out waits again: behind what waits now, or until a monotonic time. -1: no memory.
+    cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept
+    cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
+    cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept   # and goes out again at once
+    cdef bint expire(self, int64_t now_ns, int most) noexcept   # requeues what is due; False: more than most are
+    cdef int64_t next_due(self) noexcept                        # monotonic; 0: nothing is deferred
+    cdef void reset(self, int64_t next) noexcept                # nothing is unfinished; it continues there
+    cdef void skip(self, int64_t first, int64_t end) noexcept   # these are finished
+    cdef bint is_drained(self) noexcept                         # pop() would find nothing, now or later
+    cdef int64_t depth(self) noexcept                           # messages that wait
+    cdef int64_t deferred_count(self) noexcept
+    cdef int64_t least_waiting(self) noexcept                   # the least offset that waits; next if none does
+    cdef void release(self) noexcept                            # memory that it does not need while it is idle
+    cdef void drop(self) noexcept                               # the channel is deleted
+    cdef void let_go(self) noexcept                             # of the channel
+
+    cdef bint _pop_requeued(self, Entry *entry) noexcept
+    cdef const char *_next_record(self, int64_t *length) noexcept
+    cdef const char *_tail_record(self) noexcept
+    cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept
+    cdef bint _was_read(self, Reader *reader) noexcept
+    cdef int restore(self, CursorState *state) except -1        # what an earlier run has left
+    cdef void _step_over(self, int64_t next) noexcept
+    cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
+    cdef void _lost(self, int64_t first, int64_t count) noexcept
+    cdef void _advance(self, int64_t next) noexcept

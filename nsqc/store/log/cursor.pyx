@@ -1,0 +1,556 @@
+"""A channel's place in a log. See the .pxd."""
+
+cimport cython
+from libc.errno cimport EAGAIN, ENOENT, ENOMEM
+from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
+from cpython.bytes cimport PyBytes_AS_STRING
+
+import os
+
+from nsqc.store.disk.pool cimport Job
+from nsqc.store.disk.segment cimport record_load
+from nsqc.store.log.jobs cimport records_free, run_read_records
+from nsqc.store.log.journal cimport CursorState
+from nsqc.store.log.offsets cimport Range, Waiting, Walk, offsets_add, offsets_free, offsets_next, offsets_remove, waiting_next
+from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
+from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
+from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
+                                     deferred_push, requeued_first, requeued_free, requeued_least, requeued_pop,
+                                     requeued_push)
+from nsqc.store.message cimport message_unref
+from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.wire.hton cimport load_i32
+
+cdef enum:
+    FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
+    MOST_WANT = 262144
+    AGAIN_WANT = 16384          # bytes of a block for requeued messages
+    FIRST_USES = 4
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Cursor(Journaled):
+    """Where one channel stands in a log."""
+
+    def __init__(self, TopicLog log not None, bytes name not None, BacklogOwner owner not None, int64_t number,
+                 int64_t next):
+        """number: in the journal; below 0: it is not recorded there."""
+        self.log = log
+        self.recorder = log.recorder
+        self.name = name
+        self.owner = owner
+        self.number = number
+        self.next = self.journaled = next
+
+    def __dealloc__(self):
+        self.release()
+        requeued_free(&self.requeued)
+        deferred_free(&self.deferred)
+        offsets_free(&self.skips)
+        free(self.uses.items)
+
+    # ------------------------------------------------------------------ handing out
+
+    cdef bint pop(self, Entry *entry) noexcept:
+        cdef Requeued *first
+        cdef const char *c_record
+        cdef uint16_t attempts
+        cdef int64_t length, due_ns
+        if self.recorder.is_full():
+            return False
+        while True:
+            first = requeued_first(&self.requeued)
+            if first is not NULL and self.next >= min(first.after, self.log.visible):
+                if not self._pop_requeued(entry):
+                    return False
+                if entry.message is NULL:
+                    continue            # it cannot be read any more
+                return True
+            c_record = self._next_record(&length)
+            if c_record is NULL:
+                return False
+            due_ns = self.log.delay_of(self.next)
+            if due_ns > self.log.clock.monotonic:
+                self._advance(self.next + 1)
+                if not use_add(self, self.next - 1) or self.defer(self.next - 1, 0, due_ns) < 0:
+                    self.next -= 1
+                    self.owner.on_unreadable()
+                    return False
+                continue
+            entry.message = record_load(c_record, &attempts)
+            if entry.message is NULL or not use_add(self, self.next):
+                if entry.message is not NULL:
+                    message_unref(entry.message)
+                self.read_error = ENOMEM
+                self.owner.on_unreadable()
+                return False
+            entry.attempts = attempts
+            entry.defer_ms = 0
+            self.offset = self.next
+            self._advance(self.next + 1)
+            return True
+
+    cdef void _advance(self, int64_t next) noexcept:
+        """Steps to the record behind the present one, or further on."""
+        self.next = next
+        self.mark_dirty()
+
+    cdef bint _pop_requeued(self, Entry *entry) noexcept:
+        """False: it is not readable now. entry.message is NULL if it will never be."""
+        cdef Requeued item = requeued_first(&self.requeued)[0]
+        cdef const char *c_record
+        cdef uint16_t attempts
+        entry.message = NULL
+        if item.offset < self.log.first_offset():
+            requeued_pop(&self.requeued)
+            self.done(item.offset)
+            return True
+        if not (self.again.block.begin <= item.offset < self.again.block.end):
+            if not self._read(&self.again, item.offset, AGAIN_WANT):
+                return False
+            if not (self.again.block.begin <= item.offset < self.again.block.end):
+                requeued_pop(&self.requeued)
+                self._lost(item.offset, 1)
+                self.done(item.offset)
+                return True
+        c_record = find_record(&self.again, item.offset)
+        entry.message = record_load(c_record, &attempts)
+        if entry.message is NULL:
+            self.read_error = ENOMEM
+            self.owner.on_unreadable()
+            return False
+        requeued_pop(&self.requeued)
+        entry.attempts = item.attempts
+        entry.defer_ms = 0
+        self.offset = item.offset
+        return True
+
+    cdef const char *_next_record(self, int64_t *length) noexcept:
+        """The record at next, which it moves across skips and gaps; NULL: there is none now."""
+        cdef Walk walk
+        cdef Range *skip
+        while True:
+            if self.next >= self.log.visible:
+                return NULL
+            if self.skips.offsets:
+                memset(&walk, 0, sizeof(walk))
+                skip = offsets_next(&self.skips, &walk)
+                if skip.end <= self.next:
+                    offsets_remove(&self.skips, skip.first, skip.end)
+                    continue
+                if skip.first <= self.next:
+                    self._advance(min(skip.end, self.log.visible))
+                    continue
+            if self.log.tail.records and self.next >= self.log.tail_first:
+                return self._tail_record()
+            if self.ahead.block.begin <= self.next < self.ahead.block.end and not self.ahead.running:
+                return find_record(&self.ahead, self.next)
+            if not self._read(&self.ahead, self.next, min(max(4 * self.ahead.block.want, <int64_t> FIRST_WANT),
+                                                          <int64_t> MOST_WANT)):
+                return NULL
+
+    cdef const char *_tail_record(self) noexcept:
+        cdef int64_t offset = self.log.tail_first, at = 0
+        if self.tail_serial == self.log.tail_serial and self.tail_offset <= self.next:
+            offset = self.tail_offset
+            at = self.tail_at
+        while offset < self.next:
+            at += SIZE_BYTES + <int64_t> load_i32(self.log.tail.c_data + at)
+            offset += 1
+        self.tail_serial = self.log.tail_serial
+        self.tail_offset = offset
+        self.tail_at = at
+        return self.log.tail.c_data + at
+
+    # ------------------------------------------------------------------ reading
+
+    cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept:
+        """Reads a block from an offset on, or moves next across what does not exist; True: look again. False: a thread
+        reads it, and on_readable() follows; or it cannot be read now."""
+        cdef int64_t index
+        cdef Segment *segment
+        if reader.running:
+            return False
+        index = segments_find(&self.log.segments, offset)
+        if index < 0 or offset >= self.log.segments.items[index].end:
+            # Removed, or an offset that numbering has left out.
+            if reader is &self.ahead and index + 1 < self.log.segments.count:
+                self._step_over(self.log.segments.items[index + 1].first)
+                return True
+            return reader is &self.again
+        segment = &self.log.segments.items[index]
+        reader.block.job.run = run_read_records
+        reader.block.job.bytes = 0
+        reader.block.job.is_short = False
+        reader.block.c_folder = PyBytes_AS_STRING(self.log.c_folder)
+        reader.block.first = segment.first
+        reader.block.offset = offset
+        reader.block.limit = segment.end
+        reader.block.bytes = segment.bytes
+        reader.block.want = want
+        reader.block.cached = True
+        run_read_records(&reader.block.job)
+        if reader.block.error == EAGAIN:
+            reader.block.cached = False
+            reader.running = True
+            reader.block.begin = reader.block.end = offset
+            self.log.io.submit(&reader.block.job, self)
+            return False
+        return self._was_read(reader)
+
+    cdef void job_done(self, Job *job) noexcept:
+        cdef Reader *reader = &self.ahead if job is &self.ahead.block.job else &self.again
+        reader.running = False
+        if reader.stale or self.owner is None:
+            reader.stale = False
+            reader.block.begin = reader.block.end = -1
+            if self.owner is not None:
+                self.owner.on_readable()
+            return
+        if self._was_read(reader):
+            self.owner.on_readable()
+
+    cdef bint _was_read(self, Reader *reader) noexcept:
+        """Looks at what was read; False: nothing, and on_unreadable() was called."""
+        cdef int64_t damaged = reader.block.damaged, first = reader.block.offset
+        cdef int error = reader.block.error
+        reader.offset = reader.block.begin
+        reader.at = 0
+        if error:
+            reader.block.begin = reader.block.end = -1
+            if error == ENOENT and first < self.log.first_offset():
+                return True         # removed meanwhile
+            if error != self.read_error:
+                self.log.log.error("LOG(%s): failed to read at offset %d - %s", self.log.name, first, os.strerror(error))
+            self.read_error = error
+            self.owner.on_unreadable()
+            return False
+        self.read_error = 0
+        if damaged:
+            if reader is &self.ahead:
+                self._lost(first, damaged)
+                self._step_over(first + damaged)
+            else:
+                # Only the one that was asked for; the others have their turn.
+                reader.block.begin = reader.block.end = -1
+        return True
+
+    cdef void _step_over(self, int64_t next) noexcept:
+        """Moves to an offset, as if everything before it were finished."""
+        cdef int64_t before = self.next
+        if self.number >= 0:
+            if self.journaled != before:
+                self.add_cursor(OP_ADVANCE, before)
+            self.add_cursor(OP_ADVANCE, next)
+            self.journaled = next
+            self.add_fins(before, next - before)
+        self.next = next
+
+    cdef void _lost(self, int64_t first, int64_t count) noexcept:
+        self.log.damaged += count
+        self.log.log.error("LOG(%s): channel %s: %d damaged records from offset %d on are left out", self.log.name,
+                           self.name.decode(), count, first)
+
+    # ------------------------------------------------------------------ coming back
+
+    cdef void done(self, int64_t offset) noexcept:
+        use_end(self, offset)
+        if self.number >= 0:
+            if offset >= self.journaled:
+                self.add_cursor(OP_ADVANCE, self.next)
+                self.journaled = self.next
+            self.add_fin(offset)
+
+    cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept:
+        cdef Requeued item
+        item.offset = offset
+        item.after = self.log.next
+        item.attempts = attempts
+        if requeued_push(&self.requeued, &item) < 0:
+            return -1
+        self._record_req(offset, attempts, 0)
+        return 0
+
+    cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept:
+        self._record_req(offset, attempts, 0)
+
+    cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept:
+        cdef Deferred item
+        item.due_ns = due_ns
+        item.offset = offset
+        item.attempts = attempts
+        if deferred_push(&self.deferred, &item) < 0:
+            return -1
+        self._record_req(offset, attempts, due_ns - self.log.clock.monotonic + self.log.clock.wall)
+        return 0
+
+    cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept:
+        if self.number < 0:
+            return
+        if offset >= self.journaled:
+            self.add_cursor(OP_ADVANCE, self.next)
+            self.journaled = self.next
+        self.add_req(offset, attempts, due_wall_ns)
+
+    cdef bint expire(self, int64_t now_ns, int most) noexcept:
+        cdef Deferred *first
+        cdef Requeued item
+        while True:
+            first = deferred_first(&self.deferred)
+            if first is NULL or first.due_ns > now_ns:
+                return True
+            if most == 0:
+                return False
+            item.offset = first.offset
+            item.after = self.log.next
+            item.attempts = first.attempts
+            if requeued_push(&self.requeued, &item) < 0:
+                return True         # at the next deadline
+            deferred_pop(&self.deferred)
+            most -= 1
+
+    cdef int64_t next_due(self) noexcept:
+        cdef Deferred *first = deferred_first(&self.deferred)
+        return first.due_ns if first is not NULL else 0
+
+    # ------------------------------------------------------------------ moving
+
+    cdef void reset(self, int64_t next) noexcept:
+        forget(self)
+        self.next = self.journaled = next
+        if self.number >= 0:
+            self.add_cursor(OP_RESET, next)
+
+    cdef void skip(self, int64_t first, int64_t end) noexcept:
+        if end > max(first, self.next):
+            first = max(first, self.next)
+            if offsets_add(&self.skips, first, end) == 0 and self.number >= 0:
+                self.add_skip(first, end - first)
+
+    cdef void drop(self) noexcept:
+        forget(self)
+        if self.number >= 0:
+            self.add_drop()
+        self.owner = None
+
+    cdef void let_go(self) noexcept:
+        self.owner = None
+
+    # ------------------------------------------------------------------ the journal
+
+    cdef void complete(self) noexcept:
+        if self.next != self.journaled:
+            self.add_cursor(OP_ADVANCE, self.next)
+            self.journaled = self.next
+
+    cdef int64_t needed_from(self) noexcept:
+        drop_unused(&self.uses)
+        return min(self.uses.items[self.uses.first].first, self.next) if self.uses.count else self.next
+
+    cdef int restore(self, CursorState *state) except -1:
+        """Takes what an earlier run has left. What was in flight waits first, with what was requeued, by offset."""
+        cdef Walk walk
+        cdef Range *skip
+        self.log.clock.refresh()
+        memset(&walk, 0, sizeof(walk))
+        while True:
+            skip = offsets_next(&state.skips, &walk)
+            if skip is NULL:
+                break
+            if offsets_add(&self.skips, skip.first, skip.end) < 0:
+                raise MemoryError
+        restore_out(self, state, self.log.clock.wall, self.log.clock.monotonic)
+        return 0
+
+    # ------------------------------------------------------------------ how much
+
+    cdef bint is_drained(self) noexcept:
+        return self.requeued.count == 0 and self.next >= self.log.visible
+
+    cdef int64_t depth(self) noexcept:
+        cdef int64_t visible = self.log.visible
+        cdef int64_t waits = segments_rank(&self.log.segments, visible) - segments_rank(&self.log.segments, self.next)
+        if self.next >= visible:
+            return self.requeued.count
+        if self.skips.offsets:
+            waits -= skipped_before(self, visible)
+        if self.log.delays.count:
+            waits -= self.log.delayed_from(self.next) - self.log.delayed_from(visible)
+        return max(waits, 0) + self.requeued.count
+
+    cdef int64_t deferred_count(self) noexcept:
+        return self.deferred.count + self.log.delayed_from(self.next) - self.log.delayed_from(self.log.visible)
+
+    cdef int64_t least_waiting(self) noexcept:
+        return deferred_least(&self.deferred, requeued_least(&self.requeued, self.next))
+
+    cdef void release(self) noexcept:
+        release_reader(&self.ahead)
+        release_reader(&self.again)
+
+
+# ---------------------------------------------------------------------- blocks
+
+cdef const char *find_record(Reader *reader, int64_t offset) noexcept:
+    """The record of an offset that the block has."""
+    if offset < reader.offset:
+        reader.offset = reader.block.begin
+        reader.at = 0
+    while reader.offset < offset:
+        reader.at += SIZE_BYTES + <int64_t> load_i32(reader.block.c_data + reader.at)
+        reader.offset += 1
+    return reader.block.c_data + reader.at
+
+
+cdef void release_reader(Reader *reader) noexcept:
+    if not reader.running:
+        records_free(&reader.block)
+        reader.block.want = 0
+
+
+cdef void forget_reader(Reader *reader) noexcept:
+    if reader.running:
+        reader.stale = True
+    else:
+        reader.block.begin = reader.block.end = -1
+
+
+cdef void forget(Cursor cursor) noexcept:
+    """Nothing of what was handed out counts any more."""
+    requeued_free(&cursor.requeued)
+    deferred_free(&cursor.deferred)
+    offsets_free(&cursor.skips)
+    cursor.uses.first = cursor.uses.count = 0
+    forget_reader(&cursor.ahead)
+    forget_reader(&cursor.again)
+
+
+cdef int64_t skipped_before(Cursor cursor, int64_t end) noexcept:
+    """Messages from next on that are skipped."""
+    cdef Walk walk
+    cdef Range *skip
+    cdef int64_t count = 0, first
+    memset(&walk, 0, sizeof(walk))
+    while True:
+        skip = offsets_next(&cursor.skips, &walk)
+        if skip is NULL or skip.first >= end:
+            return count
+        first = max(skip.first, cursor.next)
+        if min(skip.end, end) > first:
+            count += min(skip.end, end) - first
+
+
+# ---------------------------------------------------------------------- what segments are needed for
+
+cdef bint use_add(Cursor cursor, int64_t offset) noexcept:
+    """One more message of the segment of an offset, which is not before the last one, is unfinished. False: no memory."""
+    cdef Uses *uses = &cursor.uses
+    cdef Use *last
+    cdef Use *grown
+    cdef Segment *segment
+    cdef int64_t room
+    last = &uses.items[uses.first + uses.count - 1] if uses.count else NULL
+    if last is not NULL and last.first <= offset < last.limit:
+        last.count += 1
+        return True
+    segment = &cursor.log.segments.items[segments_find(&cursor.log.segments, offset)]
+    if last is not NULL and last.first == segment.first:
+        last.limit = segment.end
+        last.count += 1
+        return True
+    drop_unused(uses)
+    if uses.first + uses.count == uses.room:
+        if uses.first:
+            memmove(uses.items, uses.items + uses.first, <size_t> uses.count * sizeof(Use))
+            uses.first = 0
+        else:
+            room = max(2 * uses.room, <int64_t> FIRST_USES)
+            grown = <Use *> realloc(uses.items, <size_t> room * sizeof(Use))
+            if grown is NULL:
+                return False
+            uses.items = grown
+            uses.room = room
+    last = &uses.items[uses.first + uses.count]
+    last.first = segment.first
+    last.limit = segment.end
+    last.count = 1
+    uses.count += 1
+    return True
+
+
+cdef void use_end(Cursor cursor, int64_t offset) noexcept:
+    """A message is finished."""
+    cdef Uses *uses = &cursor.uses
+    cdef int64_t low = uses.first, high = uses.first + uses.count, middle
+    if uses.count == 0:
+        return
+    if uses.items[high - 1].first <= offset:
+        uses.items[high - 1].count -= 1
+        return
+    while low < high:
+        middle = (low + high) // 2
+        if uses.items[middle].first <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    if low > uses.first:
+        uses.items[low - 1].count -= 1
+
+
+cdef void drop_unused(Uses *uses) noexcept:
+    while uses.count and uses.items[uses.first].count == 0:
+        uses.first += 1
+        uses.count -= 1
+
+
+# ---------------------------------------------------------------------- at the start
+
+cdef int restore_out(Cursor cursor, CursorState *state, int64_t wall_ns, int64_t monotonic_ns) except -1:
+    """What is unfinished: it waits first, by offset, or for its time."""
+    cdef Walk ranges, entries
+    cdef Range *out
+    cdef Waiting *waiting
+    cdef int64_t offset, first = cursor.log.first_offset()
+    memset(&ranges, 0, sizeof(ranges))
+    memset(&entries, 0, sizeof(entries))
+    out = offsets_next(&state.out, &ranges)
+    waiting = waiting_next(&state.waiting, &entries)
+    offset = out.first if out is not NULL else 0
+    while out is not NULL or waiting is not NULL:
+        if out is not NULL and (waiting is NULL or offset < waiting.offset):
+            wait_again(cursor, offset, first, 1, 0)
+            offset += 1
+            if offset == out.end:
+                out = offsets_next(&state.out, &ranges)
+                offset = out.first if out is not NULL else 0
+        else:
+            wait_again(cursor, waiting.offset, first, waiting.attempts,
+                       waiting.due_ns - wall_ns + monotonic_ns if waiting.due_ns > wall_ns else 0)
+            waiting = waiting_next(&state.waiting, &entries)
+    return 0
+
+
+cdef int wait_again(Cursor cursor, int64_t offset, int64_t first, uint32_t attempts, int64_t due_ns) except -1:
+    cdef Requeued item
+    cdef Deferred deferred
+    cdef int64_t index = segments_find(&cursor.log.segments, offset)
+    if index < 0 or offset >= cursor.log.segments.items[index].end:
+        return 0        # it is not in the log any more, or never got there
+    if due_ns:
+        deferred.due_ns = due_ns
+        deferred.offset = offset
+        deferred.attempts = attempts
+        if deferred_push(&cursor.deferred, &deferred) < 0:
+            raise MemoryError
+    else:
+        item.offset = offset
+        item.after = 0
+        item.attempts = attempts
+        if requeued_push(&cursor.requeued, &item) < 0:
+            raise MemoryError
+    if not use_add(cursor, offset):
+        raise MemoryError
+    return 0

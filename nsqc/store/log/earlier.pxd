@@ -1,0 +1,26 @@
+# What an earlier run has left in the journal of a log, until the channels have taken it.
+
+from libc.stdint cimport int64_t
+from nsqc.store.backlog cimport BacklogOwner
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.log.journal cimport LogState
+from nsqc.store.log.recorder cimport Journaled
+from nsqc.store.log.topiclog cimport TopicLog
+
+
+cdef class Earlier:
+    cdef LogState state         # owned
+    cdef readonly bint damaged  # part of the journal could not be read
+
+    # The cursor of a channel as it was; None: the journal does not have it.
+    cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner)
+
+
+cdef class TopicPlace(Journaled):
+    # The topic's own place in its log: the first offset that is not for the channels.
+    cdef readonly int64_t next
+
+    cdef void move(self, int64_t next) noexcept
+
+
+cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start)

@@ -1,0 +1,93 @@
+"""The state of cursors at the start. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport int64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+import os
+
+from nsqc.store.log.journal cimport CursorState, state_free, state_init, state_named
+from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
+from nsqc.store.log.replay cimport state_load
+
+NO_NUMBER = -1
+
+
+@cython.final
+cdef class TopicPlace(Journaled):
+    """Where messages begin that no channel may read yet."""
+
+    def __init__(self, TopicLog log not None, int64_t next):
+        self.recorder = log.recorder
+        self.number = TOPIC_NUMBER
+        self.next = next
+
+    cdef void move(self, int64_t next) noexcept:
+        if next != self.next:
+            self.next = next
+            self.add_cursor(OP_RESET, next)
+
+
+@cython.final
+cdef class Earlier:
+    """Snapshots and journals of a folder, replayed. Raises OSError."""
+
+    def __cinit__(self):
+        state_init(&self.state)
+
+    def __init__(self, str folder not None):
+        cdef bytes name = os.fsencode(folder)
+        cdef int error = state_load(&self.state, PyBytes_AS_STRING(name), 0)
+        if error:
+            raise OSError(error, os.strerror(error), folder)
+        self.damaged = self.state.damaged > 0 or self.state.missing > 0
+
+    def __dealloc__(self):
+        state_free(&self.state)
+
+    @property
+    def channels(self) -> list:
+        """Names of the channels."""
+        cdef int64_t index
+        return [PyBytes_FromStringAndSize(self.state.channels[index].name, self.state.channels[index].name_bytes)
+                for index in range(self.state.count) if self.state.channels[index].name_bytes]
+
+    @property
+    def topic_cursor(self):
+        """The first offset that is not for the channels; None: unknown."""
+        return self.state.topic_cursor if self.state.topic_known else None
+
+    @property
+    def next_number(self) -> int:
+        """Of the next new channel."""
+        return self.state.highest + 1
+
+    @property
+    def journals(self) -> tuple:
+        """(the first journal that is needed, the last one; 0: there is none, bytes of all)."""
+        return (self.state.snapshot or min(1, self.state.last_number), max(self.state.last_number, self.state.snapshot),
+                self.state.bytes)
+
+    @property
+    def damage(self) -> tuple:
+        """(damaged frames and operations, their bytes, missing journals, bytes of a torn frame at the end)."""
+        return (self.state.damaged, self.state.damaged_bytes, self.state.missing, self.state.torn_bytes)
+
+    cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner):
+        cdef CursorState *state = state_named(&self.state, PyBytes_AS_STRING(name), <unsigned char> len(name))
+        cdef Cursor cursor
+        if state is NULL:
+            return None
+        cursor = Cursor(log, name, owner, state.number, min(state.cursor, log.next))
+        cursor.restore(state)
+        return cursor
+
+
+cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start):
+    cdef Cursor cursor
+    if ephemeral:
+        return Cursor(log, name, owner, NO_NUMBER, start)
+    cursor = Cursor(log, name, owner, log.recorder.next_number, start)
+    log.recorder.next_number += 1
+    cursor.add_name(name, start)
+    return cursor

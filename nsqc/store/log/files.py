@@ -1,0 +1,212 @@
+"""What lies in the folder of a log topic: segments, and records by offset and by time.
+
+Nothing here writes, asks a daemon, or keeps files open. All of it reads from the disk: it is for worker threads and
+tools. Whoever knows the segments of a running daemon (TopicLog.segments) passes them; read_folder() finds out what the
+files say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from nsqc.store.disk.segment import count
+from nsqc.store.log.format import LARGEST_SEGMENT, TIME_UNIT
+from nsqc.store.log.names import segment_path, split_name
+from nsqc.store.log.segmentfile import SegmentFile
+
+# First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
+Bounds = tuple[int, int, int]
+
+
+class Segment(NamedTuple):
+    """A segment, as its files say."""
+
+    first: int  # offset of its first record
+    end: int  # behind its last
+    bytes: int  # of its records
+    size: int  # of the .dat; what lies behind `bytes` was refused, or never acknowledged
+    entries: int  # in the index; those behind `end` included
+    base_ns: int | None  # what its times begin with, since 1970; None: the index is missing, or its head is damaged
+    last_ns: int | None  # time of its last record; None: there is none, or the index does not say
+
+    @property
+    def bounds(self) -> Bounds:
+        """For the functions below."""
+        return self.first, self.end, self.bytes
+
+
+class LogFiles(NamedTuple):
+    """The folder of a log topic."""
+
+    folder: str
+    segments: list[Segment]  # in order
+    due: list[int]  # first offsets of segments that have a .due file
+    orphans: list[str]  # names of .idx and .due files without a .dat
+
+    @property
+    def bounds(self) -> list[Bounds]:
+        """For the functions below."""
+        return [segment.bounds for segment in self.segments]
+
+    @property
+    def next(self) -> int:
+        """Behind the last record; 0: there is none yet."""
+        return self.segments[-1].end if self.segments else 0
+
+
+class Span(NamedTuple):
+    """Whole records, one behind the other in one file."""
+
+    path: str
+    start: int  # in the file
+    end: int
+    first: int  # offset of the first; above the one asked for if that does not exist or its length is damaged
+    next: int  # behind the last
+
+
+def read_folder(folder: str) -> LogFiles:
+    """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
+    names = [parts for name in os.listdir(folder) if (parts := split_name(name)) is not None]
+    firsts = sorted(first for first, kind in names if kind == "dat")
+    known = set(firsts)
+    segments = [read_segment(folder, first, following)
+                for first, following in itertools.pairwise([*firsts, 2**63 - 1])]
+    due = sorted(first for first, kind in names if kind == "due" and first in known)
+    return LogFiles(folder, segments, due, sorted(f"{first:020}.{kind}" for first, kind in names if first not in known))
+
+
+def read_segment(folder: str, first: int, below: int) -> Segment:
+    """A segment that ends before an offset, which belongs to the next. Raises OSError."""
+    size = os.path.getsize(segment_path(folder, first, "dat"))
+    with SegmentFile(folder, first, below, size) as file:
+        end = min(first + file.entries, below)
+        while end > first:
+            entry = file.entry(end - 1)
+            if entry is not None and not entry.more and file.is_intact(end - 1):
+                break
+            end -= 1
+        if end == first and size and file.base_ns is None:
+            # The index is gone: only the records say how many there are.
+            records, data_bytes, _, _ = count(file.path, 0, LARGEST_SEGMENT)
+            end = min(first + records, below)
+            if end < first + records:
+                data_bytes = file.position(end) or 0
+            return Segment(first, end, data_bytes, size, file.entries, None, None)
+        if end == first:
+            return Segment(first, end, 0, size, file.entries, file.base_ns, None)
+        at = file.position(end - 1) or 0
+        data_bytes = at + (file.length_at(at) or 0)
+        return Segment(first, end, data_bytes, size, file.entries, file.base_ns, file.time_ns(end - 1))
+
+
+# ---------------------------------------------------------------------- records by offset and time
+
+
+def segment_of(segments: Sequence[Bounds], offset: int) -> Bounds | None:
+    """The segment that has an offset, or the first one behind it that has any; None: there is none yet."""
+    at = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
+    for first, end, data_bytes in segments[max(at, 0):]:
+        if offset < end and first < end:
+            return first, end, data_bytes
+    return None
+
+
+def locate(folder: str, segment: Bounds, offset: int) -> tuple[int, int] | None:
+    """Position and length of a record; None: its length is damaged. Raises OSError."""
+    with SegmentFile(folder, *segment) as file:
+        return file.locate(offset)
+
+
+def range_of(folder: str, segments: Sequence[Bounds], offset: int, max_messages: int, max_bytes: int) -> Span | None:
+    """Records from an offset on: at most so many, and so many bytes unless the first is larger, all in one segment.
+
+    The first and the last of them are known to have the length that the index says. None: there are none yet. Raises
+    OSError; FileNotFoundError if the segment is removed meanwhile.
+    """
+    segment = segment_of(segments, offset)
+    while segment is not None:
+        with SegmentFile(folder, *segment) as file:
+            span = range_in(file, max(offset, segment[0]), max_messages, max_bytes)
+        if span is not None:
+            return span
+        # Nothing but damage up to its end.
+        offset = segment[1]
+        segment = segment_of(segments, offset)
+    return None
+
+
+def range_in(file: SegmentFile, offset: int, max_messages: int, max_bytes: int) -> Span | None:
+    """As range_of(), in one segment; None: it has no sound record from this offset on. Raises OSError."""
+    located = file.locate(offset)
+    while located is None:
+        offset += 1
+        if offset >= file.end:
+            return None
+        located = file.locate(offset)
+    start, length = located
+    # The last that fits; positions of which nothing is known do not.
+    low, high = offset + 1, max(min(offset + max_messages, file.end), offset + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        position = file.position(middle)
+        if position is not None and position <= start + max_bytes:
+            low = middle
+        else:
+            high = middle - 1
+    while low > offset + 1:
+        located = file.locate(low - 1)
+        if located is not None:
+            return Span(file.path, start, sum(located), offset, low)
+        low -= 1
+    return Span(file.path, start, start + length, offset, offset + 1)
+
+
+def time_of(folder: str, segments: Sequence[Bounds], offset: int) -> int | None:
+    """When a record was published, ns since 1970, up to 17 ms early; None: the index does not say. Raises OSError."""
+    segment = segment_of(segments, offset)
+    if segment is None:
+        return None
+    with SegmentFile(folder, *segment) as file:
+        return file.time_ns(max(offset, segment[0]))
+
+
+def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
+    """The first offset that was published at a time or after it, as closely as indexes have it: up to 17 ms early.
+
+    The next offset if there is none. Raises OSError.
+    """
+    filled = [segment for segment in segments if segment[0] < segment[1]]
+    low, high = 0, len(filled)
+    while low < high:
+        middle = (low + high) // 2
+        with SegmentFile(folder, *filled[middle]) as file:
+            if reached(file, filled[middle][1] - 1, time_ns):
+                high = middle
+            else:
+                low = middle + 1
+    if low == len(filled):
+        return segments[-1][1] if segments else 0
+    first, end, _ = filled[low]
+    with SegmentFile(folder, *filled[low]) as file:
+        while first < end:
+            half = (first + end) // 2
+            if reached(file, half, time_ns):
+                end = half
+            else:
+                first = half + 1
+    return first
+
+
+def reached(file: SegmentFile, offset: int, time_ns: int) -> bool:
+    """Whether a record may have been published at a time or after it. A damaged entry says what the next one says:
+    early rather than late."""
+    while offset < file.end:
+        found = file.time_ns(offset)
+        if found is not None:
+            return found + TIME_UNIT > time_ns
+        offset += 1
+    return True

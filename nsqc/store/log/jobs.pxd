@@ -1,0 +1,76 @@
+# What the threads of an IoPool do for a log: append records with their index, read verified records, append to the
+# journal. Paths are FOLDER/NNN…; see format.pxd and docs/ondisk.md for what is in the files.
+
+from libc.stdint cimport int64_t, uint32_t
+from nsqc.store.disk.pool cimport Job
+
+cdef enum:
+    MORE_MARK = 1           # in place of a record's attempts, until it is written: its batch continues
+
+
+cdef struct LogBuf:
+    char *c_data            # owned; NULL: none
+    int64_t length, room    # bytes
+    int64_t records
+
+cdef struct Piece:          # a segment after an append
+    int64_t first           # offset of its first record
+    int64_t records         # in it
+    int64_t bytes           # of them
+    int64_t due_bytes       # of its due times
+    int64_t base_ns         # of its index
+    uint32_t time           # of its last index entry
+
+
+cdef struct AppendJob:
+    Job job
+    const char *c_folder    # of the log; borrowed
+    LogBuf out              # records; owned
+    LogBuf due              # due times of some of them, in order; owned
+    int64_t offset          # of the first record
+    Piece last              # the segment appended to
+    bint fresh              # it does not exist yet, and begins with the first record
+    bint makes_folder       # nor does the folder
+    bint syncs              # everything is on disk when the job is done
+    int64_t max_file        # bytes after which a segment ends; a batch is never divided
+    int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one
+    # The result.
+    int error               # then nothing was added
+    bint spoilt             # and the files may still contain what was refused: the segment must end here
+    Piece *pieces           # owned: segments written to, the first being the one appended to
+    int64_t count, room
+
+
+cdef struct ReadRecords:
+    Job job
+    const char *c_folder
+    int64_t first           # of the segment
+    int64_t offset, limit   # records wanted; the limit is the end of the segment
+    int64_t bytes           # of the segment's records; -1: as many as the file has
+    int64_t want            # bytes, about; one record at least
+    bint cached             # only what the page cache has
+    # The result.
+    int error               # EAGAIN: not in the page cache
+    char *c_data            # owned: whole verified records
+    int64_t length, room
+    int64_t begin, end      # their offsets; begin is offset + damaged
+    int64_t damaged         # records from offset on that are not intact
+
+
+cdef struct JournalJob:
+    Job job
+    const char *c_folder
+    int64_t number, at      # which file, and where in it
+    char *c_data            # owned: a frame
+    int64_t length
+    int fd                  # -1: to be opened; afterwards the descriptor
+    bint makes_folder
+    int error
+
+
+cdef void run_append(Job *c_job) noexcept nogil         # of an AppendJob
+cdef void run_read_records(Job *c_job) noexcept nogil   # of a ReadRecords
+cdef void run_journal(Job *c_job) noexcept nogil        # of a JournalJob
+cdef int buf_room(LogBuf *buf, int64_t need) noexcept nogil     # room for need more bytes; -1: no memory
+cdef void buf_free(LogBuf *buf) noexcept nogil
+cdef void records_free(ReadRecords *job) noexcept nogil     # the block

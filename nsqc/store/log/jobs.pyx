@@ -1,0 +1,504 @@
+"""Appends to segments and journals, and reads of verified records; on threads that do not hold the GIL. See the .pxd."""
+
+from libc.errno cimport EAGAIN, EEXIST, EIO, ENOENT, ENOMEM, errno
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset, strrchr
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
+from posix.stat cimport mkdir
+from posix.unistd cimport close, unlink
+
+from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_TIMESTAMP_AT, head_plausible
+from nsqc.store.disk.syscalls cimport (io_open, io_read, io_read_cached, io_size, io_sync_data, io_sync_path,
+                                       io_truncate, io_write)
+from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
+                                    entry_load, entry_store, head_store)
+from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
+from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_u16
+
+cdef extern from "<fcntl.h>" nogil:
+    int posix_fadvise(int fd, long long offset, long long length, int advice)
+    int POSIX_FADV_WILLNEED
+
+cdef enum:
+    PATH_BYTES = 4500
+    FIRST_ROOM = 4096
+    ENTRIES_AT_ONCE = 1024  # of an index, in one read
+    NO_OFFSET = -1
+    AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
+
+cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
+cdef long allocated = 0         # buffers and blocks of logs that exist now
+
+cdef extern from *:
+    """
+    #define NSQC_ADD(counter, n) __atomic_fetch_add(&(counter), (n), __ATOMIC_RELAXED)
+    """
+    void NSQC_ADD(long counter, long n) nogil
+
+
+# ---------------------------------------------------------------------- buffers
+
+cdef int buf_room(LogBuf *buf, int64_t need) noexcept nogil:
+    cdef int64_t room = buf.length + need
+    cdef char *c_grown
+    if room <= buf.room:
+        return 0
+    room = max(room, 2 * buf.room, <int64_t> FIRST_ROOM)
+    c_grown = <char *> realloc(buf.c_data, <size_t> room)
+    if c_grown is NULL:
+        return -1
+    NSQC_ADD(allocated, buf.c_data is NULL)
+    buf.c_data = c_grown
+    buf.room = room
+    return 0
+
+
+cdef void buf_free(LogBuf *buf) noexcept nogil:
+    NSQC_ADD(allocated, -(buf.c_data is not NULL))
+    free(buf.c_data)
+    memset(buf, 0, sizeof(buf[0]))
+
+
+cdef void records_free(ReadRecords *job) noexcept nogil:
+    NSQC_ADD(allocated, -(job.c_data is not NULL))
+    free(job.c_data)
+    job.c_data = NULL
+    job.length = job.room = 0
+    job.begin = job.end = NO_OFFSET
+
+
+# ---------------------------------------------------------------------- appending
+
+cdef inline int64_t record_bytes(const char *c_record) noexcept nogil:
+    return SIZE_BYTES + <int64_t> load_i32(c_record)
+
+
+cdef void segment_path(char *c_path, const char *c_folder, int64_t first, const char *c_kind) noexcept nogil:
+    snprintf(c_path, PATH_BYTES, "%s/%020lld.%s", c_folder, <long long> first, c_kind)
+
+
+cdef int64_t batch_bytes(LogBuf *out, int64_t at, int64_t *records) noexcept nogil:
+    """Bytes of the batch that begins here: records are chained by their marks."""
+    cdef int64_t begin = at
+    cdef bint more = True
+    records[0] = 0
+    while more:
+        more = load_u16(out.c_data + at + RECORD_ATTEMPTS_AT) == MORE_MARK
+        at += record_bytes(out.c_data + at)
+        records[0] += 1
+    return at - begin
+
+
+cdef Piece *new_piece(AppendJob *job, Piece *piece) noexcept nogil:
+    cdef Piece *grown
+    if job.count == job.room:
+        grown = <Piece *> realloc(job.pieces, <size_t> (job.room + 4) * sizeof(Piece))
+        if grown is NULL:
+            return NULL
+        job.pieces = grown
+        job.room += 4
+    job.pieces[job.count] = piece[0]
+    job.count += 1
+    return &job.pieces[job.count - 1]
+
+
+cdef void run_append(Job *c_job) noexcept nogil:
+    cdef AppendJob *job = <AppendJob *> c_job
+    cdef Piece *piece
+    cdef Piece following
+    cdef int64_t at = 0, begin, size, records, span, offset = job.offset, due_at = 0
+    cdef bint fresh = job.fresh
+    piece = new_piece(job, &job.last)
+    if piece is NULL:
+        job.error = ENOMEM
+        return
+    while at < job.out.length:
+        begin = at
+        span = 0
+        while at < job.out.length:
+            size = batch_bytes(&job.out, at, &records)
+            if piece.bytes + at - begin > 0 and piece.bytes + at - begin + size > job.max_file:
+                break
+            at += size
+            span += records
+        if at > begin:
+            if fresh:
+                piece.base_ns = load_i64(job.out.c_data + begin + RECORD_TIMESTAMP_AT)
+            job.error = write_span(job, piece, job.out.c_data + begin, at - begin, offset, span, fresh, &due_at)
+            if job.error:
+                break
+            offset += span
+        if at < job.out.length:
+            close_files(job)
+            memset(&following, 0, sizeof(following))
+            following.first = offset
+            piece = new_piece(job, &following)
+            if piece is NULL:
+                job.error = ENOMEM
+                break
+            fresh = True
+    if job.error:
+        undo(job)
+
+
+cdef void close_files(AppendJob *job) noexcept nogil:
+    if job.dat >= 0:
+        close(job.dat)
+    if job.idx >= 0:
+        close(job.idx)
+    job.dat = job.idx = -1
+
+
+cdef int open_files(AppendJob *job, Piece *piece, bint fresh) noexcept nogil:
+    """Opens or creates the files of a segment; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int flags = O_RDWR | O_CREAT | O_TRUNC if fresh else O_RDWR
+    if job.makes_folder:
+        if mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
+            return errno
+    if job.dat < 0:
+        segment_path(c_path, job.c_folder, piece.first, b"dat")
+        job.dat = io_open(c_path, flags)
+        if job.dat < 0:
+            return -job.dat
+    if job.idx < 0:
+        segment_path(c_path, job.c_folder, piece.first, b"idx")
+        job.idx = io_open(c_path, flags)
+        if job.idx < 0:
+            return -job.idx
+    return 0
+
+
+cdef int sync_folders(AppendJob *job) noexcept nogil:
+    """New names are durable; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef char *c_slash
+    cdef int error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
+    if error or not job.makes_folder:
+        return error
+    snprintf(c_path, PATH_BYTES, "%s", job.c_folder)
+    c_slash = strrchr(c_path, c"/")
+    c_slash[0 if c_slash != c_path else 1] = 0
+    return io_sync_path(c_path, O_RDONLY | O_DIRECTORY)
+
+
+cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, int64_t offset, int64_t records,
+                    bint fresh, int64_t *due_at) noexcept nogil:
+    """Writes records to a segment, with due times and index entries; 0 or errno."""
+    cdef int64_t head = INDEX_HEAD_BYTES if fresh else 0
+    cdef int64_t written, due_begin = due_at[0], due_offset, index_at
+    cdef uint32_t time = piece.time
+    cdef char *c_index
+    cdef bint folder = fresh
+    cdef int error
+    if piece.bytes + length > MOST_SEGMENT:
+        return EIO
+    error = open_files(job, piece, fresh)
+    if error:
+        return error
+    c_index = <char *> malloc(<size_t> (head + records * ENTRY_BYTES))
+    if c_index is NULL:
+        return ENOMEM
+    if fresh:
+        head_store(c_index, piece.first, piece.base_ns)
+    make_entries(c_index + head, c_from, piece.bytes, offset, records, piece.base_ns, &time)
+    while due_at[0] < job.due.length:
+        due_offset = load_i64(job.due.c_data + due_at[0])
+        if due_offset >= offset + records:
+            break
+        due_at[0] += DUE_BYTES
+    if due_at[0] > due_begin:
+        error = write_due(job, piece, job.due.c_data + due_begin, due_at[0] - due_begin)
+        folder = folder or piece.due_bytes == 0
+    if error == 0:
+        error = io_write(job.dat, c_from, length, piece.bytes, &written)
+    if error == 0:
+        index_at = 0 if fresh else INDEX_HEAD_BYTES + piece.records * ENTRY_BYTES
+        error = io_write(job.idx, c_index, head + records * ENTRY_BYTES, index_at, &written)
+    free(c_index)
+    if error == 0 and job.syncs:
+        error = io_sync_data(job.dat)
+        if error == 0:
+            error = io_sync_data(job.idx)
+        if error == 0 and folder:
+            error = sync_folders(job)
+        if error:
+            # What the kernel has of these files may be clean in memory only: nothing is appended to them any more.
+            job.spoilt = True
+    if error == 0:
+        job.makes_folder = False
+        piece.bytes += length
+        piece.records += records
+        piece.due_bytes += due_at[0] - due_begin
+        piece.time = time
+    return error
+
+
+cdef void make_entries(char *c_to, char *c_record, int64_t position, int64_t offset, int64_t records, int64_t base_ns,
+                       uint32_t *time) noexcept nogil:
+    """Takes the marks out of the records and makes their index entries."""
+    cdef IndexEntry entry
+    cdef int64_t index, size, since
+    for index in range(records):
+        size = record_bytes(c_record)
+        entry.position = position
+        entry.more = load_u16(c_record + RECORD_ATTEMPTS_AT) == MORE_MARK
+        store_u16(c_record + RECORD_ATTEMPTS_AT, 0)
+        since = (load_i64(c_record + RECORD_TIMESTAMP_AT) - base_ns) >> TIME_SHIFT
+        if since > <int64_t> time[0]:
+            time[0] = <uint32_t> min(since, <int64_t> 0xFFFFFFFF)
+        entry.time = time[0]
+        entry.crc = crc32c(<const unsigned char *> c_record, size)
+        entry_store(c_to, offset + index, &entry)
+        c_to += ENTRY_BYTES
+        c_record += size
+        position += size
+
+
+cdef int write_due(AppendJob *job, Piece *piece, const char *c_from, int64_t length) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t written
+    cdef int error, fd
+    segment_path(c_path, job.c_folder, piece.first, b"due")
+    fd = io_open(c_path, O_RDWR | O_CREAT)
+    if fd < 0:
+        return -fd
+    error = io_write(fd, c_from, length, piece.due_bytes, &written)
+    if error == 0 and job.syncs:
+        error = io_sync_data(fd)
+    close(fd)
+    return error
+
+
+cdef void cut(const char *c_folder, int64_t first, const char *c_kind, int64_t size, AppendJob *job) noexcept nogil:
+    """Makes a file as long as it was; without content it goes."""
+    cdef char c_path[PATH_BYTES]
+    cdef int fd
+    segment_path(c_path, c_folder, first, c_kind)
+    if size == 0:
+        if unlink(c_path) < 0 and errno != ENOENT:
+            job.spoilt = True
+        return
+    fd = io_open(c_path, O_RDWR)
+    if fd == -ENOENT:
+        return
+    if fd < 0 or io_truncate(fd, size):
+        job.spoilt = True
+    if fd >= 0:
+        close(fd)
+
+
+cdef void undo(AppendJob *job) noexcept nogil:
+    """Nothing of it stays in the files, if the disk allows that."""
+    cdef Piece *piece
+    cdef int64_t index
+    close_files(job)
+    for index in range(job.count - 1, -1, -1):
+        piece = &job.pieces[index]
+        if index == 0:
+            piece[0] = job.last
+        else:
+            piece.records = piece.bytes = piece.due_bytes = 0
+        # The index first: without it, records do not count.
+        cut(job.c_folder, piece.first, b"idx",
+            INDEX_HEAD_BYTES + piece.records * ENTRY_BYTES if piece.records else 0, job)
+        cut(job.c_folder, piece.first, b"dat", piece.bytes, job)
+        if job.due.length:
+            cut(job.c_folder, piece.first, b"due", piece.due_bytes, job)
+    job.count = 0
+
+
+# ---------------------------------------------------------------------- reading
+
+cdef int64_t read_some(ReadRecords *job, int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
+    return io_read_cached(fd, c_to, room, at) if job.cached else io_read(fd, c_to, room, at)
+
+
+cdef void run_read_records(Job *c_job) noexcept nogil:
+    cdef ReadRecords *job = <ReadRecords *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef int idx, dat
+    job.begin = job.end = job.offset
+    job.damaged = job.length = 0
+    job.error = 0
+    segment_path(c_path, job.c_folder, job.first, b"idx")
+    idx = io_open(c_path, O_RDONLY)
+    if idx < 0:
+        job.error = -idx
+        return
+    segment_path(c_path, job.c_folder, job.first, b"dat")
+    dat = io_open(c_path, O_RDONLY)
+    if dat < 0:
+        job.error = -dat
+    else:
+        job.error = read_records(job, idx, dat)
+        close(dat)
+    close(idx)
+
+
+cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
+    cdef char c_entries[(ENTRIES_AT_ONCE + 1) * ENTRY_BYTES]
+    cdef int64_t have, got, size = job.bytes
+    cdef int error = 0
+    if size < 0:
+        size = io_size(dat)
+        if size < 0:
+            return <int> -size
+    while error == 0 and job.begin == job.end and job.begin < job.limit:
+        # One more than are returned: it says where the last of them ends.
+        have = min(job.limit - job.begin, <int64_t> ENTRIES_AT_ONCE + 1)
+        got = read_some(job, idx, c_entries, have * ENTRY_BYTES, INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
+        if got < 0:
+            return <int> -got
+        error = read_block(job, dat, c_entries, got // ENTRY_BYTES, have, size)
+        if job.cached and job.damaged:
+            return EAGAIN       # a search for intact records may be long: a thread does it
+    return error
+
+
+cdef int read_block(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t asked,
+                    int64_t size) noexcept nogil:
+    """Reads the records that follow job.begin, as far as these index entries go. If the first ones are damaged, it
+    passes them by; then it may have read nothing."""
+    cdef IndexEntry entry, following
+    cdef int64_t count = 0, position = 0, end = 0, length, got
+    # Damaged entries at the beginning, and entries that the index lacks: nothing says where their records are.
+    while count < have and not entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &entry):
+        count += 1
+    if count == have and have < asked:
+        count = asked
+    if count:
+        job.damaged += count
+        job.begin += count
+        job.end = job.begin
+        return 0
+    position = end = entry.position
+    while count < have and count < ENTRIES_AT_ONCE and end - position < job.want:
+        count += 1
+        if count == have:
+            end = size if have == job.limit - job.begin else end
+        elif entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &following):
+            end = following.position
+        else:
+            break
+    length = end - position
+    if count == have and have < job.limit - job.begin and length <= 0:
+        length = job.want       # a block of one record whose end no entry says
+    if length <= 0:
+        length = job.want
+    length = max(min(length, size - position), <int64_t> 0)
+    got = fill(job, dat, position, length)
+    if got < 0:
+        return <int> -got
+    got = take_whole(job, dat, c_entries, have, position, got, size)
+    return <int> -got if got < 0 else 0
+
+
+cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) noexcept nogil:
+    """Reads bytes of the segment into the block; how many, or -errno."""
+    cdef char *c_grown
+    if length > job.room:
+        c_grown = <char *> realloc(job.c_data, <size_t> length)
+        if c_grown is NULL:
+            return -ENOMEM
+        NSQC_ADD(allocated, job.c_data is NULL)
+        job.c_data = c_grown
+        job.room = length
+    return read_some(job, dat, job.c_data, length, position)
+
+
+cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
+                        int64_t size) noexcept nogil:
+    """Checks records from the beginning of the block on; its length, or -errno. 0: the first one is damaged, and passed
+    by."""
+    cdef IndexEntry entry, following
+    cdef int64_t at = 0, total, index = 0
+    cdef bint valid, intact
+    while index < have and index < ENTRIES_AT_ONCE:
+        valid = entry_load(c_entries + index * ENTRY_BYTES, job.begin + index, &entry)
+        if valid and entry.position != position + at:
+            break       # the records before this one were damaged in size
+        if got - at < HEAD_BYTES:
+            if index == 0 and size - position >= HEAD_BYTES and got < HEAD_BYTES:
+                got = fill(job, dat, position, min(size - position, max(job.want, <int64_t> HEAD_BYTES)))
+                if got < 0:
+                    return got
+                if got >= HEAD_BYTES:
+                    continue
+            break
+        total = record_bytes(job.c_data + at)
+        intact = HEAD_BYTES <= total <= size - position - at
+        if intact and total > got - at:
+            if index > 0:
+                break
+            # One record larger than was read.
+            got = fill(job, dat, position, total)
+            if got < 0:
+                return got
+            intact = got >= total
+        if intact and valid:
+            intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
+        elif intact:
+            # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends.
+            intact = head_plausible(job.c_data + at, total) and (
+                index + 1 >= have or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
+                or following.position == position + at + total)
+        if not intact:
+            break
+        at += total
+        index += 1
+        if at >= got:
+            break
+    if index == 0:
+        job.damaged += 1
+        job.begin += 1
+        job.end = job.begin
+        return 0
+    job.end = job.begin + index
+    job.length = at
+    if not job.cached:
+        posix_fadvise(dat, position + at, AHEAD_BYTES, POSIX_FADV_WILLNEED)
+    return at
+
+
+# ---------------------------------------------------------------------- the journal
+
+cdef void run_journal(Job *c_job) noexcept nogil:
+    cdef JournalJob *job = <JournalJob *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef char head[JOURNAL_HEAD_BYTES]
+    cdef int64_t written
+    job.error = 0
+    if job.makes_folder and mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
+        job.error = errno
+        return
+    if job.fd < 0:
+        snprintf(c_path, PATH_BYTES, "%s/cursors.%06lld.journal", job.c_folder, <long long> job.number)
+        job.fd = io_open(c_path, O_RDWR | O_CREAT | (O_TRUNC if job.at == 0 else 0))
+        if job.fd < 0:
+            job.error = -job.fd
+            job.fd = -1
+            return
+    if job.at == 0:
+        memcpy(head, JOURNAL_MAGIC, 8)
+        store_i32(head + 8, <int> job.number)
+        store_i32(head + 12, <int> crc32c(<const unsigned char *> head, 12))
+        job.error = io_write(job.fd, head, JOURNAL_HEAD_BYTES, 0, &written)
+        if job.error:
+            io_truncate(job.fd, 0)
+            return
+        job.at = JOURNAL_HEAD_BYTES
+    job.error = io_write(job.fd, job.c_data, job.length, job.at, &written)
+    if job.error:
+        io_truncate(job.fd, job.at)
+    else:
+        job.at += job.length
+
+
+def alive() -> int:
+    """Buffers of logs that own memory now."""
+    return allocated

@@ -1,0 +1,153 @@
+"""The logs of one daemon: opened by topic, synced with the disk queues, removed with their topics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from nsqc.log import Log
+from nsqc.store.backlog import CommitSchedule
+from nsqc.store.disk.manager import DiskQueues
+from nsqc.store.files import sync_folder
+from nsqc.store.log.format import LARGEST_SEGMENT
+from nsqc.store.log.recovery import NEW, Opened, open_folder
+from nsqc.store.log.topiclog import TopicLog
+
+if TYPE_CHECKING:
+    from nsqc.store.clock import Clock
+
+FOLDER = re.compile(r"(.+)\.log(?:~(\d+))?")  # a second log of one name has a number until the first one is gone
+GONE = ".gone"  # ends the name of a folder that is being removed
+LEAST_SEGMENTS = 8  # that a bounded log is divided into
+LEAST_SEGMENT = 1 << 20
+
+
+class Logs:
+    """Opens the logs in a data path."""
+
+    def __init__(self, data_path: str | os.PathLike[str], disks: DiskQueues, power_failed: bool, max_bytes: int,
+                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log):
+        """max_bytes: of a segment. workers: for removals."""
+        self._data_path = os.fspath(data_path)
+        self._disks = disks
+        self._power_failed = power_failed
+        self._max_bytes = min(max_bytes, LARGEST_SEGMENT)
+        self._loop = loop
+        self._workers = workers
+        self._log = log
+        self._removals: set[asyncio.Future[None]] = set()
+        self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
+        self._found = self._list()
+
+    def _list(self) -> set[str]:
+        """The topics that have a log; what was about to be removed is removed."""
+        found: dict[str, int] = {}
+        gone = []
+        with os.scandir(self._data_path) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                if entry.name.endswith(GONE):
+                    gone.append(entry.path)
+                elif name := FOLDER.fullmatch(entry.name):
+                    found[name[1]] = max(found.get(name[1], 0), int(name[2] or 0))
+        for topic, number in found.items():
+            gone += [self.folder_of(topic, lower) for lower in range(number)]
+        for path in gone:
+            remove_tree(path)
+        self._names = found
+        return set(found)
+
+    def folder_of(self, topic: str, number: int = 0) -> str:
+        """The folder of a topic's log."""
+        return f"{self._data_path}/{topic}.log{f'~{number}' if number else ''}"
+
+    def names(self) -> list[str]:
+        """Topics whose logs an earlier run has left, and that are not open yet."""
+        return sorted(self._found)
+
+    def has(self, topic: str) -> bool:
+        """Whether an earlier run has left a log of this topic, which is not open yet."""
+        return topic in self._found
+
+    def open(self, topic: str, clock: Clock, schedule: CommitSchedule) -> tuple[TopicLog, Opened]:
+        """The log of a topic, with what an earlier run has left. Raises OSError."""
+        opened = NEW
+        if topic in self._found:
+            self._found.discard(topic)
+            opened = open_folder(self.folder_of(topic, self._names[topic]), self._power_failed, self._log)
+            self._report(topic, opened)
+        number = self._names.setdefault(topic, 0)
+        log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
+                       schedule, opened)
+        for segment in opened.segments:
+            if segment.due_bytes:
+                with suppress(OSError), open(f"{log.folder}/{segment.first:020d}.due", "rb") as due:
+                    log.restore_delays(due.read())
+        return log, opened
+
+    def _report(self, topic: str, opened: Opened) -> None:
+        if opened.earlier is None:
+            return
+        damaged, damaged_bytes, missing, _ = opened.earlier.damage
+        if damaged or missing:
+            self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that were "
+                            "finished may come again", topic, damaged_bytes, missing)
+
+    def segment_bytes(self, retain_bytes: int) -> int:
+        """How large segments are: what is removed is a segment, so a bounded log has several."""
+        if retain_bytes <= 0:
+            return self._max_bytes
+        return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
+
+    def remove(self, log: TopicLog) -> None:
+        """Removes a log that is deleted, with its files. See removed()."""
+        name = log.name
+        self._names[name] = self._names.get(name, 0) + 1
+        removal = self._loop.create_task(self._remove(log))
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+
+    async def _remove(self, log: TopicLog) -> None:
+        while log.busy:
+            await asyncio.sleep(0.001)
+        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder)
+
+    def _remove_folder(self, folder: str) -> None:
+        gone = folder + GONE
+        try:
+            remove_tree(gone)
+            os.rename(folder, gone)
+            sync_folder(self._data_path)
+            remove_tree(gone)
+        except FileNotFoundError:
+            pass  # nothing was ever written
+        except OSError as error:
+            self._log.error("LOG: failed to remove %s - %s", folder, error)
+
+    async def recorded(self, log: TopicLog) -> None:
+        """Waits until what channels have done so far is in the journal, or could not be written."""
+        written: asyncio.Future[None] = self._loop.create_future()
+
+        def end() -> None:
+            if not written.done():
+                written.set_result(None)
+
+        log.recorder.when_written(end)
+        await written
+
+    async def removed(self) -> None:
+        """Waits until the files of all logs deleted so far are gone."""
+        while self._removals:
+            await asyncio.wait(self._removals)
+
+
+def remove_tree(path: str) -> None:
+    """Removes a folder with what is in it, as far as that is possible."""
+    import shutil  # here: only where a log is removed
+
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,330 @@
+"""Writes the journal of a log. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+from posix.unistd cimport close
+from cpython.bytes cimport PyBytes_AS_STRING
+
+import os
+
+from nsqc.store.disk.pool cimport Job
+from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
+from nsqc.store.log.compact cimport CompactJob, run_compact
+from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
+                                 SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.hton cimport store_i32, store_i64
+
+cdef enum:
+    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
+    LEAST_COMPACTED = 4194304   # bytes of a journal; smaller ones are not worth a snapshot
+    KEPT_OPS = 65536            # memory for operations that a quiet channel keeps
+
+cdef double RETRY_S = 0.25
+
+
+cdef class Journaled(JobOwner):
+    """What a channel does, as operations of the journal."""
+
+    def __dealloc__(self):
+        buf_free(&self.ops)
+
+    cdef void complete(self) noexcept:
+        pass
+
+    cdef int64_t needed_from(self) noexcept:
+        return 0
+
+    cdef void mark_dirty(self) noexcept:
+        if not self.dirty and self.number >= 0:
+            self.dirty = True
+            self.recorder.dirty.append(self)
+            self.recorder.schedule.add(self.recorder)
+
+    cdef char *_room(self, int64_t need, int64_t offset) noexcept:
+        """Room in the buffer, or NULL. An operation that is lost for want of memory costs a delivery after a kill."""
+        if self.number < 0 or buf_room(&self.ops, need) < 0:
+            return NULL
+        if self.ops.length == 0:
+            self.base = self.last = offset
+        return self.ops.c_data + self.ops.length
+
+    cdef void add_fin(self, int64_t offset) noexcept:
+        if self.fin_count and offset == self.fin_first + self.fin_count:
+            self.fin_count += 1
+            return
+        self._flush_fins()
+        self.fin_first = offset
+        self.fin_count = 1
+        self.mark_dirty()
+
+    cdef void add_fins(self, int64_t first, int64_t count) noexcept:
+        self._flush_fins()
+        self.fin_first = first
+        self.fin_count = count
+        self.mark_dirty()
+
+    cdef void _flush_fins(self) noexcept:
+        cdef char *c_to
+        if self.fin_count == 0:
+            return
+        c_to = self._room(MOST_OP_BYTES, self.fin_first)
+        if c_to is not NULL:
+            self.ops.length = put_range(c_to, OP_FIN, self.fin_first, self.fin_count, &self.last) - self.ops.c_data
+        self.fin_count = 0
+
+    cdef void add_skip(self, int64_t first, int64_t count) noexcept:
+        cdef char *c_to
+        self._flush_fins()
+        c_to = self._room(MOST_OP_BYTES, first)
+        if c_to is not NULL:
+            self.ops.length = put_range(c_to, OP_SKIP, first, count, &self.last) - self.ops.c_data
+        self.mark_dirty()
+
+    cdef void add_req(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept:
+        cdef char *c_to
+        self._flush_fins()
+        c_to = self._room(MOST_OP_BYTES, offset)
+        if c_to is not NULL:
+            self.ops.length = put_req(c_to, offset, attempts, due_ns, &self.last) - self.ops.c_data
+        self.mark_dirty()
+
+    cdef void add_cursor(self, int kind, int64_t cursor) noexcept:
+        cdef char *c_to
+        if kind == OP_RESET:
+            self.fin_count = 0
+            self.recorder.twice = True
+        self._flush_fins()
+        c_to = self._room(MOST_OP_BYTES, cursor)
+        if c_to is not NULL:
+            self.ops.length = put_cursor(c_to, kind, cursor, &self.last) - self.ops.c_data
+        self.mark_dirty()
+
+    cdef void add_name(self, bytes name, int64_t cursor) noexcept:
+        cdef char *c_to = self._room(MOST_OP_BYTES + len(name), cursor)
+        if c_to is not NULL:
+            c_to[0] = OP_NAME
+            c_to = put_varint(c_to + 1, <uint64_t> len(name))
+            memcpy(c_to, PyBytes_AS_STRING(name), len(name))
+            self.ops.length = c_to + len(name) - self.ops.c_data
+        self.add_cursor(OP_RESET, cursor)
+
+    cdef void add_drop(self) noexcept:
+        cdef char *c_to
+        self.fin_count = 0
+        c_to = self._room(MOST_OP_BYTES, self.last)
+        if c_to is not NULL:
+            c_to[0] = OP_DROP
+            self.ops.length += 1
+        self.mark_dirty()
+
+
+@cython.final
+@cython.no_gc_clear
+cdef class Recorder(Scheduled):
+    """The journal of one log."""
+
+    def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
+                 bint exists, int64_t first_number, int64_t number, int64_t next_number, int64_t older):
+        """first_number, number: the oldest journal that is needed, and the one that is written next, which does not
+        exist. older: bytes of the journals and the snapshot before that."""
+        self.folder = folder
+        self.c_folder = os.fsencode(folder)
+        self.io = io
+        self.schedule = schedule
+        self.syncer = syncer
+        self.log = log
+        self.synced = synced
+        self.exists = exists
+        self.first_number = first_number
+        self.number = number
+        self.next_number = next_number
+        self.older = older
+        self.fd = -1
+        self.dirty = []
+        self.waiting = []
+
+    def __dealloc__(self):
+        self.close_file()
+        buf_free(&self.kept)
+
+    cdef void close_file(self) noexcept:
+        if self.fd >= 0 and not self.running:
+            close(self.fd)
+            self.fd = -1
+
+    cdef bint _gather(self) noexcept:
+        """Puts the operations of all channels behind the frames that are kept, as one more frame."""
+        cdef Journaled source
+        cdef int64_t need = 0, begin
+        cdef list dirty = self.dirty
+        cdef char *c_to
+        for source in dirty:
+            source.complete()
+            source._flush_fins()
+            if source.ops.length:
+                need += SECTION_BYTES + source.ops.length
+        if need == 0:
+            for source in dirty:
+                source.dirty = False
+            self.dirty = []
+            return self.kept.length > 0
+        if buf_room(&self.kept, 2 * (FRAME_BYTES + need)) < 0:
+            return self.kept.length > 0
+        self.dirty = []
+        begin = self.kept.length
+        c_to = self.kept.c_data + begin + FRAME_BYTES
+        for source in dirty:
+            source.dirty = False
+            if source.ops.length == 0:
+                continue
+            store_i32(c_to, <int> source.number)
+            store_i32(c_to + 4, <int> source.ops.length)
+            store_i64(c_to + 8, source.base)
+            memcpy(c_to + SECTION_BYTES, source.ops.c_data, <size_t> source.ops.length)
+            c_to += SECTION_BYTES + source.ops.length
+            source.ops.length = 0
+            if source.ops.room > KEPT_OPS:
+                buf_free(&source.ops)
+        c_to = self.kept.c_data + begin
+        store_i32(c_to, <int> need)
+        store_i32(c_to + 4, <int> crc32c(<const unsigned char *> c_to + FRAME_BYTES, need))
+        self.kept.length += FRAME_BYTES + need
+        if self.twice:
+            memcpy(c_to + FRAME_BYTES + need, c_to, <size_t> (FRAME_BYTES + need))
+            self.kept.length += FRAME_BYTES + need
+            self.twice = False
+        return True
+
+    cdef void begin(self) noexcept:
+        if self.running:
+            return      # job_done() asks for the next one
+        if not self._gather():
+            return
+        memset(&self.job, 0, sizeof(self.job))
+        self.job.job.run = run_journal
+        self.job.job.bytes = self.kept.length
+        self.job.job.is_short = self.kept.length <= SHORT_BYTES
+        self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
+        self.job.makes_folder = not self.exists
+        self.job.number = self.number
+        self.job.at = self.at
+        self.job.fd = self.fd
+        self.job.c_data = self.kept.c_data
+        self.job.length = self.kept.length
+        memset(&self.kept, 0, sizeof(self.kept))
+        self.running = True
+        self.io.submit(&self.job.job, self)
+
+    cdef void job_done(self, Job *job) noexcept:
+        cdef LogBuf written
+        if job.run == run_compact:
+            self._compacted(<CompactJob *> job)
+            return
+        self.running = False
+        self.fd = self.job.fd
+        memset(&written, 0, sizeof(written))
+        written.c_data = self.job.c_data
+        written.room = written.length = self.job.length
+        if self.job.error:
+            self._failed(&written)
+            return
+        self.exists = True
+        self.at = self.job.at
+        buf_free(&written)
+        if self.closed:
+            self.close_file()
+            return
+        self.active = True
+        if self.error:
+            self.error = 0
+            self.syncer.failing.pop(self.folder, None)
+            self.log.info("LOG(%s): the journal can be written again", self.folder)
+        self._wrote()
+
+    cdef void _failed(self, LogBuf *written) noexcept:
+        """Keeps the frames; they are tried again in a moment."""
+        if self.job.error != self.error:
+            self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
+        self.error = self.job.error
+        self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
+        if self.fd >= 0:
+            close(self.fd)
+            self.fd = -1
+        buf_free(&self.kept)
+        self.kept = written[0]
+        self._call_waiting()
+        if not self.closed and self.schedule.loop is not None:
+            self.schedule.loop.call_later(RETRY_S, self.retry)
+
+    cdef void _wrote(self) noexcept:
+        self.syncer.began(self.synced)
+        if not self.dirty:
+            self._call_waiting()
+        if self.dirty:
+            self.schedule.add(self)
+        elif not self.compacting and self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older) and not self.closed:
+            self._compact()
+
+    cdef void _call_waiting(self) noexcept:
+        cdef list waiting
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for call in waiting:
+                call()
+
+    cdef void _compact(self) noexcept:
+        """Begins the next journal, and has a thread sum up the older ones."""
+        cdef CompactJob *job = <CompactJob *> malloc(sizeof(CompactJob))
+        if job is NULL:
+            return
+        memset(job, 0, sizeof(job[0]))
+        self.close_file()
+        self.number += 1
+        self.at = 0
+        self.compacting = True
+        job.job.run = run_compact
+        job.c_folder = PyBytes_AS_STRING(self.c_folder)
+        job.upto = self.number
+        self.io.submit(&job.job, self)
+
+    cdef void _compacted(self, CompactJob *job) noexcept:
+        self.compacting = False
+        if job.error:
+            self.log.error("LOG(%s): failed to compact the journal - %s", self.folder, os.strerror(job.error))
+            self.older = self.older + self.at       # not before it has grown again
+        else:
+            self.older = job.bytes
+            self.first_number = job.upto
+        free(job)
+
+    def retry(self):
+        """Writes the frames that could not be written."""
+        if not self.closed:
+            self.schedule.add(self)
+
+    def when_written(self, call):
+        """Calls call() when everything recorded so far is in the journal, or could not be written."""
+        if not self.dirty and not self.running and self.kept.length == 0:
+            call()
+        else:
+            self.waiting.append(call)
+
+    @property
+    def path(self) -> str:
+        """The journal that is written."""
+        return f"{self.folder}/cursors.{self.number:06d}.journal"
+
+    @property
+    def paths(self) -> list:
+        """All journals that are needed."""
+        return [f"{self.folder}/cursors.{number:06d}.journal" for number in range(self.first_number, self.number + 1)]
+
+    def close(self):
+        """For a stop, or before the log is deleted: writes what is left, if it can be written."""
+        self.closed = True
+        if not self.running and (self.dirty or self.kept.length):
+            self.begin()
+        self.close_file()

@@ -1,0 +1,139 @@
+"""What a log folder has when the daemon starts: the segments, where the last one ends, and the journals.
+
+A segment ends at the last record whose index entry is intact and whose batch is complete. What follows in the last
+segment was never acknowledged, and is cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from contextlib import suppress
+from typing import NamedTuple
+
+from nsqc.log import Log
+from nsqc.store.log.earlier import Earlier
+from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
+
+SEGMENT_FILE = re.compile(r"(\d{20})\.(dat|idx|due)")
+ENTRY = struct.Struct(">IIII")
+MORE = 1 << 31
+# After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even if
+# records, and the segment after this one, are lost.
+JUMP = 1 << 32
+ENTRIES_AT_ONCE = 1024
+
+
+class SegmentFound(NamedTuple):
+    """A segment as it is: see nsqc/store/log/segments.pxd."""
+
+    first: int
+    end: int
+    bytes: int
+    due_bytes: int
+    base_ns: int
+    last_ns: int
+    time: int
+
+
+class Opened(NamedTuple):
+    """A log that is about to be used. resume_at: the next record has this offset; ends: in a new segment."""
+
+    exists: bool
+    segments: list[SegmentFound]
+    next: int
+    resume_at: int
+    ends: bool
+    first_journal: int
+    next_journal: int
+    next_number: int
+    journal_bytes: int
+    earlier: Earlier | None
+
+
+class Files(NamedTuple):
+    """Sizes of the files of one segment; None: it is missing."""
+
+    dat: int | None = None
+    idx: int | None = None
+    due: int | None = None
+
+
+NEW = Opened(exists=False, segments=[], next=0, resume_at=0, ends=True, first_journal=1, next_journal=1, next_number=1,
+             journal_bytes=0, earlier=None)
+
+
+def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
+    """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
+    try:
+        files = list_segments(folder)
+    except FileNotFoundError:
+        return NEW
+    firsts = sorted(first for first, found in files.items() if found.dat is not None)
+    for first in files.keys() - set(firsts):
+        remove(folder, first)  # its records are gone: it was being removed
+    segments: list[SegmentFound] = []
+    for first, following in zip(firsts, [*firsts[1:], None], strict=True):
+        segments.append(open_segment(folder, first, files[first], following, log))
+    while segments and segments[-1].end == segments[-1].first:
+        remove(folder, segments.pop().first)
+    earlier = Earlier(folder)
+    first_journal, last_journal, journal_bytes = earlier.journals
+    end = segments[-1].end if segments else (earlier.topic_cursor or 0)
+    jumps = power_failed and bool(segments)
+    return Opened(
+        exists=True, segments=segments, next=end, ends=jumps or not segments,
+        resume_at=max(end, segments[-1].first + JUMP) if jumps else end, first_journal=first_journal or 1,
+        next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
+
+
+def list_segments(folder: str) -> dict[int, Files]:
+    """First offsets of the segments, with sizes of their files. Raises OSError."""
+    found: dict[int, Files] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            name = SEGMENT_FILE.fullmatch(entry.name)
+            if name and entry.is_file():
+                first = int(name[1])
+                found[first] = found.get(first, Files())._replace(**{name[2]: entry.stat().st_size})
+    return found
+
+
+def remove(folder: str, first: int) -> None:
+    """Removes what is left of a segment."""
+    for kind in ("dat", "idx", "due"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{folder}/{first:020d}.{kind}")
+
+
+def open_segment(folder: str, first: int, files: Files, following: int | None, log: Log) -> SegmentFound:
+    """One segment; if it is the last one, it is cut behind what counts."""
+    path = f"{folder}/{first:020d}"
+    with open(f"{path}.dat", "r+b") as dat, open(f"{path}.idx", "r+b" if files.idx is not None else "w+b") as idx:
+        base_ns = struct.unpack(">q", (os.pread(idx.fileno(), 24, 0) + bytes(24))[16:24])[0]
+        count, size, time = last_record(dat.fileno(), idx.fileno(), first, files)
+        if following is not None and first + count > following:
+            count = following - first
+        elif following is None and (size, INDEX_HEAD + count * INDEX_ENTRY) != (files.dat, files.idx):
+            log.warn("LOG(%s): segment %d: %d bytes that were never acknowledged are cut off", folder, first,
+                     (files.dat or 0) - size)
+            dat.truncate(size)
+            idx.truncate(INDEX_HEAD + count * INDEX_ENTRY)
+        last_ns = os.fstat(dat.fileno()).st_mtime_ns
+    return SegmentFound(first, first + count, size, files.due or 0, base_ns, last_ns, time)
+
+
+def last_record(dat: int, idx: int, first: int, files: Files) -> tuple[int, int, int]:
+    """(records, bytes of them, time of the last index entry) of a segment."""
+    count = max(((files.idx or 0) - INDEX_HEAD) // INDEX_ENTRY, 0)
+    while count > 0:
+        raw = os.pread(idx, INDEX_ENTRY, INDEX_HEAD + (count - 1) * INDEX_ENTRY)
+        position, time, crc, check = ENTRY.unpack(raw)
+        if checksum(struct.pack(">q", first + count - 1) + raw[:12]) == check and not position & MORE:
+            head = os.pread(dat, 4, position)
+            length = 4 + int.from_bytes(head, "big")
+            if checksum(os.pread(dat, length, position)) == crc:
+                return count, position + length, time
+        count -= 1
+    return 0, 0, 0

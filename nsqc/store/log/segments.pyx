@@ -1,0 +1,64 @@
+"""The table of segments. See the .pxd."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
+
+cdef enum:
+    FIRST_ROOM = 4
+
+
+cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
+    cdef Segment *grown
+    cdef Segment *last
+    cdef int64_t room
+    if segments.count == segments.room:
+        room = max(2 * segments.room, <int64_t> FIRST_ROOM)
+        grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
+        if grown is NULL:
+            return -1
+        segments.items = grown
+        segments.room = room
+    segment.before = 0
+    if segments.count:
+        last = &segments.items[segments.count - 1]
+        segment.before = last.before + last.end - last.first
+    segments.items[segments.count] = segment[0]
+    segments.count += 1
+    segments.bytes += segment.bytes
+    return 0
+
+
+cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
+    cdef int64_t index
+    for index in range(count):
+        segments.bytes -= segments.items[index].bytes
+    segments.count -= count
+    memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
+
+
+cdef void segments_free(Segments *segments) noexcept nogil:
+    free(segments.items)
+    memset(segments, 0, sizeof(segments[0]))
+
+
+cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil:
+    cdef int64_t low = 0, high = segments.count, middle
+    if high and segments.items[high - 1].first <= offset:
+        return high - 1
+    while low < high:
+        middle = (low + high) // 2
+        if segments.items[middle].first <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
+    cdef int64_t index = segments_find(segments, offset)
+    cdef Segment *segment
+    if index < 0:
+        return segments.items[0].before if segments.count else 0
+    segment = &segments.items[index]
+    return segment.before + min(offset, segment.end) - segment.first

@@ -1,0 +1,124 @@
+"""What a log topic holds, and how far its channels are: for people and scripts."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from nsqc.store.log.due import read_due
+from nsqc.store.log.files import LogFiles, Segment, read_folder, time_of
+from nsqc.store.log.names import segment_path, topic_of
+from nsqc.store.log.progress import Progress, TopicProgress, read_progress
+
+
+class Backlog(NamedTuple):
+    """What a channel has before it."""
+
+    ranges: list[tuple[int, int]]  # unfinished offsets that exist and have not been delivered, or were and do not wait
+    waiting: dict[int, tuple[int, int]]  # offset to (attempts, due ns): requeued, or deferred when published
+
+
+class Log(NamedTuple):
+    """A log topic, as its files say."""
+
+    topic: str
+    files: LogFiles
+    progress: TopicProgress
+    due: dict[int, int]  # offset to due time of messages that were published with a delay
+
+    def end_for_channels(self, has_channels: bool, paused: bool) -> int:
+        """Behind the last message that is for the channels; what follows waits in the topic."""
+        cursor, following = self.progress.topic_cursor, self.files.next
+        if has_channels and not paused:
+            return following
+        if cursor is None:
+            return following if has_channels else 0
+        return min(cursor, following)
+
+
+def read_log(folder: str) -> Log:
+    """Raises OSError."""
+    files = read_folder(folder)
+    due: dict[int, int] = {}
+    for first in files.due:
+        due.update(read_due(segment_path(folder, first, "due")).entries)
+    return Log(topic_of(folder), files, read_progress(folder), due)
+
+
+def existing(segments: list[Segment], ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What of these offsets the segments have; both are in order."""
+    found, at = [], 0
+    for first, end in ranges:
+        while at < len(segments) and segments[at].end <= first:
+            at += 1
+        following = at
+        while following < len(segments) and segments[following].first < end:
+            low, high = max(first, segments[following].first), min(end, segments[following].end)
+            if low < high:
+                found.append((low, high))
+            following += 1
+    return found
+
+
+def without(ranges: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The offsets in ranges that are not in gone; both are in order."""
+    found, at = [], 0
+    for first, end in ranges:
+        while at < len(gone) and gone[at][1] <= first:
+            at += 1
+        following = at
+        while first < end and following < len(gone) and gone[following][0] < end:
+            if first < gone[following][0]:
+                found.append((first, gone[following][0]))
+            first = max(first, gone[following][1])
+            following += 1
+        if first < end:
+            found.append((first, end))
+    return found
+
+
+def backlog(log: Log, channel: Progress | None, end: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]],
+                                                                   dict[int, tuple[int, int]]]:
+    """What a channel has not finished: (delivered, not delivered yet, waiting), of what exists before an offset.
+
+    A channel that is not known (None) has finished nothing. waiting: offset to attempts and due time.
+    """
+    segments = log.files.segments
+    if channel is None:
+        return [], existing(segments, [(0, end)]), {}
+    waiting = {entry.offset: (entry.attempts, entry.due_ns) for entry in channel.waiting
+               if existing(segments, [(entry.offset, entry.offset + 1)])}
+    ahead = without([(channel.cursor, end)], channel.skips) if channel.cursor < end else []
+    return existing(segments, channel.out), existing(segments, ahead), waiting
+
+
+def count(ranges: list[tuple[int, int]]) -> int:
+    """Offsets in ranges."""
+    return sum(end - first for first, end in ranges)
+
+
+def summary(log: Log) -> dict[str, object]:
+    """As JSON has it: docs/logs.md. Raises OSError."""
+    files, progress, now = log.files, log.progress, time.time_ns()
+    segments = [{"first": segment.first, "end": segment.end, "bytes": segment.bytes, "size": segment.size,
+                 "first_time": segment.base_ns, "last_time": segment.last_ns} for segment in files.segments]
+    channels = []
+    for channel in progress.channels:
+        out, ahead, waiting = backlog(log, channel, files.next)
+        deferred = sum(due > now for _, due in waiting.values())
+        deferred += sum(due > now and offset >= channel.cursor for offset, due in log.due.items())
+        oldest = time_of(files.folder, files.bounds, channel.oldest)
+        behind = max(now - oldest, 0) / 1e9 if oldest is not None else 0.0
+        channels.append({"name": channel.name or None, "number": channel.number, "cursor": channel.cursor,
+                         "oldest": channel.oldest, "unfinished": count(out) + len(waiting), "waiting": len(waiting),
+                         "deferred": deferred, "lag": count(ahead), "lag_seconds": round(behind, 3)})
+    filled = [segment for segment in files.segments if segment.end > segment.first]
+    return {
+        "topic": log.topic, "folder": os.path.abspath(files.folder),
+        "first": filled[0].first if filled else files.next, "next": files.next,
+        "messages": sum(segment.end - segment.first for segment in filled),
+        "bytes": sum(segment.bytes for segment in filled), "segments": segments, "channels": channels,
+        "topic_cursor": progress.topic_cursor,
+        "damaged": progress.damaged, "missing_journals": progress.missing, "torn_bytes": progress.torn_bytes,
+    }

@@ -1,0 +1,48 @@
+# Messages of a channel that were delivered before, or deferred, and wait without their bodies: by offset.
+
+from libc.stdint cimport int64_t, uint32_t
+
+
+cdef struct Requeued:       # waits to be delivered again
+    int64_t offset
+    int64_t after           # the end of the log when it was requeued: what lies before that goes first
+    uint32_t attempts
+
+
+cdef struct Deferred:       # waits for its time
+    int64_t due_ns          # monotonic
+    int64_t offset
+    uint32_t attempts
+
+
+cdef struct RequeuedBlock:
+    RequeuedBlock *next
+    Requeued[170] items     # with next, just below 4 KiB
+
+
+cdef struct RequeuedFifo:   # a chain of blocks: nothing is moved when it grows
+    RequeuedBlock *head     # owned, with all blocks behind it; NULL while empty
+    RequeuedBlock *tail
+    int first          # index of the oldest item in head
+    int end            # index behind the newest item in tail
+    int64_t count
+
+
+cdef struct DeferredHeap:   # by due time
+    Deferred *items         # owned
+    int64_t count, room
+
+
+cdef int requeued_push(RequeuedFifo *fifo, Requeued *item) noexcept nogil       # -1: no memory
+cdef inline Requeued *requeued_first(RequeuedFifo *fifo) noexcept nogil:        # NULL: empty
+    return &fifo.head.items[fifo.first] if fifo.count else NULL
+cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil       # which must not be empty
+cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil
+cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil   # the least offset, or least
+
+cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil       # -1: no memory
+cdef inline Deferred *deferred_first(DeferredHeap *heap) noexcept nogil:        # NULL: empty
+    return &heap.items[0] if heap.count else NULL
+cdef void deferred_pop(DeferredHeap *heap) noexcept nogil       # which must not be empty
+cdef void deferred_free(DeferredHeap *heap) noexcept nogil
+cdef int64_t deferred_least(DeferredHeap *heap, int64_t least) noexcept nogil

@@ -1,0 +1,135 @@
+"""Requeued and deferred messages of a channel. See the .pxd."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memset
+
+cdef enum:
+    BLOCK_ITEMS = 170
+    FIRST_ROOM = 64
+
+cdef int64_t held = 0       # blocks and heaps that exist now
+
+
+cdef int requeued_push(RequeuedFifo *fifo, Requeued *item) noexcept nogil:
+    global held
+    cdef RequeuedBlock *block
+    if fifo.tail is NULL or fifo.end == BLOCK_ITEMS:
+        block = <RequeuedBlock *> malloc(sizeof(RequeuedBlock))
+        if block is NULL:
+            return -1
+        held += 1
+        block.next = NULL
+        if fifo.tail is NULL:
+            fifo.head = block
+            fifo.first = 0
+        else:
+            fifo.tail.next = block
+        fifo.tail = block
+        fifo.end = 0
+    fifo.tail.items[fifo.end] = item[0]
+    fifo.end += 1
+    fifo.count += 1
+    return 0
+
+
+cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil:
+    global held
+    cdef RequeuedBlock *block = fifo.head
+    fifo.first += 1
+    fifo.count -= 1
+    if fifo.count == 0 or fifo.first == BLOCK_ITEMS:
+        fifo.head = block.next
+        fifo.first = 0
+        if fifo.head is NULL:
+            fifo.tail = NULL
+        free(block)
+        held -= 1
+
+
+cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil:
+    global held
+    cdef RequeuedBlock *block
+    while fifo.head is not NULL:
+        block = fifo.head
+        fifo.head = block.next
+        free(block)
+        held -= 1
+    memset(fifo, 0, sizeof(fifo[0]))
+
+
+cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:
+    cdef RequeuedBlock *block = fifo.head
+    cdef int index = fifo.first, end
+    while block is not NULL:
+        end = fifo.end if block == fifo.tail else BLOCK_ITEMS
+        while index < end:
+            least = min(least, block.items[index].offset)
+            index += 1
+        index = 0
+        block = block.next
+    return least
+
+
+cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil:
+    global held
+    cdef Deferred *grown
+    cdef int64_t room, at, parent
+    if heap.count == heap.room:
+        room = max(heap.room + heap.room // 2, <int64_t> FIRST_ROOM)
+        grown = <Deferred *> realloc(heap.items, <size_t> room * sizeof(Deferred))
+        if grown is NULL:
+            return -1
+        held += heap.items is NULL
+        heap.items = grown
+        heap.room = room
+    at = heap.count
+    heap.count += 1
+    while at > 0:
+        parent = (at - 1) // 2
+        if heap.items[parent].due_ns <= item.due_ns:
+            break
+        heap.items[at] = heap.items[parent]
+        at = parent
+    heap.items[at] = item[0]
+    return 0
+
+
+cdef void deferred_pop(DeferredHeap *heap) noexcept nogil:
+    cdef int64_t at = 0, child
+    cdef Deferred last
+    heap.count -= 1
+    if heap.count == 0:
+        deferred_free(heap)
+        return
+    last = heap.items[heap.count]
+    while True:
+        child = 2 * at + 1
+        if child >= heap.count:
+            break
+        if child + 1 < heap.count and heap.items[child + 1].due_ns < heap.items[child].due_ns:
+            child += 1
+        if last.due_ns <= heap.items[child].due_ns:
+            break
+        heap.items[at] = heap.items[child]
+        at = child
+    heap.items[at] = last
+
+
+cdef void deferred_free(DeferredHeap *heap) noexcept nogil:
+    global held
+    held -= heap.items is not NULL
+    free(heap.items)
+    memset(heap, 0, sizeof(heap[0]))
+
+
+cdef int64_t deferred_least(DeferredHeap *heap, int64_t least) noexcept nogil:
+    cdef int64_t at
+    for at in range(heap.count):
+        least = min(least, heap.items[at].offset)
+    return least
+
+
+def alive() -> int:
+    """Blocks of requeued messages and heaps of deferred ones that exist now."""
+    return held
