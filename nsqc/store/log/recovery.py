@@ -74,17 +74,17 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
-    for first, following in zip(firsts, [*firsts[1:], None], strict=True):
+    for first, following in zip(firsts, [*firsts, None][1:], strict=True):
         segments.append(open_segment(folder, first, files[first], following, log))
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)
     earlier = Earlier(folder)
     first_journal, last_journal, journal_bytes = earlier.journals
     end = segments[-1].end if segments else (earlier.topic_cursor or 0)
-    jumps = power_failed and bool(segments)
+    last_first = segments[-1].first if segments else 0
     return Opened(
-        exists=True, segments=segments, next=end, ends=jumps or not segments,
-        resume_at=max(end, segments[-1].first + JUMP) if jumps else end, first_journal=first_journal or 1,
+        exists=True, segments=segments, next=end, ends=power_failed or not segments,
+        resume_at=max(end, last_first + JUMP) if power_failed else end, first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 
