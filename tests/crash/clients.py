@@ -129,6 +129,8 @@ class Worker(threading.Thread):
     def _handle(self, message: Message) -> bytes:
         """What to send for a message."""
         self.books.deliver(message)
+        if any(body == message.body for stage in self._stages for body, _ in stage.finished):
+            self.books.fin(message.body)    # a seek came before the FIN, which finishes this delivery
         self._bodies[message.id] = message.body
         held, choice = None, self._random.random()
         if choice < 0.1 and len(self._held) < HELD_MOST:
