@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from tests.support.counting import consume
-from tests.support.daemon import Client, Daemon, batch, wait_until
+from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.power.disk import Chance, Disk, Some
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
@@ -38,9 +38,10 @@ def traced(daemon, tmp_path):
         trace.close()
 
 
-def refused(client: Client, node: Daemon, reason: str) -> None:
-    """Every way to publish is refused, with the reason."""
+def refused(node: Daemon, reason: str) -> None:
+    """Every way to publish is refused, with the reason; over TCP the connection ends then."""
     for line, body in (("PUB t", b"refused"), ("MPUB t", batch(b"refused", b"refused")), ("DPUB t 1", b"refused")):
+        client = node.connect()
         client.command(line, body)
         kind, text = client.frame()
         assert kind == 1 and text.startswith(b"E_" + line.split()[0].encode() + b"_FAILED"), text
@@ -62,14 +63,13 @@ def kept(node: Daemon, bodies: set[bytes]) -> None:
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_writes_that_fail(traced, sync, error):
     node, trace = traced(f"--log-sync={sync}")
-    client = node.connect()
-    client.pub("t", b"before")
+    node.connect().pub("t", b"before")
     trace.fail("write", error, times=ALWAYS)
-    refused(client, node, os.strerror(error))
+    refused(node, os.strerror(error))
     assert node.http("GET", "/ping")[0] == 500
     trace.fail("write", times=0)
     wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-    client.pub("t", b"after")
+    node.connect().pub("t", b"after")
     node.kill()
     node.start()
     kept(node, {b"before", b"after"})
@@ -78,8 +78,9 @@ def test_writes_that_fail(traced, sync, error):
 def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced):
     """Each of the writes behind a publish fails once, then the next batch goes in."""
     node, trace = traced("--log-sync=write")
-    client, good = node.connect(), set()
+    good = set()
     for number in range(6):
+        client = node.connect()
         trace.fail("write", errno.ENOSPC, skip=number)
         client.command("MPUB t", batch(b"maybe%d" % number, b"x" * 5000, b"more%d" % number))
         kind, text = client.frame()
@@ -89,7 +90,7 @@ def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced
         else:
             assert text.startswith(b"E_MPUB_FAILED"), text
         wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-        client.pub("t", b"fine%d" % number)
+        node.connect().pub("t", b"fine%d" % number)
         good.add(b"fine%d" % number)
     assert len(good) < 3 * 6
     node.kill()
@@ -145,14 +146,13 @@ def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
 
 def test_syncs_that_fail_refuse_publishes_and_heal(traced):
     node, trace = traced("--log-sync=fsync")
-    client = node.connect()
-    client.pub("t", b"before")
+    node.connect().pub("t", b"before")
     trace.fail("sync", errno.EIO, times=ALWAYS)
-    refused(client, node, os.strerror(errno.EIO))
+    refused(node, os.strerror(errno.EIO))
     assert node.http("GET", "/ping")[0] == 500
     trace.fail("sync", times=0)
     wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-    client.pub("t", b"after")
+    node.connect().pub("t", b"after")
     counts = consume(node, "t", "c", {b"before", b"after"})
     assert {b"before", b"after"} <= counts.keys()
 
@@ -189,11 +189,11 @@ def test_a_full_disk(daemon, tmp_path):
             good.add(body)
         assert text.startswith(b"E_PUB_FAILED") and b"No space left" in text
         assert len(good) > 1000
-        refused(client, node, "No space left")
+        refused(node, "No space left")
         assert good <= consume(node, "t", "c", good).keys()
         wait_until(lambda: json.loads(node.http("GET", "/topic/log?topic=t")[1])["segments"] == 1, "segments to go")
         wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-        client.pub("t", b"after")
+        node.connect().pub("t", b"after")
         assert b"after" in consume(node, "t", "c", {b"after"})
         assert node.stop() == 0
     finally:

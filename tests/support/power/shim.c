@@ -295,6 +295,11 @@ READS_FROM(preadv, TYPES(int, const struct iovec *, int, off_t), (int fd, const 
 READS_FROM(preadv64, TYPES(int, const struct iovec *, int, off64_t),
            (int fd, const struct iovec *to, int count, off64_t at), (fd, to, count, at))
 
+READS_FROM(preadv2, TYPES(int, const struct iovec *, int, off_t, int),
+           (int fd, const struct iovec *to, int count, off_t at, int flags), (fd, to, count, at, flags))
+READS_FROM(preadv64v2, TYPES(int, const struct iovec *, int, off64_t, int),
+           (int fd, const struct iovec *to, int count, off64_t at, int flags), (fd, to, count, at, flags))
+
 #define SIZES(name, types, declared, passed, kind, size) \
     int name declared { \
         NEXT(int, name, types); \
