@@ -3,7 +3,7 @@ from typing import Never, final
 
 from nsqc.broker.channel import Channel
 from nsqc.broker.protocols import TopicRule
-from nsqc.broker.seams import ChannelOwner
+from nsqc.broker.topicstate import OpenBatch, TopicState
 from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.topiclog import TopicLog
@@ -12,11 +12,7 @@ PENDING: int
 NO_SPACE: int
 
 @final
-class OpenBatch:
-    def __init__(self) -> None: ...
-
-@final
-class Topic(ChannelOwner):
+class Topic(TopicState):
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def name(self) -> bytes: ...

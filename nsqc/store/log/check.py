@@ -10,7 +10,7 @@ from nsqc.store.log.files import LogFiles, Segment, read_folder
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import TopicProgress, read_progress
-from nsqc.store.log.scan import BAD_ENTRY, SOUND, scan_segment
+from nsqc.store.log.scan import BAD_RECORD, SOUND, scan_segment
 
 
 class Finding(NamedTuple):
@@ -32,8 +32,9 @@ def check_folder(folder: str) -> Verdict:
     """Reads all of it. Raises OSError if files cannot be read."""
     files = read_folder(folder)
     findings, records = [], 0
-    for segment in files.segments:
-        sound, found = check_segment(folder, segment)
+    for at, segment in enumerate(files.segments):
+        below = files.segments[at + 1].first if at + 1 < len(files.segments) else 2**63 - 1
+        sound, found = check_segment(folder, segment, below)
         records += sound
         findings += found
     findings += check_order(files)
@@ -43,24 +44,28 @@ def check_folder(folder: str) -> Verdict:
     return Verdict(records, findings)
 
 
-def check_segment(folder: str, segment: Segment) -> tuple[int, list[Finding]]:
-    """(sound records, findings). Raises OSError."""
+def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[Finding]]:
+    """(sound records, findings) of a segment that ends before an offset. Raises OSError."""
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
     if not os.path.exists(idx):
         return 0, [Finding(idx, f"is missing; {messages(segment.end - segment.first)} in the segment", True)]
     findings, sound = [], 0
     if segment.base_ns is None:
         findings.append(Finding(idx, "its head is damaged", True))
-    runs, _ = scan_segment(dat, idx, segment.first, segment.end)
+    runs, _ = scan_segment(dat, idx, segment.first, min(segment.first + segment.entries, below))
     for kind, first, end in runs:
         if kind == SOUND:
-            sound += end - first
-        elif kind == BAD_ENTRY:
-            findings.append(Finding(idx, f"{plural(end - first, 'entry', 'entries')} damaged from offset {first} on", True))
-        else:
-            findings.append(Finding(dat, f"{plural(end - first, 'record', 'records')} damaged from offset {first} on", True))
+            sound += max(min(end, segment.end) - first, 0)
+        elif kind == BAD_RECORD:
+            text = f"{plural(end - first, 'record', 'records')} damaged, from offset {first} on"
+            findings.append(Finding(dat, text, True))
+        elif first < segment.end or segment.first + segment.entries >= below:
+            # In the last segment, entries behind its last message may never have been whole.
+            text = f"{plural(end - first, 'entry', 'entries')} damaged, from offset {first} on"
+            findings.append(Finding(idx, text, True))
     if segment.size > segment.bytes:
-        findings.append(Finding(dat, f"{segment.size - segment.bytes} bytes behind its last message do not count", False))
+        text = f"{segment.size - segment.bytes} bytes behind its last message do not count"
+        findings.append(Finding(dat, text, False))
     behind = os.path.getsize(idx) - INDEX_HEAD - INDEX_ENTRY * (segment.end - segment.first)
     if behind > 0:
         findings.append(Finding(idx, f"{behind} bytes behind its last message do not count", False))

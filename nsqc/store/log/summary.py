@@ -9,14 +9,15 @@ from typing import NamedTuple
 from nsqc.store.log.due import read_due
 from nsqc.store.log.files import LogFiles, Segment, read_folder, time_of
 from nsqc.store.log.names import segment_path, topic_of
-from nsqc.store.log.progress import Progress, TopicProgress, read_progress
+from nsqc.store.log.progress import Progress, Ranges, TopicProgress, Waiting, read_progress
 
 
 class Backlog(NamedTuple):
-    """What a channel has before it."""
+    """What a channel has not finished, of the messages that exist; ranges are in order."""
 
-    ranges: list[tuple[int, int]]  # unfinished offsets that exist and have not been delivered, or were and do not wait
-    waiting: dict[int, tuple[int, int]]  # offset to (attempts, due ns): requeued, or deferred when published
+    out: Ranges  # delivered, and not finished
+    ahead: Ranges  # not delivered yet
+    waiting: dict[int, Waiting]  # requeued or deferred
 
 
 class Log(NamedTuple):
@@ -46,9 +47,10 @@ def read_log(folder: str) -> Log:
     return Log(topic_of(folder), files, read_progress(folder), due)
 
 
-def existing(segments: list[Segment], ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def existing(segments: list[Segment], ranges: Ranges) -> Ranges:
     """What of these offsets the segments have; both are in order."""
-    found, at = [], 0
+    found: Ranges = []
+    at = 0
     for first, end in ranges:
         while at < len(segments) and segments[at].end <= first:
             at += 1
@@ -61,9 +63,10 @@ def existing(segments: list[Segment], ranges: list[tuple[int, int]]) -> list[tup
     return found
 
 
-def without(ranges: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def without(ranges: Ranges, gone: Ranges) -> Ranges:
     """The offsets in ranges that are not in gone; both are in order."""
-    found, at = [], 0
+    found: Ranges = []
+    at = 0
     for first, end in ranges:
         while at < len(gone) and gone[at][1] <= first:
             at += 1
@@ -78,22 +81,16 @@ def without(ranges: list[tuple[int, int]], gone: list[tuple[int, int]]) -> list[
     return found
 
 
-def backlog(log: Log, channel: Progress | None, end: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]],
-                                                                   dict[int, tuple[int, int]]]:
-    """What a channel has not finished: (delivered, not delivered yet, waiting), of what exists before an offset.
-
-    A channel that is not known (None) has finished nothing. waiting: offset to attempts and due time.
-    """
+def backlog(log: Log, channel: Progress, end: int) -> Backlog:
+    """Of what lies before an offset."""
     segments = log.files.segments
-    if channel is None:
-        return [], existing(segments, [(0, end)]), {}
-    waiting = {entry.offset: (entry.attempts, entry.due_ns) for entry in channel.waiting
+    waiting = {entry.offset: entry for entry in channel.waiting
                if existing(segments, [(entry.offset, entry.offset + 1)])}
     ahead = without([(channel.cursor, end)], channel.skips) if channel.cursor < end else []
-    return existing(segments, channel.out), existing(segments, ahead), waiting
+    return Backlog(existing(segments, channel.out), existing(segments, ahead), waiting)
 
 
-def count(ranges: list[tuple[int, int]]) -> int:
+def count(ranges: Ranges) -> int:
     """Offsets in ranges."""
     return sum(end - first for first, end in ranges)
 
@@ -106,7 +103,7 @@ def summary(log: Log) -> dict[str, object]:
     channels = []
     for channel in progress.channels:
         out, ahead, waiting = backlog(log, channel, files.next)
-        deferred = sum(due > now for _, due in waiting.values())
+        deferred = sum(entry.due_ns > now for entry in waiting.values())
         deferred += sum(due > now and offset >= channel.cursor for offset, due in log.due.items())
         oldest = time_of(files.folder, files.bounds, channel.oldest)
         behind = max(now - oldest, 0) / 1e9 if oldest is not None else 0.0
@@ -122,3 +119,31 @@ def summary(log: Log) -> dict[str, object]:
         "topic_cursor": progress.topic_cursor,
         "damaged": progress.damaged, "missing_journals": progress.missing, "torn_bytes": progress.torn_bytes,
     }
+
+
+def as_text(topic: dict[str, object]) -> str:
+    """A summary for people."""
+    lines = [f"{topic['topic']}: {topic['messages']} messages, offsets {topic['first']} to {topic['next']}, "
+             f"{topic['bytes']} bytes ({topic['folder']})"]
+    if topic["damaged"] or topic["missing_journals"]:
+        lines.append(f"  journals: {topic['damaged']} damaged frames, {topic['missing_journals']} missing")
+    lines += table("segment", topic["segments"], ("first", "end", "bytes", "first_time", "last_time"))
+    columns = ("name", "cursor", "oldest", "unfinished", "waiting", "deferred", "lag", "lag_seconds")
+    lines += table("channel", topic["channels"], columns)
+    return "\n".join(lines)
+
+
+def table(title: str, rows: object, keys: tuple[str, ...]) -> list[str]:
+    """Lines with columns as wide as they need to be."""
+    assert isinstance(rows, list)
+    cells = [[key.replace("_", " ") for key in keys]]
+    cells += [[instant(row[key]) if key.endswith("_time") else str(row[key]) for key in keys] for row in rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(keys))]
+    lines = ["    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+             for row in cells]
+    return [f"  {title}s: {len(rows)}", *(lines if rows else [])]
+
+
+def instant(time_ns: int | None) -> str:
+    """In UTC, by seconds."""
+    return "-" if time_ns is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time_ns // 10**9))
