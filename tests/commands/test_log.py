@@ -292,42 +292,45 @@ class Killed(BaseException):
     """Instead of a kill: nothing catches it."""
 
 
+def killed_after(steps: int, patch, run) -> bool:
+    """Runs it until it has changed so many names; whether it was killed."""
+    left = iter(range(steps))
+
+    def counted(real):
+        def call(*arguments, **named):
+            if next(left, None) is None:
+                raise Killed
+            return real(*arguments, **named)
+        return call
+
+    for name in ("rename", "link", "mkdir", "replace"):
+        patch.setattr(os, name, counted(getattr(os, name)))
+    patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+    try:
+        run()
+    except Killed:
+        return True
+    return False
+
+
 def test_an_export_that_is_killed_anywhere_is_finished_by_the_next(data, daemon, tmp_path, monkeypatch):
     """Before each call that changes a name, in turn."""
-    steps, kills = 0, 0
-    while True:
+    steps, killed = 0, True
+    while killed:
         copied = tmp_path / f"copy{steps}"
         shutil.copytree(data, copied)
-        calls = iter(range(steps + 1))
-
-        def counted(real):
-            def call(*arguments, **named):
-                if next(calls, None) is None:
-                    raise Killed
-                return real(*arguments, **named)
-            return call
-
+        run_export = Export(str(copied / "topic.log"), str(copied), lambda _: None, RecordingLog()).run
         with monkeypatch.context() as patch:
-            for name in ("rename", "link", "mkdir", "replace"):
-                patch.setattr(os, name, counted(getattr(os, name)))
-            patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
-            try:
-                Export(str(copied / "topic.log"), str(copied), lambda _: None, RecordingLog()).run()
-                killed = False
-            except Killed:
-                killed = True
+            killed = killed_after(steps, patch, run_export)
         if (copied / "topic.log").exists():
-            Export(str(copied / "topic.log"), str(copied), lambda _: None, RecordingLog()).run()
+            run_export()
         positions = {path.name: path.read_text() for path in copied.glob("*.meta.dat")}
         expected = {f"topic:{name}.diskqueue.meta.dat": len(offsets) for name, offsets in UNFINISHED.items()}
         assert {name: int(text.split()[0]) for name, text in positions.items()} == expected
         assert not (copied / "topic.log").exists()
-        steps += 1
-        if not killed:
-            break
-        kills += 1
         if steps % 12 == 0:
             node = daemon(data_path=copied)
             check_delivery(node)
             node.stop()
-    assert kills > 20
+        steps += 1
+    assert steps > 20
