@@ -11,8 +11,9 @@ from collections.abc import Awaitable
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
+from nsqc.httpd.cursors import create_from
 from nsqc.httpd.publish import named_topic
-from nsqc.httpd.reply import ApiError
+from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments, read_whole
 from nsqc.wire.names import is_valid_name
 
@@ -42,6 +43,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
         await gone
     if not ephemeral:
         await app.broker.removed()
+        await app.broker.recorded(topic)
         await app.rules.written()
         with contextlib.suppress(OSError):
             await app.broker.save_metadata(topic)
@@ -52,12 +54,20 @@ def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
     name = _topic_name(app, request)
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
-    return _emptied(app, _existing(app, name))
+    topic = _existing(app, name)
+    return _emptied(app, topic, topic)
 
 
-def _emptied(app: App, queue: Topic | Channel) -> Awaitable[None] | None:
+def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] | None:
     queue.empty()
-    return None if queue.disk is None else app.broker.emptied(queue)
+    return None if queue.disk is None and topic.log is None else _until_empty(app, topic, queue)
+
+
+async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
+    """Waits until no kill can bring back what was dropped."""
+    if queue.disk is not None:
+        await app.broker.emptied(queue)
+    await app.broker.recorded(topic)
 
 
 async def pause_topic(app: App, request: Request) -> None:
@@ -74,10 +84,14 @@ async def unpause_topic(app: App, request: Request) -> None:
     await app.broker.save_metadata(topic)
 
 
-def create_channel(app: App, request: Request) -> None:
-    """Creates the channel of an existing topic, unless it exists."""
+def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None:
+    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins."""
     topic, name = _topic_and_channel(app, request)
+    arguments = request.arguments()
+    if b"from" in arguments:
+        return create_from(app, topic, name, arguments)
     topic.get_channel(name)
+    return None
 
 
 def delete_channel(app: App, request: Request) -> Awaitable[None]:
@@ -92,7 +106,7 @@ def delete_channel(app: App, request: Request) -> Awaitable[None]:
 
 def empty_channel(app: App, request: Request) -> Awaitable[None] | None:
     """Drops the channel's messages; answers once they are off the disk."""
-    return _emptied(app, _existing_channel(app, request)[1])
+    return _emptied(app, *_existing_channel(app, request))
 
 
 async def pause_channel(app: App, request: Request) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sized
+from concurrent.futures import Executor
 from time import monotonic
 from typing import Any, Protocol, TypedDict
 
@@ -12,12 +13,16 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.stats import MemoryWatch
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.reply import Dates
+from nsqc.httpd.streaming import Readers
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
 from nsqc.options.durations import format_duration
 from nsqc.options.topic_rules import TopicRules
 
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
+
+# Threads that may read logs for clients at the same time; the daemon's pool has more.
+_READERS = 2
 
 
 class NodeInfo(TypedDict):
@@ -54,7 +59,7 @@ class App:
     """Shared by all HTTP listeners of a daemon."""
 
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
-                 info: NodeInfo, start_time: float) -> None:
+                 info: NodeInfo, start_time: float, threads: Executor) -> None:
         self.broker = broker
         self.settings = settings
         self.rules = rules
@@ -66,6 +71,7 @@ class App:
         self.memory.start()
         self.profiling = False              # /debug/pprof/profile is running
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
+        self.readers = Readers(threads, _READERS)
         self.servers: list[Endpoint] = []
         self.dates = Dates()
         self.publishes = KnownPublishes()

@@ -16,6 +16,7 @@ from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.publish import refusal
 from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.request import Request
+from nsqc.httpd.streaming import Feeder, Stream
 from nsqc.httpd.writer import Writer
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ class Source(Protocol):
 class Pipeline:
     """Calls handlers one at a time and sends what they return."""
 
-    __slots__ = ("_app", "_broker", "_commit", "_dates", "_queue", "_request", "_source", "_state", "_write_paused",
-                 "blocked", "closing", "ended", "unread", "writer")
+    __slots__ = ("_app", "_broker", "_commit", "_dates", "_feeder", "_queue", "_request", "_source", "_state",
+                 "_write_paused", "blocked", "closing", "ended", "unread", "writer")
 
     def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
         self.writer = writer
@@ -50,6 +51,7 @@ class Pipeline:
         self._source = source
         self._write_paused = False
         self._request: Request | None = None    # its handler waits
+        self._feeder: Feeder | None = None      # the body of its answer is being sent
         self._commit = False                    # a plain publish waits to be written
         self._queue: deque[Request | bytes] = deque()
 
@@ -109,11 +111,15 @@ class Pipeline:
     def pause(self) -> None:
         """The client does not read its answers: nothing more is read from it."""
         self._write_paused = self.blocked = True
+        if self._feeder is not None:
+            self._feeder.paused = True
 
     def resume(self) -> None:
         """The client reads again."""
         self._write_paused = False
-        if self._request is None and not self._commit:
+        if self._feeder is not None:
+            self._feeder.resume()
+        elif self._request is None and not self._commit:
             self._unblock()
 
     def end(self) -> None:
@@ -127,6 +133,9 @@ class Pipeline:
         self.closing = self.ended = True
         self._queue.clear()
         self.drop()
+        if self._feeder is not None:
+            self._feeder.stop()
+            self._feeder = None
         self._request = None
         self._commit = False
 
@@ -184,6 +193,25 @@ class Pipeline:
         except Exception as error:
             reply = self._failed(request.route.error, error)
         self._finish(request, reply)
+        if self._feeder is None and not self._write_paused:
+            self._unblock()
+
+    def _fed(self, task: asyncio.Task[None]) -> None:
+        """A body that was sent piece by piece has been sent, or cannot be."""
+        error = None if task.cancelled() else task.exception()
+        request = self._request
+        if error is not None:
+            self._app.log.error("cannot send the rest of an answer - %s", error)
+        if request is None:
+            return  # the client has left
+        self._request = self._feeder = None
+        if error is not None:
+            # The client sees that less has come than was announced.
+            self.closing = self.ended = True
+            self.writer.transport.abort()
+            return
+        if not request.keep_alive:
+            self.end()
         if not self._write_paused:
             self._unblock()
 
@@ -203,9 +231,24 @@ class Pipeline:
         head = request.method == b"HEAD"
         data = reply.render(self._app.date(), http10=request.http10, close=not stays and not request.http10,
                             keep=stays and request.http10, head=head)
+        if reply.stream is not None and not head and not self.writer.transport.is_closing():
+            request.keep_alive = stays
+            self._feed(request, data, reply.stream)
+            return
         self.writer.add(data, [] if head else reply.parts)
         if not stays:
             self.end()
+
+    def _feed(self, request: Request, head: bytes, stream: Stream) -> None:
+        """Begins to send an answer whose body comes piece by piece; what follows it waits."""
+        self.blocked = True
+        self._request = request
+        request.dropped = None
+        self._feeder = Feeder(self._app.readers, self.writer.transport, self._state.tls, stream)
+        self._feeder.paused = self._write_paused
+        self.writer.add(head, [])
+        self.writer.flush()
+        self._state.loop.create_task(self._feeder.run()).add_done_callback(self._fed)
 
     def _send(self, reply: Reply) -> None:
         """Sends an answer to a plain publish: in HTTP/1.1, on a connection that stays open."""

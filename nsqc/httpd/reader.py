@@ -24,11 +24,11 @@ _MAX_DROPPED_BYTES = 256 * 1024
 
 STOPS = (HttpParserError, HttpParserUpgrade)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION = range(1, 6)
+_HOST, _LENGTH, _EXPECT, _CODING, _CONNECTION, _ACCEPT = range(1, 7)
 _FIELDS = {
     name: number
     for number, lower in ((_HOST, b"host"), (_LENGTH, b"content-length"), (_EXPECT, b"expect"),
-                          (_CODING, b"transfer-encoding"), (_CONNECTION, b"connection"))
+                          (_CODING, b"transfer-encoding"), (_CONNECTION, b"connection"), (_ACCEPT, b"accept"))
     for name in (lower, lower.title())
 }
 
@@ -43,9 +43,9 @@ class RequestReader:
     A plain publish goes a short way: nothing is made of it but its topic and its body.
     """
 
-    __slots__ = ("_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial", "_pipeline",
-                 "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state", "_targets", "_topic",
-                 "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish")
+    __slots__ = ("_accept", "_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial",
+                 "_pipeline", "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state",
+                 "_targets", "_topic", "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish")
 
     def __init__(self, app: App, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app
@@ -62,6 +62,7 @@ class RequestReader:
         self.body_bytes = 0                     # received, kept or not
         self._skip = False                      # it has been answered, the rest of it is dropped
         self._url = b""
+        self._accept = b""
         self._method = b""                      # its own, if the parser does not know it
         self._partial = 0                       # bytes since the parser last called back
         self._progress = False                  # it has, in this read
@@ -127,6 +128,9 @@ class RequestReader:
             self._length = int(value)
         elif field == _HOST:
             self._hosts += 1
+        elif field == _ACCEPT:
+            # Several count as one list.
+            self._accept = self._accept + b"," + value if self._accept else value
         else:
             self._special = True
             self._special_header(field, value)
@@ -176,7 +180,7 @@ class RequestReader:
 
     def _reset(self) -> None:
         self.incomplete = self.in_body = False
-        self._url = self._body = b""
+        self._url = self._body = self._accept = b""
         self.head_bytes = self._length = self._hosts = self.body_bytes = 0
         if self._topic is not None:
             # Nothing else was touched.
@@ -220,6 +224,7 @@ class RequestReader:
         except ValueError:
             self._refuse(400)
             return
+        request.accept = self._accept
         if self._state.tls_required:
             request.route = fixed(tls_required(self._app.info["https_port"]))
         else:

@@ -5,12 +5,14 @@ from http import HTTPStatus
 
 import msgspec
 
+from nsqc.httpd.streaming import Stream
+
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
 _NSQ_HEADER = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
-_encode = msgspec.json.Encoder().encode
+encoded = msgspec.json.Encoder().encode
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -27,13 +29,14 @@ class ApiError(Exception):
 class Reply:
     """A status, a body, and the headers that go with it."""
 
-    __slots__ = ("body", "content_type", "extra", "nsq", "parts", "status")
+    __slots__ = ("body", "content_type", "extra", "nsq", "parts", "status", "stream")
 
     def __init__(self, status: int, body: bytes = b"", content_type: str = "", nsq: bool = False,
-                 extra: str = "", parts: list[bytes] | None = None) -> None:
+                 extra: str = "", parts: list[bytes] | None = None, stream: Stream | None = None) -> None:
         self.status = status
         self.body = body
         self.parts = parts or []            # more body: a large one is never joined
+        self.stream = stream                # the body, in place of the others
         self.content_type = content_type    # empty: no such header
         self.nsq = nsq                      # with X-NSQ-Content-Type
         self.extra = extra                  # further header lines, each with its line end
@@ -41,10 +44,11 @@ class Reply:
     def render(self, date: str, *, http10: bool = False, close: bool = False, keep: bool = False,
                head: bool = False) -> bytes:
         """The bytes to send, without parts. close, keep: add the Connection header; head: omit the body."""
+        length = len(self.body) + sum(map(len, self.parts)) if self.stream is None else self.stream.length
         lines = (
             f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
             f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
-            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {len(self.body) + sum(map(len, self.parts))}\r\n"
+            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {length}\r\n"
         )
         if close:
             lines += "Connection: close\r\n"
@@ -61,17 +65,17 @@ def v1(data: object) -> Reply:
         data = data.encode()
     if isinstance(data, bytes):
         return Reply(200, data, TEXT if data else "", nsq=True)
-    return Reply(200, _encode(data), JSON, nsq=True)
+    return Reply(200, encoded(data), JSON, nsq=True)
 
 
 def v1_error(status: int, text: str, extra: str = "") -> Reply:
     """The reply of a V1 call that failed."""
-    return Reply(status, _encode({"message": text}), JSON, nsq=True, extra=extra)
+    return Reply(status, encoded({"message": text}), JSON, nsq=True, extra=extra)
 
 
 def tls_required(https_port: int) -> Reply:
     """The reply to every request that should have come over TLS."""
-    return Reply(403, _encode({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)
+    return Reply(403, encoded({"message": "TLS_REQUIRED", "https_port": https_port}), JSON, nsq=True)
 
 
 def plain(text: str, status: int = 200) -> Reply:

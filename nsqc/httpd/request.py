@@ -46,8 +46,8 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path", "query",
-                 "remote", "route", "started", "url")
+    __slots__ = ("accept", "body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path",
+                 "query", "remote", "route", "started", "url")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -60,6 +60,7 @@ class Request:
         self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
         self.keep_alive = keep_alive
+        self.accept = b""               # the header; empty without one
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
         self.dropped: Callable[[], object] | None = None    # called if the client leaves or the server closes first

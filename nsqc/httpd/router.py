@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import NoReturn
 
-from nsqc.httpd import admin, debug, publish, rules, statistics, views
+from nsqc.httpd import admin, cursors, debug, logs, publish, rules, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Handler, Request, Route, fixed
@@ -56,6 +56,8 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/ping": _plain(views.ping),
         b"/info": Route(views.info),
         b"/stats": _call(statistics.stats),
+        b"/topic/log": Route(logs.show),
+        b"/topic/read": Route(logs.read),
         b"/topic/rules": _call(rules.get_rules),
         b"/debug/pprof/": _debug(debug.index),
         b"/debug/pprof/cmdline": _debug(debug.cmdline),
@@ -77,6 +79,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/channel/empty": _call(admin.empty_channel),
         b"/channel/pause": _call(admin.pause_channel),
         b"/channel/unpause": _call(admin.unpause_channel),
+        b"/channel/seek": _call(cursors.seek),
         b"/debug/freememory": _plain(debug.free_memory),
     },
     b"PUT": {

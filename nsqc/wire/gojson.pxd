@@ -1,5 +1,7 @@
 # JSON by the rules of Go's encoding/json. The functions are for Python: see the .pyx.
 
+from libc.stdint cimport uint32_t
+
 cdef enum:
     MAX_DEPTH = 10000       # Go's
     MAX_FIELDS = 32
@@ -18,3 +20,7 @@ cdef struct Field:
     int kind                # Kind
     Py_ssize_t begin        # 0: it has none
     Py_ssize_t end
+
+
+# The length of the UTF-8 character at c_at; 1, and U+FFFD, if it is invalid.
+cdef int utf8_bytes(const unsigned char *c_at, Py_ssize_t have, uint32_t *rune) noexcept nogil

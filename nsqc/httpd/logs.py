@@ -1,0 +1,211 @@
+"""GET /topic/log and /topic/read: what the log of a topic holds, and its records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from nsqc.broker.stats import Slice
+from nsqc.httpd import records
+from nsqc.httpd.app import App
+from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, segment_of, time_of
+from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.request import Request, read_arguments
+
+if TYPE_CHECKING:
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.topic import Topic
+    from nsqc.store.log.topiclog import TopicLog
+
+_DEFAULT_BYTES = 1024 * 1024
+_MAX_BYTES = 64 * 1024 * 1024
+_MAX_WAIT_MS = 60_000
+_LINES = b"application/x-ndjson"
+# A segment that disappears while it is opened has been removed by retention: the next look finds another.
+_TRIES = 5
+
+
+class ChannelPosition(Struct, frozen=True, gc=False):
+    """A channel on a log. Messages that it has not finished are its lag; the oldest of them has waited lag_seconds."""
+
+    channel_name: str
+    position: int
+    oldest_unfinished: int
+    lag_messages: int
+    lag_seconds: float
+    in_flight: int
+    deferred: int
+
+
+class LogState(Struct, frozen=True):
+    """The answer of /topic/log. Times are in ns since 1970, None without a message."""
+
+    topic: str
+    first_offset: int
+    next_offset: int
+    first_time: int | None
+    last_time: int | None
+    bytes: int
+    segments: int
+    damaged: int
+    sync: str
+    channels: list[ChannelPosition]
+
+
+class _Query(Struct, frozen=True, gc=False):
+    """What a reader asked for; offset is None for the beginning, or if there is a time."""
+
+    offset: int | None
+    time: int | None
+    max_messages: int
+    max_bytes: int
+    wait_ms: int
+    lines: bool
+
+
+# ---------------------------------------------------------------------- /topic/log
+
+def show(app: App, request: Request) -> Awaitable[LogState]:
+    """The log of a topic and the positions of its channels."""
+    topic = named(app, read_arguments(app.log, request))
+    return _show(app, topic, log_of(topic))
+
+
+async def _show(app: App, topic: Topic, log: TopicLog) -> LogState:
+    channels: list[tuple[Channel, int, int]] = []   # with position and oldest unfinished offset
+    part = Slice()
+    for name in sorted(topic.channels):
+        channel = topic.channels.get(name)
+        position, oldest = (None, None) if channel is None else (channel.position, channel.oldest)
+        if channel is not None and position is not None and oldest is not None:
+            channels.append((channel, position, oldest))
+        if part.over():
+            await asyncio.sleep(0)
+            part.renew()
+    log_of(topic)
+    first, following, segments = log.first, log.next, log.table
+    offsets = sorted({first, following - 1, *(oldest for _, _, oldest in channels)})
+    wanted = [(segment_of(log, offset), offset) for offset in offsets if first <= offset < following]
+    stamps = await app.readers.run(partial(records.timestamps, log.folder, wanted))
+    times = {offset: stamp for (_, offset), stamp in zip(wanted, stamps, strict=True)}
+    now = time.time_ns()
+    return LogState(
+        topic=topic.name.decode(),
+        first_offset=first,
+        next_offset=following,
+        first_time=times.get(first),
+        last_time=times.get(following - 1),
+        bytes=sum(segment[2] for segment in segments),
+        segments=len(segments),
+        damaged=log.damaged,
+        sync=topic.rule.sync,
+        channels=[_position(channel, position, oldest, times.get(oldest), now)
+                  for channel, position, oldest in channels if not channel.exiting],
+    )
+
+
+def _position(channel: Channel, position: int, oldest: int, stamp: int | None, now: int) -> ChannelPosition:
+    in_flight, deferred = channel.in_flight_count, channel.deferred_count
+    lag = channel.depth + in_flight + deferred
+    seconds = 0.0 if stamp is None or not lag else max(0, now - stamp) / 1e9
+    return ChannelPosition(channel.name.decode(), position, oldest, lag, seconds, in_flight, deferred)
+
+
+# ---------------------------------------------------------------------- /topic/read
+
+def read(app: App, request: Request) -> Awaitable[Reply]:
+    """Records from an offset or a time on; waits for new ones if asked to."""
+    arguments = read_arguments(app.log, request)
+    topic = named(app, arguments)
+    log_of(topic)
+    if b"offset" in arguments and b"time" in arguments:
+        raise invalid(b"time")
+    query = _Query(
+        offset=number_of(arguments, b"offset", 0) if b"offset" in arguments else None,
+        time=time_of(arguments, b"time"),
+        max_messages=number_of(arguments, b"max_messages", 2**63 - 1, 1),
+        max_bytes=number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES),
+        wait_ms=number_of(arguments, b"wait_ms", 0, 0, _MAX_WAIT_MS),
+        lines=_wants_lines(request.accept),
+    )
+    return _read(app, request, topic, query)
+
+
+def _wants_lines(accept: bytes) -> bool:
+    return any(part.partition(b";")[0].strip().lower() == _LINES for part in accept.split(b","))
+
+
+async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Reply:
+    log = log_of(topic)
+    if query.time is not None:
+        offset = await offset_at(app, topic, query.time)
+    else:
+        offset = log.first if query.offset is None else query.offset
+    if offset == log.next and query.wait_ms:
+        await _until_readable(request, log, offset, query.wait_ms / 1000)
+    for _ in range(_TRIES):
+        log = log_of(topic)
+        if offset < log.first:
+            return gone(log)
+        if offset > log.next:
+            return beyond(log)
+        segment = segment_of(log, offset)
+        if offset == log.next or segment is None:
+            return _reply(offset, offset, 0, query.lines)
+        try:
+            found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.max_messages,
+                                                  query.max_bytes, query.lines))
+        except FileNotFoundError:
+            continue
+        sound = found.sound
+        return _reply(sound.first, sound.next, sound.damaged, query.lines, found)
+    raise ApiError(500, "INTERNAL_ERROR")
+
+
+async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
+    """The offset of the first record that was published at a time or after it; the end, if there is none."""
+    for _ in range(_TRIES):
+        log = log_of(topic)
+        if not (segments := log.table):
+            return log.next
+        try:
+            return await app.readers.run(partial(records.offset_at, log.folder, segments, time_ns))
+        except FileNotFoundError:
+            continue
+    raise ApiError(500, "INTERNAL_ERROR")
+
+
+def _reply(first: int, following: int, damaged: int, lines: bool, found: records.Found | None = None) -> Reply:
+    extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
+             f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
+    content_type = _LINES.decode() if lines else "application/octet-stream"
+    if found is None:
+        return Reply(200, b"", content_type, extra=extra)
+    return Reply(200, found.body, content_type, extra=extra, stream=found.stream)
+
+
+async def _until_readable(request: Request, log: TopicLog, offset: int, seconds: float) -> None:
+    """Returns when there is a record at the offset, after so many seconds, or if nobody wants the answer any more.
+
+    Also when the topic is deleted.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    request.dropped = end
+    timer = loop.call_later(seconds, end)
+    readable = log.when_readable(offset, end)
+    try:
+        await ended
+    finally:
+        readable.cancel()
+        timer.cancel()

@@ -1,0 +1,170 @@
+"""Records of a log for clients: found on a worker thread, and sent as they lie in the file or as lines of JSON."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from nsqc.httpd.positions import Segment
+from nsqc.store.log import files, spans
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.spans import Sound
+
+# A shorter body is read with the search for it; a longer one is sent in pieces.
+SHORT_BYTES = 64 * 1024
+# What one call of send() passes to a socket at most, and to a transport: there it may stay as long as nobody reads.
+_SENT_AT_ONCE = 4 * 1024 * 1024
+_KEPT_BYTES = 16 * 1024
+_READ_AT_ONCE = 64 * 1024
+
+
+class Found:
+    """Records that a client asked for: a short body, or where it lies."""
+
+    __slots__ = ("body", "sound", "stream")
+
+    def __init__(self, sound: Sound, body: bytes, stream: Records | Lines | None) -> None:
+        self.sound = sound
+        self.body = body
+        self.stream = stream
+
+
+def find(folder: str, segment: Segment, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
+    """The first run of intact records of a segment from an offset on. Runs on a worker thread. Raises OSError."""
+    data, index = _opened(folder, segment)
+    try:
+        sound = spans.sound(data, index, segment, max(offset, segment[0]), max_messages, max_bytes, as_lines)
+        length = sound.lines if as_lines else sound.end - sound.start
+        if length > SHORT_BYTES:
+            place = os.fstat(data)
+            kind = Lines if as_lines else Records
+            path = segment_path(folder, segment[0], "dat")
+            return Found(sound, b"", kind(path, (place.st_dev, place.st_ino), sound, length))
+        if as_lines:
+            return Found(sound, spans.lines(data, sound.first, sound.start, sound.end, length)[0], None)
+        return Found(sound, os.pread(data, length, sound.start), None)
+    finally:
+        os.close(data)
+        os.close(index)
+
+
+def timestamps(folder: str, wanted: list[tuple[Segment | None, int]]) -> list[int | None]:
+    """When the first intact record of a segment from an offset on was published, in ns since 1970; None: unknown.
+
+    Runs on a worker thread. Segments that retention has removed meanwhile are unknown.
+    """
+    return [None if segment is None else _timestamp(folder, segment, offset) for segment, offset in wanted]
+
+
+def offset_at(folder: str, segments: list[Segment], time_ns: int) -> int:
+    """The first offset whose record was published at a time or after it; the end, if there is none.
+
+    Runs on a worker thread. Raises OSError.
+    """
+    offset = files.offset_at(folder, segments, time_ns)     # by the index, which has times only roughly
+    segment = files.segment_of(segments, offset)
+    if segment is None:
+        return offset
+    data, index = _opened(folder, segment)
+    try:
+        return spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
+    finally:
+        os.close(data)
+        os.close(index)
+
+
+def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
+    try:
+        data, index = _opened(folder, segment)
+    except FileNotFoundError:
+        return None
+    try:
+        return spans.timestamp(data, index, segment, max(offset, segment[0]))
+    finally:
+        os.close(data)
+        os.close(index)
+
+
+def _opened(folder: str, segment: Segment) -> tuple[int, int]:
+    data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return data, os.open(segment_path(folder, segment[0], "idx"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        os.close(data)
+        raise
+
+
+class Records:
+    """A part of a segment, as it is. Without TLS the kernel sends it from the page cache: nothing is copied here."""
+
+    def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
+        self.length = self.left = length
+        self._path = path
+        self._place = place         # device and inode: a file of that name may be another topic's by now
+        self._at = sound.start
+
+    def send(self, socket: int) -> bytes:
+        """See Stream."""
+        file = _again(self._path, self._place)
+        try:
+            if socket >= 0 and not self._send_file(file, socket):
+                return b""
+            data = os.pread(file, min(self.left, _READ_AT_ONCE if socket < 0 else _KEPT_BYTES), self._at)
+        finally:
+            os.close(file)
+        if self.left and not data:
+            raise OSError(errno.EIO, "it is shorter than it was", self._path)
+        self._passed(len(data))
+        return data
+
+    def _send_file(self, file: int, socket: int) -> bool:
+        """Whether the socket takes no more; the transport will find out why."""
+        allowed = _SENT_AT_ONCE
+        while allowed and self.left:
+            try:
+                sent = os.sendfile(socket, file, self._at, min(allowed, self.left))
+            except (BlockingIOError, ConnectionError):
+                return True
+            if not sent:
+                raise OSError(errno.EIO, "it is shorter than it was", self._path)
+            allowed -= sent
+            self._passed(sent)
+        return False
+
+    def _passed(self, sent: int) -> None:
+        self._at += sent
+        self.left -= sent
+
+
+class Lines:
+    """Records as lines of JSON."""
+
+    def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
+        self.length = self.left = length
+        self._path = path
+        self._place = place
+        self._offset = sound.first
+        self._at = sound.start
+        self._end = sound.end
+
+    def send(self, socket: int) -> bytes:
+        """See Stream."""
+        file = _again(self._path, self._place)
+        try:
+            data, self._offset, self._at = spans.lines(file, self._offset, self._at, self._end, _READ_AT_ONCE)
+        finally:
+            os.close(file)
+        if not 0 < len(data) <= self.left:
+            raise OSError(errno.EIO, "it is not what it was", self._path)
+        self.left -= len(data)
+        return data
+
+
+def _again(path: str, place: tuple[int, int]) -> int:
+    """Opens a file that was open before; its descriptor. It is not kept open while a client does not read."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    status = os.fstat(file)
+    if (status.st_dev, status.st_ino) != place:
+        os.close(file)
+        raise OSError(errno.ESTALE, "it has been replaced", path)
+    return file

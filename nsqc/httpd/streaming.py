@@ -1,0 +1,109 @@
+"""Bodies that are sent piece by piece, as fast as the client takes them: they are never in memory as a whole.
+
+A worker thread makes each piece, and without TLS it also sends it, straight to the socket. An answer whose client reads
+nothing holds one piece and no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Protocol, TypeVar
+
+_Result = TypeVar("_Result")
+
+# A transport under TLS buffers this much; any other one passes everything on at once.
+_TLS_BUFFER_BYTES = 64 * 1024
+
+
+class Stream(Protocol):
+    """A body of known length."""
+
+    length: int     # bytes
+    left: int       # bytes that have not been sent
+
+    def send(self, socket: int) -> bytes:
+        """Sends what a non-blocking socket takes, for some milliseconds; returns what the transport has to send next.
+
+        Runs on a worker thread. socket: a descriptor; -1: everything goes through the transport. Raises OSError if the
+        rest cannot be read.
+        """
+
+
+class Readers:
+    """Worker threads for whoever reads files for clients: a few of the daemon's, so other work always finds one."""
+
+    def __init__(self, threads: Executor, most: int) -> None:
+        self._threads = threads
+        self._free = asyncio.Semaphore(most)
+
+    async def run(self, call: Callable[[], _Result]) -> _Result:
+        """Calls it on a thread, in turn."""
+        async with self._free:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+    async def send(self, stream: Stream, transport: asyncio.Transport, tls: bool) -> bytes:
+        """The same for a stream's send(); b"": everything has been sent."""
+        async with self._free:
+            # The transport may close its descriptor meanwhile, and another client's may get the number.
+            socket = -1 if tls or transport.is_closing() else _duplicate(transport)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, _send, stream, socket)
+
+
+def _duplicate(transport: asyncio.Transport) -> int:
+    try:
+        return os.dup(transport.get_extra_info("socket").fileno())
+    except OSError:
+        return -1       # no descriptor is free: the transport has to do
+
+
+def _send(stream: Stream, socket: int) -> bytes:
+    try:
+        return stream.send(socket)
+    finally:
+        if socket >= 0:
+            os.close(socket)
+
+
+class Feeder:
+    """Sends one stream behind the head of its answer."""
+
+    def __init__(self, readers: Readers, transport: asyncio.Transport, tls: bool, stream: Stream) -> None:
+        self.paused = False             # the transport holds bytes that the client has not taken
+        self._readers = readers
+        self._transport = transport
+        self._tls = tls
+        self._stream = stream
+        self._gone = False
+        self._room: asyncio.Future[None] | None = None
+        # What worker threads send has to follow what the transport was given: it may keep nothing unnoticed.
+        transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES if tls else 0)
+
+    async def run(self) -> None:
+        """Returns when everything is sent, or the client is gone. Raises OSError if the rest cannot be read."""
+        while self._stream.left and not self._gone:
+            if self.paused:
+                self._room = asyncio.get_running_loop().create_future()
+                await self._room
+                continue
+            data = await self._readers.send(self._stream, self._transport, self._tls)
+            if data and not self._gone:
+                self._transport.write(data)
+        if not self._transport.is_closing():
+            self._transport.set_write_buffer_limits()
+
+    def resume(self) -> None:
+        """The transport has room again."""
+        self.paused = False
+        self._wake()
+
+    def stop(self) -> None:
+        """The client is gone."""
+        self._gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)

@@ -1,0 +1,22 @@
+# Ranges of a segment: which records are intact, and records as lines of JSON. The functions are for Python: see .pyi.
+
+from libc.stdint cimport int64_t
+from nsqc.store.disk.segment cimport Window
+
+
+cdef struct Range:
+    Window data             # of the records
+    Window index            # of their entries
+    int data_fd, index_fd   # borrowed
+    int64_t segment         # offset of the first record of the segment
+    int64_t next            # offset behind the range
+
+cdef struct Run:            # of intact records
+    int64_t first, next     # offsets: of the first, behind the last
+    int64_t start, end      # positions, likewise
+    int64_t damaged         # records before it that are not intact
+    int64_t lines           # bytes of its lines of JSON
+
+cdef struct Text:
+    char *c_data            # owned
+    int64_t length, room

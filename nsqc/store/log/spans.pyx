@@ -1,0 +1,421 @@
+"""Ranges of a segment for readers: which records are intact, and records as lines of JSON. For Python: see the .pyi.
+
+What takes time runs without the GIL.
+"""
+
+import os
+from collections import namedtuple
+
+from libc.errno cimport EIO, ENOMEM
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy, memset
+
+from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, head_plausible,
+                                      window_fill, window_free)
+from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, entry_load,
+                                    head_load)
+from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.gojson cimport utf8_bytes
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16
+
+Sound = namedtuple("Sound", "first next start end damaged lines")
+
+cdef enum:
+    LINE_BYTES = 160            # of a line without its body, at most
+
+cdef uint64_t HIGH_BITS = 0x8080808080808080
+cdef uint64_t ONES = 0x0101010101010101
+cdef const char *HEX = b"0123456789abcdef"
+cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+
+# ---------------------------------------------------------------------- intact records
+
+def sound(int data, int index, segment, int64_t offset, int64_t max_messages, int64_t max_bytes, bint as_lines):
+    """See the .pyi."""
+    cdef Range range_
+    cdef Run run
+    cdef int64_t at = 0
+    cdef int error
+    open_range(&range_, data, index, segment)
+    with nogil:
+        error = find_position(&range_, offset, &at)
+        if error == 0:
+            error = find_run(&range_, offset, at, max_messages, max_bytes, as_lines, &run)
+        window_free(&range_.data)
+        window_free(&range_.index)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return Sound(run.first, run.next, run.start, run.end, run.damaged, run.lines)
+
+
+def not_before(int data, int index, segment, int64_t offset, int64_t time_ns):
+    """See the .pyi."""
+    cdef Range range_
+    cdef int64_t at = 0
+    cdef int error
+    open_range(&range_, data, index, segment)
+    with nogil:
+        error = find_position(&range_, offset, &at)
+        if error == 0:
+            error = skip_earlier(&range_, &offset, at, time_ns)
+        window_free(&range_.data)
+        window_free(&range_.index)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return offset
+
+
+cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_ns) noexcept nogil:
+    """0 or errno. Times in the index do not fall, even if the clock has: they bound the search."""
+    cdef IndexEntry entry
+    cdef bint valid
+    cdef int64_t length, segment, base_ns = 0, lost = 0
+    cdef int error = window_fill(&range_.index, range_.index_fd, 0, INDEX_HEAD_BYTES)
+    if error or range_.index.length < INDEX_HEAD_BYTES or not head_load(range_.index.c_data, &segment, &base_ns):
+        return error
+    while error == 0 and offset[0] < range_.next:
+        error = entry_of(range_, offset[0], &entry, &valid)
+        if error == 0 and valid and base_ns + ((<int64_t> entry.time) << TIME_SHIFT) >= time_ns:
+            break
+        if error == 0:
+            error = check_record(range_, offset[0], at, &length)
+        if error:
+            break
+        if length == 0:
+            error = skip_damage(range_, offset, &at, &lost)
+            continue
+        if load_i64(range_.data.c_data + (at - range_.data.start) + RECORD_TIMESTAMP_AT) >= time_ns:
+            break
+        at += length
+        offset[0] += 1
+    return error
+
+
+def timestamp(int data, int index, segment, int64_t offset):
+    """See the .pyi."""
+    cdef Range range_
+    cdef Run run
+    cdef int64_t at = 0, stamp = -1
+    cdef int error
+    open_range(&range_, data, index, segment)
+    with nogil:
+        error = find_position(&range_, offset, &at)
+        if error == 0:
+            error = find_run(&range_, offset, at, 1, 0, False, &run)
+        if error == 0 and run.first < run.next:
+            stamp = load_i64(range_.data.c_data + (run.start - range_.data.start) + RECORD_TIMESTAMP_AT)
+        window_free(&range_.data)
+        window_free(&range_.index)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return None if stamp < 0 else stamp
+
+
+cdef int open_range(Range *range_, int data, int index, segment) except -1:
+    memset(range_, 0, sizeof(Range))
+    range_.data_fd, range_.index_fd = data, index
+    range_.segment, range_.next, range_.data.limit = segment
+    range_.index.limit = INDEX_HEAD_BYTES + ENTRY_BYTES * (range_.next - range_.segment)
+    return 0
+
+
+cdef int find_position(Range *range_, int64_t offset, int64_t *at) noexcept nogil:
+    """Where a record begins, by its index entry, or else by the record before it; 0 or errno."""
+    cdef IndexEntry entry
+    cdef bint valid = False
+    cdef int64_t known = offset + 1, length
+    cdef int error = 0
+    at[0] = 0
+    while error == 0 and not valid and known > range_.segment:
+        known -= 1
+        error = entry_of(range_, known, &entry, &valid)
+    if valid:
+        at[0] = entry.position
+    while error == 0 and known < offset:
+        error = check_record(range_, known, at[0], &length)
+        at[0] += length
+        known += 1
+        if length == 0:
+            break       # find_run counts it as damaged, and searches
+    return error
+
+
+cdef int find_run(Range *range_, int64_t offset, int64_t at, int64_t max_messages, int64_t max_bytes, bint as_lines,
+                  Run *run) noexcept nogil:
+    """0 or errno."""
+    cdef int64_t length = 0
+    cdef bint found = False
+    cdef int error
+    memset(run, 0, sizeof(Run))
+    while offset < range_.next:
+        error = check_record(range_, offset, at, &length)
+        if error:
+            return error
+        if length == 0:
+            if found:
+                break
+            error = skip_damage(range_, &offset, &at, &run.damaged)
+            if error:
+                return error
+            continue
+        if not found:
+            found = True
+            run.first, run.start = offset, at
+        elif offset - run.first >= max_messages or at + length - run.start > max_bytes:
+            break
+        if as_lines:
+            run.lines += line_bytes(range_.data.c_data + (at - range_.data.start), length, offset)
+        at += length
+        offset += 1
+    if not found:
+        run.first, run.start = offset, at
+    run.next, run.end = offset, at
+    return 0
+
+
+cdef int entry_of(Range *range_, int64_t offset, IndexEntry *entry, bint *valid) noexcept nogil:
+    """0 or errno."""
+    cdef int64_t at = INDEX_HEAD_BYTES + ENTRY_BYTES * (offset - range_.segment)
+    cdef int error
+    valid[0] = False
+    if at + ENTRY_BYTES > range_.index.limit:
+        return 0        # the index is shorter than it should be
+    error = window_fill(&range_.index, range_.index_fd, at, ENTRY_BYTES)
+    if error == 0 and at + ENTRY_BYTES <= range_.index.start + range_.index.length:
+        valid[0] = entry_load(range_.index.c_data + (at - range_.index.start), offset, entry)
+    return error
+
+
+cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length) noexcept nogil:
+    """0 or errno; length: of the record that begins here, in memory by then, or 0 if it is not intact.
+
+    If its index entry is damaged, it is intact as long as it is plausible and ends where the next one begins.
+    """
+    cdef IndexEntry entry
+    cdef bint valid
+    cdef int64_t bytes_
+    cdef const char *c_record
+    cdef int error = entry_of(range_, offset, &entry, &valid)
+    length[0] = 0
+    if error or (valid and entry.position != at):
+        return error
+    error = window_fill(&range_.data, range_.data_fd, at, HEAD_BYTES)
+    if error or range_.data.limit - at < HEAD_BYTES:
+        return error
+    bytes_ = SIZE_BYTES + <int64_t> load_i32(range_.data.c_data + (at - range_.data.start))
+    if bytes_ < HEAD_BYTES or bytes_ > range_.data.limit - at:
+        return 0
+    error = window_fill(&range_.data, range_.data_fd, at, bytes_)
+    if error or range_.data.limit - at < bytes_:
+        return error
+    c_record = range_.data.c_data + (at - range_.data.start)
+    if valid:
+        length[0] = bytes_ if crc32c(<const unsigned char *> c_record, bytes_) == entry.crc else 0
+        return 0
+    if not head_plausible(c_record, MOST_SEGMENT):
+        return 0
+    if offset + 1 == range_.next:
+        length[0] = bytes_ if at + bytes_ == range_.data.limit else 0
+        return 0
+    error = entry_of(range_, offset + 1, &entry, &valid)
+    if error == 0 and valid and entry.position == at + bytes_:
+        length[0] = bytes_
+    return error
+
+
+cdef int skip_damage(Range *range_, int64_t *offset, int64_t *at, int64_t *damaged) noexcept nogil:
+    """From a record that is not intact to the next one whose position is known; 0 or errno."""
+    cdef IndexEntry entry
+    cdef bint valid
+    cdef int64_t from_ = offset[0]
+    cdef int error = entry_of(range_, from_, &entry, &valid)
+    if error == 0 and valid and entry.position > at[0]:
+        at[0] = entry.position      # what lies before it belongs to a record that has been counted
+        return 0
+    while error == 0:
+        offset[0] += 1
+        if offset[0] >= range_.next:
+            at[0] = range_.data.limit
+            break
+        error = entry_of(range_, offset[0], &entry, &valid)
+        if valid and entry.position > at[0]:
+            at[0] = entry.position
+            break
+    damaged[0] += offset[0] - from_
+    return error
+
+
+# ---------------------------------------------------------------------- lines of JSON
+
+def lines(int data, int64_t offset, int64_t start, int64_t end, int64_t most):
+    """See the .pyi."""
+    cdef Window window
+    cdef Text text
+    cdef int error
+    memset(&window, 0, sizeof(window))
+    memset(&text, 0, sizeof(text))
+    window.limit = end
+    with nogil:
+        error = put_lines(&window, data, &offset, &start, most, &text)
+        window_free(&window)
+    try:
+        if error:
+            raise OSError(error, os.strerror(error))
+        return text.c_data[:text.length], offset, start
+    finally:
+        free(text.c_data)
+
+
+cdef int put_lines(Window *window, int fd, int64_t *offset, int64_t *at, int64_t most, Text *text) noexcept nogil:
+    """0 or errno."""
+    cdef int64_t length, end = window.limit
+    cdef int error
+    while at[0] < end and text.length < most:
+        error = window_fill(window, fd, at[0], HEAD_BYTES)
+        if error:
+            return error
+        if window.limit - at[0] < HEAD_BYTES:
+            return EIO
+        length = SIZE_BYTES + <int64_t> load_i32(window.c_data + (at[0] - window.start))
+        if length < HEAD_BYTES or length > end - at[0]:
+            return EIO
+        error = window_fill(window, fd, at[0], length)
+        if error:
+            return error
+        if window.limit - at[0] < length:
+            return EIO
+        error = put_line(text, window.c_data + (at[0] - window.start), length, offset[0])
+        if error:
+            return error
+        at[0] += length
+        offset[0] += 1
+    return 0
+
+
+cdef int head_of_line(char *c_to, const char *c_record, int64_t offset, bint is_text) noexcept nogil:
+    """All up to the body; how many bytes."""
+    return snprintf(c_to, LINE_BYTES, b"{\"offset\":%lld,\"timestamp\":%lld,\"id\":\"%.16s\",\"attempts\":%u,\"%s\":\"",
+                    <long long> offset, <long long> load_i64(c_record + RECORD_TIMESTAMP_AT),
+                    c_record + RECORD_ID_AT, <unsigned int> load_u16(c_record + RECORD_ATTEMPTS_AT),
+                    <const char *> b"body" if is_text else <const char *> b"body_base64")
+
+
+cdef int64_t line_bytes(const char *c_record, int64_t length, int64_t offset) noexcept nogil:
+    """Of a record's line."""
+    cdef char[LINE_BYTES] head
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
+    if body < 0:
+        return head_of_line(head, c_record, offset, False) + (length - HEAD_BYTES + 2) // 3 * 4 + 3
+    return head_of_line(head, c_record, offset, True) + body + 3
+
+
+cdef int put_line(Text *text, const char *c_record, int64_t length, int64_t offset) noexcept nogil:
+    """0 or errno."""
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
+    cdef int64_t need = LINE_BYTES + (body if body >= 0 else (length - HEAD_BYTES + 2) // 3 * 4)
+    cdef char *c_to
+    if text.length + need > text.room:
+        c_to = <char *> realloc(text.c_data, <size_t> (2 * text.room + need))
+        if c_to is NULL:
+            return ENOMEM
+        text.c_data = c_to
+        text.room = 2 * text.room + need
+    c_to = text.c_data + text.length
+    c_to += head_of_line(c_to, c_record, offset, body >= 0)
+    if body < 0:
+        c_to = put_base64(c_to, <const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
+    elif body == length - HEAD_BYTES:
+        memcpy(c_to, c_record + HEAD_BYTES, <size_t> body)
+        c_to += body
+    else:
+        c_to = put_escaped(c_to, c_record + HEAD_BYTES, length - HEAD_BYTES)
+    memcpy(c_to, b"\"}\n", 3)
+    text.length = c_to + 3 - text.c_data
+    return 0
+
+
+cdef inline bint is_plain(const unsigned char *c_at) noexcept nogil:
+    """Whether eight bytes are ASCII that JSON takes as it is: no quote, backslash or control character."""
+    cdef uint64_t text, quote, backslash
+    memcpy(&text, c_at, 8)
+    quote = text ^ (ONES * <uint64_t> c'"')
+    backslash = text ^ (ONES * <uint64_t> c"\\")
+    # A subtraction sets the high bit of each byte that is too low, and perhaps of the one above it, by its borrow. Then
+    # all eight are looked at one by one, like those that are not ASCII.
+    return ((text | (text - ONES * 0x20) | (quote - ONES) | (backslash - ONES)) & HIGH_BITS) == 0
+
+
+cdef int64_t escaped_bytes(const unsigned char *c_at, int64_t length) noexcept nogil:
+    """Of a text as put_escaped writes it; -1: it is not UTF-8."""
+    cdef int64_t at = 0, total = 0
+    cdef uint32_t rune
+    cdef int step
+    cdef unsigned char byte
+    while at < length:
+        if length - at >= 8 and is_plain(c_at + at):
+            at += 8
+            total += 8
+            continue
+        byte = c_at[at]
+        step = 1
+        if byte >= 0x80:
+            step = utf8_bytes(c_at + at, length - at, &rune)
+            if step == 1:
+                return -1
+            total += step
+        elif byte == c'"' or byte == c"\\" or byte == c"\n":
+            total += 2
+        else:
+            total += 6 if byte < 0x20 else 1
+        at += step
+    return total
+
+
+cdef char *put_escaped(char *c_to, const char *c_from, int64_t length) noexcept nogil:
+    """A text inside the quotes of JSON; returns its end."""
+    cdef int64_t at = 0
+    cdef unsigned char byte
+    while at < length:
+        if length - at >= 8 and is_plain(<const unsigned char *> c_from + at):
+            memcpy(c_to, c_from + at, 8)
+            c_to += 8
+            at += 8
+            continue
+        byte = <unsigned char> c_from[at]
+        at += 1
+        if byte == c'"' or byte == c"\\" or byte == c"\n":
+            c_to[0] = c"\\"
+            c_to[1] = c"n" if byte == c"\n" else <char> byte
+            c_to += 2
+        elif byte >= 0x20:
+            c_to[0] = <char> byte
+            c_to += 1
+        else:
+            memcpy(c_to, b"\\u00", 4)
+            c_to[4] = HEX[byte >> 4]
+            c_to[5] = HEX[byte & 15]
+            c_to += 6
+    return c_to
+
+
+cdef char *put_base64(char *c_to, const unsigned char *c_from, int64_t length) noexcept nogil:
+    """Returns the end."""
+    cdef uint32_t three
+    while length > 0:
+        three = (<uint32_t> c_from[0]) << 16
+        if length > 1:
+            three |= (<uint32_t> c_from[1]) << 8
+        if length > 2:
+            three |= c_from[2]
+        c_to[0] = BASE64[three >> 18]
+        c_to[1] = BASE64[three >> 12 & 63]
+        c_to[2] = BASE64[three >> 6 & 63] if length > 1 else c"="
+        c_to[3] = BASE64[three & 63] if length > 2 else c"="
+        c_to += 4
+        c_from += 3
+        length -= 3
+    return c_to

@@ -1,0 +1,244 @@
+"""GET /topic/read with bodies that are sent piece by piece: slow clients, TLS, full speed, damage, deletion."""
+
+import json
+import random
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+from tests.httpd.reading import LARGEST, LINES, bodies, offsets, publish, read, records
+from tests.httpd.wire import Closed, Wire, request
+from tests.support.daemon import wait_until
+from tests.support.secure import self_signed
+
+BODY = 1000
+COUNT = 20_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A daemon, and a topic of 20 MB in one segment."""
+    from tests.httpd.conftest import HttpDaemon
+
+    folder = tmp_path_factory.mktemp("large")
+    self_signed(folder, "server", "localhost")
+    daemon = HttpDaemon(folder / "data", "--topic-storage=log", "--log-retain-time=1h", "--max-body-size=30000000",
+                        f"--tls-cert={folder}/server.pem", f"--tls-key={folder}/server.key")
+    maker = random.Random(7)
+    publish(daemon, "large", [b"%08d" % number + maker.randbytes(BODY - 8) for number in range(COUNT)])
+    yield daemon
+    assert daemon.stop() == 0
+
+
+@pytest.fixture
+def content(large):
+    """What is in the file."""
+    return (large.data_path / "large.log" / f"{0:020d}.dat").read_bytes()
+
+
+def tls_wire(daemon):
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    port = int(daemon.wait_for(r"HTTPS: listening on \S+:(\d+)")[1])
+    return Wire(context.wrap_socket(socket.create_connection(("127.0.0.1", port), 20)))
+
+
+def test_large_bodies(large, content):
+    for size in (65536, 65536 + 30, 1_000_000, 5_000_000, LARGEST):
+        reply = read(large, "large", f"&max_bytes={size}")
+        count = min(COUNT, size // (30 + BODY))
+        assert offsets(reply) == (0, count, count)
+        assert reply.body == content[:count * (30 + BODY)]
+
+
+@pytest.mark.parametrize("buffer", [1, 20_000])
+def test_a_client_that_reads_slowly(large, content, buffer):
+    with large.wire(receive_buffer=buffer) as wire:
+        wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}")
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += wire.sock.recv(64)
+            time.sleep(0.05)    # the daemon fills the socket meanwhile
+        wire.buffer = head
+        assert wire.reply().body == content
+        # The connection goes on.
+        wire.request("GET", "/ping")
+        assert wire.reply().body == b"OK"
+
+
+def test_over_tls(large, content):
+    with tls_wire(large) as wire:
+        for _ in range(2):
+            wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}")
+            time.sleep(0.1)
+            assert wire.reply().body == content
+
+
+def test_lines(large, content):
+    for wire in (large.wire(), tls_wire(large)):
+        with wire:
+            wire.request("GET", f"/topic/read?topic=large&offset=3&max_messages=15000&max_bytes={LARGEST}", headers=LINES)
+            time.sleep(0.1)
+            reply = wire.reply()
+            assert offsets(reply) == (3, 15003, 15000)
+            lines = reply.body.splitlines()
+            assert len(lines) == 15000
+            assert [json.loads(line)["offset"] for line in lines] == list(range(3, 15003))
+
+
+def test_a_unix_socket(start):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-body-size=30000000", unix=True)
+    with daemon.wire() as wire:
+        wire.request("POST", "/mpub?topic=large", b"\n".join([b"x" * BODY] * 5000))
+        assert wire.reply().body == b"OK"
+        wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}")
+        assert bodies(wire.reply().body) == [b"x" * BODY] * 5000
+
+
+def test_pipelined_requests_are_answered_in_order(large, content):
+    paths = ["/ping", "/topic/read?topic=large&max_bytes=3000000", "/topic/read?topic=large&offset=5&max_messages=1",
+             "/topic/read?topic=large&max_bytes=2000000", "/ping"]
+    with large.wire() as wire:
+        wire.send(b"".join(request("GET", path) for path in paths))
+        replies = [wire.reply() for _ in paths]
+    assert [replies[0].body, replies[4].body] == [b"OK", b"OK"]
+    assert offsets(replies[2]) == (5, 6, 1)
+    for reply in replies[1:4:2]:
+        assert len(reply.body) > 1_900_000
+        assert reply.body == content[:len(reply.body)]
+
+
+def test_the_end_of_a_connection_behind_a_large_body(large, content):
+    with large.wire() as wire:
+        wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}", headers="Connection: close\r\n")
+        reply = wire.reply()
+        assert reply.headers["connection"] == "close"
+        assert reply.body == content
+        assert wire.is_closed()
+    with large.wire() as wire:
+        wire.send(f"GET /topic/read?topic=large&max_bytes={LARGEST} HTTP/1.0\r\n\r\n".encode())
+        wire.sock.shutdown(socket.SHUT_WR)
+        assert wire.reply().body == content
+        assert wire.is_closed()
+
+
+def test_clients_that_read_nothing_cost_neither_threads_nor_memory(large, content):
+    before = large.rss()
+    idle = [large.wire(receive_buffer=1) for _ in range(300)]
+    try:
+        for wire in idle:
+            wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}")
+        # All of them have their first bytes, and the sockets are full.
+        for wire in idle:
+            assert wire.sock.recv(8) == b"HTTP/1.1"
+        for _ in range(5):
+            assert read(large, "large", f"&max_bytes={LARGEST}").body == content
+        assert large.rss() - before < 300 * 100_000
+        assert not [path for path in large.descriptors() if path.endswith(".dat") and "large.log" in path][2:]
+    finally:
+        for wire in idle:
+            wire.sock.close()
+    connections = "http_connections"
+    wait_until(lambda: int(dict(line.rsplit(" ", 1) for line in large.call("GET", "/debug/pprof/heap").body.decode()
+                                .splitlines())[connections]) == 1, "the end of the connections")
+
+
+def test_clients_that_leave_in_the_middle(large):
+    for number in range(50):
+        with large.wire() as wire:
+            wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}",
+                         headers=LINES if number % 2 else "")
+            wire.sock.recv(1000)
+    assert read(large, "large", "&max_messages=1").status == 200
+    assert "cannot send" not in large.log
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_reading_while_publishing_at_full_speed(start, lines):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-bytes-per-file=2000000")
+    daemon.call("POST", "/topic/create?topic=busy")
+    rounds, size = 200, 100
+    failures = []
+
+    def produce(first):
+        client = daemon.connect()
+        try:
+            for number in range(first, rounds, 2):
+                client.pub("busy", *(b"%06d" % (number * size + each) + b"x" * 200 for each in range(size)))
+        except AssertionError as error:
+            failures.append(error)
+        client.close()
+
+    producers = [threading.Thread(target=produce, args=(first,)) for first in (0, 1)]
+    for producer in producers:
+        producer.start()
+    seen = []
+    following = 0
+    with daemon.wire() as wire:
+        while following < rounds * size:
+            wire.request("GET", f"/topic/read?topic=busy&offset={following}&wait_ms=20000",
+                         headers=LINES if lines else "")
+            reply = wire.reply()
+            first, after, count = offsets(reply)
+            assert first == following and after > first
+            part = ([json.loads(line)["body"].encode() for line in reply.body.splitlines()] if lines
+                    else bodies(reply.body))
+            assert len(part) == count
+            seen += [int(body[:6]) for body in part]
+            following = after
+    for producer in producers:
+        producer.join()
+    assert not failures
+    assert sorted(seen) == list(range(rounds * size))
+    for first in (0, 1):
+        own = [number for number in seen if number // size % 2 == first]
+        assert own == sorted(own)
+
+
+def test_damaged_records_are_left_out_and_counted(start):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-bytes-per-file=50000")
+    for at in range(0, 500, 10):
+        publish(daemon, "hurt", [b"%03d" % number + b"x" * 500 for number in range(at, at + 10)])
+    path = daemon.data_path / "hurt.log" / f"{0:020d}.dat"
+    data = bytearray(path.read_bytes())
+    for number in (0, 5, 6, 20):
+        data[number * 533 + 100] ^= 4
+    path.write_bytes(data)
+    expected = [number for number in range(500) if number not in (0, 5, 6, 20)]
+    for headers in ("", LINES):
+        seen, damaged, following = [], 0, 0
+        while following < 500:
+            reply = read(daemon, "hurt", f"&offset={following}", headers)
+            part = records(reply.body) if not headers else list(map(json.loads, reply.body.splitlines()))
+            first, following, _ = offsets(reply)
+            damaged += int(reply.headers["x-nsq-damaged"])
+            seen += range(first, following)
+            assert [int(one["body"][:3]) if headers else int(one.body[:3]) for one in part] == list(range(first, following))
+        assert (seen, damaged) == (expected, 4)
+    # A whole segment of nothing but damage.
+    path.write_bytes(bytes(len(data)))
+    end = int(sorted(path.parent.glob("*.dat"))[1].stem)
+    reply = read(daemon, "hurt")
+    assert (reply.status, reply.body, offsets(reply), reply.headers["x-nsq-damaged"]) == (200, b"", (end, end, 0), str(end))
+
+
+def test_a_topic_that_is_deleted_while_it_is_read(start):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-body-size=30000000")
+    publish(daemon, "gone", [b"x" * BODY] * COUNT)
+    with daemon.wire(receive_buffer=1) as wire:
+        wire.request("GET", f"/topic/read?topic=gone&max_bytes={LARGEST}")
+        assert wire.sock.recv(8) == b"HTTP/1.1"
+        assert daemon.call("POST", "/topic/delete?topic=gone").status == 200
+        assert read(daemon, "gone").status == 404
+        # One of the same name has files of the same name.
+        publish(daemon, "gone", [b"y" * BODY] * COUNT)
+        with pytest.raises((Closed, ConnectionResetError)) as ended:
+            wire.reply()
+    del ended
+    assert b"y" * 100 not in wire.buffer
+    assert "cannot send the rest of an answer" in daemon.log
+    assert bodies(read(daemon, "gone", "&max_messages=1").body) == [b"y" * BODY]
