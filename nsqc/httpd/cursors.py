@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
 from nsqc.httpd.logs import offset_at
@@ -41,7 +40,7 @@ async def _seek(app: App, topic: Topic, name: bytes, place: Place) -> Reply | No
     if channel is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
     channel.seek(offset)
-    await _recorded(topic, channel)
+    await _recorded(app, topic)
     return None
 
 
@@ -58,22 +57,20 @@ async def _create_from(app: App, topic: Topic, name: bytes, place: Place) -> Rep
     if topic.channel(name) is not None:
         # Its place is not that of this call, and may be in use: /channel/seek moves it.
         raise ApiError(409, "CHANNEL_EXISTS")
-    await _recorded(topic, topic.get_channel(name, offset))
+    topic.get_channel(name, offset)
+    await _recorded(app, topic)
     return None
 
 
-async def _recorded(topic: Topic, channel: Channel) -> None:
-    """Waits until the place of a channel is in the journal. Ephemeral channels have none there."""
-    log = topic.log
-    if channel.ephemeral or log is None:
-        return
+async def _recorded(app: App, topic: Topic) -> None:
+    """Waits until what was just done to a channel is in the journal."""
     written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def end() -> None:
         if not written.done():
             written.set_result(None)
 
-    log.recorder.when_written(end)
+    app.broker.recorded(topic, end)
     await written
 
 
