@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.httpd.reading import LARGEST, LINES, bodies, offsets, publish, read, records
-from tests.httpd.wire import Closed, Wire, request
+from tests.httpd.wire import Wire, request
 from tests.support.daemon import wait_until
 from tests.support.secure import self_signed
 
@@ -227,6 +227,14 @@ def test_damaged_records_are_left_out_and_counted(start):
     assert (reply.status, reply.body, offsets(reply), reply.headers["x-nsq-damaged"]) == (200, b"", (end, end, 0), str(end))
 
 
+def received_or_end(sock):
+    """What comes next; empty at the end, however that comes."""
+    try:
+        return sock.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
 def test_a_topic_that_is_deleted_while_it_is_read(start):
     daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-body-size=30000000")
     publish(daemon, "gone", [b"x" * BODY] * COUNT)
@@ -237,9 +245,10 @@ def test_a_topic_that_is_deleted_while_it_is_read(start):
         assert read(daemon, "gone").status == 404
         # One of the same name has files of the same name.
         publish(daemon, "gone", [b"y" * BODY] * COUNT)
-        with pytest.raises((Closed, ConnectionResetError)) as ended:
-            wire.reply()
-    del ended
-    assert b"y" * 100 not in wire.buffer
+        received = 0
+        while data := received_or_end(wire.sock):
+            assert b"yy" not in data
+            received += len(data)
+        assert received < COUNT * BODY
     assert "cannot send the rest of an answer" in daemon.log
     assert bodies(read(daemon, "gone", "&max_messages=1").body) == [b"y" * BODY]
