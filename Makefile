@@ -11,7 +11,7 @@ ARGS ?=
 PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench load sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -103,11 +103,17 @@ asan:                                    ## the compiled rooms and real daemons 
 	cd build/asan/tree && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=2 NSQC_BUILD=debug \
 		$(CURDIR)/$(BIN)/python -m pytest tests/wire tests/store tests/broker tests/tcp tests/leaks tests/peers/test_auth.py tests/e2e/test_messages.py tests/e2e/test_kill.py tests/e2e/test_fuzz.py -q
 
+crash: build                             ## kill -9 at random moments, 1,000 times; ARGS="--rounds 100 --seed 2 --sync fsync"
+	$(BIN)/python -m tests.crash.run $(ARGS)
+
 bench: build                             ## ns for each operation of each compiled module
 	$(BIN)/python -m perf.micro.run $(ARGS)
 
 load: build                              ## the whole daemon beside a floor; results as in perf/RESULTS.md
 	$(BIN)/python -m perf.load.run $(ARGS)
+
+log-bench: build                         ## topics in a log beside topics in memory; ARGS="--quick" for a short run
+	$(BIN)/python -m perf.log.run $(ARGS)
 
 stalls: build                            ## how long others wait while something large happens; ARGS="--nsqd PATH" beside nsqd
 	$(BIN)/python -m perf.stalls.run $(ARGS)

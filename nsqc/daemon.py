@@ -233,6 +233,8 @@ class Daemon:
         self.retention = Retention(self.loop, self.broker)
         self.rules.on_change(self.retention.rule_changed)
         self._tick()
+        # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.
+        self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self.guids.reached))
         self._save_ids()
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
@@ -337,9 +339,9 @@ class Daemon:
     def _ids(self, reached: int, stopped: bool = False) -> nsqc_dat.Ids:
         return nsqc_dat.Ids(reached, stopped, self.boot_id)
 
-    def _write_ids(self, ids: nsqc_dat.Ids, durable: bool = False) -> None:
+    def _write_ids(self, ids: nsqc_dat.Ids) -> None:
         try:
-            nsqc_dat.save_ids(self.data_path, ids, durable=durable)
+            nsqc_dat.save_ids(self.data_path, ids, durable=True)
         except OSError as error:
             self.log.error("NSQ: failed to write %s - %s", nsqc_dat.IDS_NAME, error)
 
@@ -383,7 +385,7 @@ class Daemon:
         self.sync_workers.shutdown()
         if not lost:
             # The last write: everything is on disk, and what nsqc.dat says about it holds.
-            self._write_ids(self._ids(self.guids.reached, stopped=True), durable=True)
+            self._write_ids(self._ids(self.guids.reached, stopped=True))
         os.close(self._lock)
         self.manager.close()
         self.log.info("NSQ: bye")

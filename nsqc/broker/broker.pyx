@@ -300,12 +300,11 @@ cdef class Broker(TopicOwner):
         """Awaits that a topic or channel that was just emptied is empty on disk, too."""
         return self.disks.synced(queue.disk)
 
-    def recorded(self, Topic topic not None, call):
-        """Calls call() when everything that channels of the topic have done so far is in its journal."""
-        if topic.log is None:
-            call()
-        else:
-            topic.log.recorder.when_written(call)
+    async def recorded(self, Topic topic not None):
+        """Waits until what the topic's channels have done so far is in its journal, if it has one. If that cannot be
+        written, it is in the log."""
+        if topic.log is not None:
+            await self.logs.recorded(topic.log)
 
     def removed(self):
         """Awaits that the files of everything deleted so far are gone."""

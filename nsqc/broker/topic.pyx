@@ -1,22 +1,25 @@
 """A topic: accepts messages and fans them out to its channels."""
 
-import os
-
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr
 
+from nsqc.broker.appending cimport append, append_lines, append_slice
+from nsqc.broker.channel cimport Channel
 from nsqc.broker.leftover cimport Leftover
-from nsqc.broker.seams cimport TopicOwner
-from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, BacklogOwner,
-                                 CallWaiter, CommitSchedule, is_refused)
+from nsqc.broker.logged cimport (attach_log, close_log, empty_log, follow_rule, give_cursor, hold_log, log_depth,
+                                 log_grew, retain_log, unhold_log)
+from nsqc.broker.seams cimport Publisher, TopicOwner
+from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
+from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog, BacklogOwner,
+                                 CallWaiter, Commit, CommitSchedule, is_refused)
+from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.fifo cimport Entry, fifo_pop
-from nsqc.store.log.cursor cimport Cursor
-from nsqc.store.log.earlier cimport TopicPlace, new_cursor
-from nsqc.store.log.jobs cimport buf_free
+from nsqc.store.guid cimport GuidFactory
+from nsqc.store.log.earlier cimport Earlier
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
@@ -31,28 +34,8 @@ PENDING = -1        # a commit decides
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 
 
-cdef inline const char *next_line(const char *c_at, const char *c_end) noexcept:
-    """The next line that is not empty, or the end."""
-    while c_at < c_end and c_at[0] == c"\n":
-        c_at += 1
-    return c_at
-
-
-cdef inline const char *line_end(const char *c_at, const char *c_end) noexcept:
-    cdef const char *c_feed = <const char *> memchr(c_at, c"\n", c_end - c_at)
-    return c_feed if c_feed is not NULL else c_end
-
-
 @cython.final
-cdef class OpenBatch:
-    """What a multi-publish has published so far, if that is to be appended to a log as a whole."""
-
-    def __dealloc__(self):
-        buf_free(&self.staged)
-
-
-@cython.final
-cdef class Topic(ChannelOwner):
+cdef class Topic(TopicState):
     """One topic. Made by Broker.get_topic()."""
 
     def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory,
@@ -82,7 +65,7 @@ cdef class Topic(ChannelOwner):
         if self.exiting:
             return PUT_EXITING
         if self.logs:
-            return self._append(c_body, size, defer_ms, False)
+            return append(self, c_body, size, defer_ms, False)
         self.guids.next(self.clock.wall, c_id)
         message = message_new(c_id, self.clock.wall, c_body, size)
         if message is NULL:
@@ -95,7 +78,7 @@ cdef class Topic(ChannelOwner):
     cdef int publish_gathered(self, Message *message) noexcept:
         cdef int result = PUT_EXITING
         if self.logs and not self.exiting:
-            result = self._append(message.body, message.size, 0, False)
+            result = append(self, message.body, message.size, 0, False)
             message_unref(message)
             return result
         if not self.exiting:
@@ -111,7 +94,7 @@ cdef class Topic(ChannelOwner):
         cdef int32_t size = 0
         cdef Entry entry
         if self.logs:
-            return self._append_slice(batch)
+            return append_slice(self, batch)
         if batch.staged is not NULL and batch.staged.records and self.log.unstage(batch.staged) == 0:
             batch.result = PUT_DISK     # its topic has left the log meanwhile
         while batch.left > 0:
@@ -193,65 +176,6 @@ cdef class Topic(ChannelOwner):
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 
-    cdef int _append(self, const char *c_body, uint32_t size, uint32_t defer_ms, bint more) noexcept:
-        """Adds a message to the log, with a new id; PutResult."""
-        cdef char c_id[16]
-        if self.space.low or self.full:
-            return PUT_NO_SPACE
-        self.guids.next(self.clock.wall, c_id)
-        if self.log.append(c_id, self.clock.wall, c_body, size, defer_ms, more) < 0:
-            return PUT_NO_MEMORY
-        self.message_count += 1
-        self.message_bytes += size
-        return PUT_DISK
-
-    cdef bint _append_slice(self, Batch *batch) noexcept:
-        """publish_slice() for a log: the batch is appended as a whole, or not at all."""
-        cdef int64_t length = self.log.out.length, records = self.log.out.records, size
-        cdef int result = PUT_DISK, steps = STEPS
-        cdef Entry entry
-        while batch.left > 0:
-            if batch.gathered is NULL:
-                size = load_i32(batch.c_at)
-                result = PUT_EXITING if self.exiting else self._append(batch.c_at + SIZE_BYTES, <uint32_t> size, 0,
-                                                                       batch.left > 1)
-            else:
-                fifo_pop(batch.gathered, &entry)
-                size = entry.message.size
-                result = PUT_EXITING if self.exiting else self._append(entry.message.body, entry.message.size, 0,
-                                                                       batch.left > 1)
-                message_unref(entry.message)
-            if result != PUT_DISK:
-                break
-            if batch.gathered is NULL:
-                batch.c_at += SIZE_BYTES + size
-            batch.left -= 1
-            steps -= 1 + <int> (size >> SIZE_SHIFT)
-            if steps <= 0:
-                steps = STEPS
-                if batch.left > 0 and self.slicer.over():
-                    if self.log.stage(length, records, batch.staged) == 0:
-                        return False
-                    result = PUT_NO_MEMORY
-                    break
-        if result == PUT_DISK and batch.staged.records and (self.log.stage(length, records, batch.staged) < 0
-                                                            or self.log.unstage(batch.staged) < 0):
-            result = PUT_NO_MEMORY
-        if result != PUT_DISK:
-            self._take_back(length, records, batch.staged)
-        batch.result = result
-        batch.left = 0
-        return True
-
-    cdef void _take_back(self, int64_t length, int64_t records, LogBuf *staged) noexcept:
-        """Nothing of a batch is published: neither what is staged nor what is in the log's buffer behind a mark."""
-        cdef int64_t count = staged.records + self.log.out.records - records
-        cdef int64_t size = staged.length + self.log.out.length - length
-        self.log.take_back(length, records)
-        buf_free(staged)
-        self.message_count -= <uint64_t> count
-        self.message_bytes -= <uint64_t> (size - count * HEAD_BYTES)
-
     def publish_lines(self, bytes lines not None, Py_ssize_t start=0, OpenBatch batch=None) -> tuple:
         """Publishes the non-empty lines from start on, until the slice is over.
 
@@ -264,7 +188,8 @@ cdef class Topic(ChannelOwner):
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         if self.logs:
-            return self._append_lines(c_at, c_end, lines, batch)
+            c_at = append_lines(self, c_at, c_end, batch, &result)
+            return self._settle(result), c_at - <const char *> lines, c_end - c_at
         while c_at < c_end:
             c_feed = <const char *> memchr(c_at, c'\n', c_end - c_at)
             if c_feed is NULL:
@@ -282,34 +207,6 @@ cdef class Topic(ChannelOwner):
                     break
                 left = STEPS
         return self._settle(result), c_at - <const char *> lines, c_end - c_at
-
-    cdef tuple _append_lines(self, const char *c_at, const char *c_end, bytes lines, OpenBatch batch):
-        """publish_lines() for a log."""
-        cdef int64_t length = self.log.out.length, records = self.log.out.records
-        cdef int result = PUT_MEMORY, steps = STEPS
-        cdef const char *c_feed
-        cdef const char *c_next = next_line(c_at, c_end)
-        while c_next < c_end:
-            c_at = c_next
-            c_feed = line_end(c_at, c_end)
-            c_next = next_line(c_feed, c_end)
-            result = PUT_EXITING if self.exiting else self._append(c_at, <uint32_t> (c_feed - c_at), 0, c_next < c_end)
-            if result != PUT_DISK:
-                break
-            steps -= 1 + <int> ((c_feed - c_at) >> SIZE_SHIFT)
-            if steps <= 0:
-                steps = STEPS
-                if c_next < c_end and self.slicer.over():
-                    if self.log.stage(length, records, &batch.staged) == 0:
-                        return 0, c_next - <const char *> lines, c_end - c_next
-                    result = PUT_NO_MEMORY
-                    break
-        if result == PUT_DISK and batch.staged.records and (self.log.stage(length, records, &batch.staged) < 0
-                                                            or self.log.unstage(&batch.staged) < 0):
-            result = PUT_NO_MEMORY
-        if result != PUT_DISK and result != PUT_MEMORY:
-            self._take_back(length, records, &batch.staged)
-        return self._settle(result), len(lines), 0
 
     def publish_batch(self, bytes batch not None, Py_ssize_t start=0, int32_t left=-1, OpenBatch staged=None) -> tuple:
         """Publishes messages of a binary multi-publish that nsqc.wire.mpub has checked, until the slice is over.
@@ -478,7 +375,10 @@ cdef class Topic(ChannelOwner):
         """All channels that must exist from the beginning do: messages may flow."""
         self.started = True
         if self.earlier is not None:
-            self._take_channels()
+            # Channels that nsqd.dat did not have yet when the daemon was killed.
+            for name in self.earlier.channels:
+                self.get_channel(name)
+            self.earlier = None
         self._begin_slice()
 
     def _begin_slice(self):
@@ -502,7 +402,7 @@ cdef class Topic(ChannelOwner):
         if channel is None:
             channel = <Channel> self.owner.make_channel(self, name)
             if self.log is not None:
-                self._give_cursor(channel, start)
+                give_cursor(self, channel, start)
             self.channels[name] = channel
             self._set_fan()
             self.owner.on_channel_created(self, channel)
@@ -551,13 +451,15 @@ cdef class Topic(ChannelOwner):
     def pause(self):
         """Keeps messages in the topic."""
         self.paused = True
-        self._hold_log()
+        if self.log is not None:
+            hold_log(self)
         self.refresh()
 
     def unpause(self):
         """Lets messages flow to the channels again."""
         self.paused = False
-        self._unhold_log()
+        if self.log is not None:
+            unhold_log(self)
         self._begin_slice()
 
     def empty(self):
@@ -566,7 +468,7 @@ cdef class Topic(ChannelOwner):
         self._drop_places()
         self.backlog.empty()
         if self.log is not None:
-            self._empty_log()
+            empty_log(self)
         self.waiting = False
         self.refresh()
 
@@ -618,7 +520,7 @@ cdef class Topic(ChannelOwner):
         self.exiting = True
         self.direct = False
         if self.log is not None:
-            self._close_log()
+            close_log(self)
         if self.backlog.disk is None:
             return (0, {})
         if self.leftover.waits():
@@ -641,163 +543,35 @@ cdef class Topic(ChannelOwner):
     # ------------------------------------------------------------------ the log
 
     def set_log(self, TopicLog log not None, Earlier earlier, rule):
-        """Keeps the topic in a log from now on, or, if its rule says memory, delivers what an earlier run has left in
-        it. What waits elsewhere is delivered first. earlier: what the journal says of channels that do not exist yet."""
-        cdef Channel channel
-        self.log = log
-        log.owner = self
-        log.commit = self.commit
-        self.commit.log = log
-        self.earlier = earlier
-        cursor = earlier.topic_cursor if earlier is not None else None
-        self.place = TopicPlace(log, log.first_offset() if cursor is None else min(<int64_t> cursor, log.next))
-        for channel in self.fan:
-            self._give_cursor(channel, log.next)
-        self.set_rule(rule)
-        if self.paused:
-            self._hold_log()
+        """Gives the topic a log; see logged.pxd."""
+        attach_log(self, log, earlier, rule)
 
     def set_rule(self, rule):
         """The topic has a log: how that is kept."""
-        cdef Channel channel
-        self.rule = rule
-        self.logs = rule.storage == "log"
-        self.log.syncs = rule.sync == "fsync"
-        self.most_bytes = rule.retain_bytes
-        for channel in self.fan:
-            channel.log_first = not self.logs
-        self.refresh()
-
-    cdef int64_t _log_start(self) noexcept:
-        return self.log.visible if self.channels else self.place.next
-
-    def _give_cursor(self, Channel channel, start):
-        cdef Cursor cursor = None
-        cdef int64_t begin = self._log_start() if start is None else start
-        if self.earlier is not None and not channel.ephemeral:
-            cursor = self.earlier.cursor(self.log, channel.name, channel)
-            if cursor is None and self.earlier.damaged:
-                begin = self.log.first_offset()     # where it was is not known: nothing is left out
-        if cursor is None:
-            cursor = new_cursor(self.log, channel.name, channel, channel.ephemeral, begin)
-            channel.message_count += <uint64_t> (self.log.rank(self.log.visible) - self.log.rank(begin))
-        channel.set_cursor(cursor, not self.logs)
-
-    def _take_channels(self):
-        """Channels of the journal that nsqd.dat did not have yet when the daemon was killed."""
-        for name in self.earlier.channels:
-            self.get_channel(name)
-        self.earlier = None
-
-    cdef void on_appended(self, int64_t records) noexcept:
-        cdef Channel channel
-        if self.log.segments.count != self.segment_count or self.log.delays.count:
-            self.segment_count = self.log.segments.count
-            self.owner.on_log_grew(self)
-        if 0 < self.most_bytes <= self.log.segments.bytes and not self.full:
-            self.retain()
-        if self.log.held:
-            return
-        self.clock.refresh()
-        self.slicer.begin(self.clock.monotonic)
-        for channel in self.fan:
-            channel.on_grown(records)
-
-    cdef bint is_behind(self) noexcept:
-        return self.leftover.waits() or self.backlog.depth() > 0
-
-    def _hold_log(self):
-        """What is published from now on is for nobody until the topic is not paused any more."""
-        if self.log is None:
-            return
-        if self.started and self.channels:
-            self.place.move(self.log.visible)
-        self.log.hold(self.place.next)
-
-    def _unhold_log(self):
-        cdef Channel channel
-        cdef int64_t before
-        if self.log is None or not self.log.held:
-            return
-        before = self.log.visible
-        self.log.unhold()
-        self.clock.refresh()
-        self.slicer.begin(self.clock.monotonic)
-        for channel in self.fan:
-            channel.on_grown(self.log.rank(self.log.visible) - self.log.rank(before))
-
-    def _empty_log(self):
-        """Drops what no channel may read yet."""
-        cdef Channel channel
-        if self.log.held:
-            for channel in self.fan:
-                channel.cursor.skip(self.log.visible, self.log.next)
-            self.log.hold(self.log.next)
-            self.place.move(self.log.next)
-        elif not self.channels:
-            self.place.move(self.log.next)
-
-    def _log_depth(self) -> int:
-        if self.log is None or (self.channels and not self.log.held):
-            return 0
-        return self.log.rank(self.log.next) - self.log.rank(self.place.next)
+        follow_rule(self, rule)
 
     def retain(self) -> bool:
-        """Removes segments that the rule does not keep; whether there is anything to come back for."""
-        cdef Channel channel
-        cdef int64_t needed
-        cdef bint drops
-        if self.log is None:
-            return False
-        needed = self.log.next
-        if self.earlier is not None or not self.channels or self.log.held:
-            needed = min(needed, self.place.next)
-        for channel in self.fan:
-            if channel.cursor is not None:
-                needed = min(needed, channel.cursor.needed_from())
-        drops = self.rule.overflow == "drop-oldest"
-        self.log.retain(needed, self.rule.retain_time, self.rule.retain_bytes, drops)
-        self.log.drop_delays()
-        self._set_full(not drops and self.logs and 0 < self.rule.retain_bytes <= self.log.bytes
-                       and self.log.table[0][1] > needed)
-        if not self.logs and needed >= self.log.next and self.log.unwritten_records() == 0 and not self.log.busy:
-            self._leave_log()
-            return False
-        return self.full or not self.logs or self.log.needs_attention
-
-    def _set_full(self, bint full):
-        if full == self.full:
-            return
-        self.full = full
-        self.full_reason = ("" if not full else
-                            f"the log is full: it has {self.log.bytes} bytes, retain_bytes is {self.rule.retain_bytes}")
-        self.owner.on_log_full(self, full)
-
-    def _leave_log(self):
-        """The topic is kept in memory, and everything in the log is finished."""
-        cdef Channel channel
-        for channel in self.fan:
-            channel.set_cursor(None, False)
-        log, self.log = self.log, None
-        self.commit.log = None
-        self.place = None
-        log.delete()
-        self.owner.on_log_left(self, log)
-
-    def _close_log(self):
-        """Raises OSError if messages are lost."""
-        cdef int64_t lost
-        if self.log.unwritten_records() > 0:
-            self.commit.begin()
-        lost = self.log.unwritten_records()
-        error = self.log.errno
-        self.log.close()
-        if error:
-            raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", self.log.write_path)
+        """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
+        return self.log is not None and retain_log(self)
 
     def refusal(self) -> str:
         """Why it accepts nothing now."""
-        return self.full_reason if self.full else self.owner.space_reason()
+        return self.full_reason if self.log_full else self.owner.space_reason()
+
+    def _log_depth(self) -> int:
+        return 0 if self.log is None else log_depth(self)
+
+    cdef void on_appended(self, int64_t records) noexcept:
+        log_grew(self, records)
+
+    cdef void on_idle(self) noexcept:
+        cdef Channel channel
+        for channel in self.fan:
+            if channel.cursor is not None:
+                channel.cursor.release()
+
+    cdef bint is_behind(self) noexcept:
+        return self.leftover.waits() or self.backlog.depth() > 0
 
     # ------------------------------------------------------------------ failed writes
 

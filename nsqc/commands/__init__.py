@@ -23,6 +23,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
+    Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("version", DAEMON, "Print the version in nsqd's form."),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),

@@ -43,6 +43,7 @@ async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future
         await gone
     if not ephemeral:
         await app.broker.removed()
+        await app.broker.recorded(topic)
         await app.rules.written()
         with contextlib.suppress(OSError):
             await app.broker.save_metadata(topic)
@@ -53,12 +54,20 @@ def empty_topic(app: App, request: Request) -> Awaitable[None] | None:
     name = _topic_name(app, request)
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
-    return _emptied(app, _existing(app, name))
+    topic = _existing(app, name)
+    return _emptied(app, topic, topic)
 
 
-def _emptied(app: App, queue: Topic | Channel) -> Awaitable[None] | None:
+def _emptied(app: App, topic: Topic, queue: Topic | Channel) -> Awaitable[None] | None:
     queue.empty()
-    return None if queue.disk is None else app.broker.emptied(queue)
+    return None if queue.disk is None and topic.log is None else _until_empty(app, topic, queue)
+
+
+async def _until_empty(app: App, topic: Topic, queue: Topic | Channel) -> None:
+    """Waits until no kill can bring back what was dropped."""
+    if queue.disk is not None:
+        await app.broker.emptied(queue)
+    await app.broker.recorded(topic)
 
 
 async def pause_topic(app: App, request: Request) -> None:
@@ -97,7 +106,7 @@ def delete_channel(app: App, request: Request) -> Awaitable[None]:
 
 def empty_channel(app: App, request: Request) -> Awaitable[None] | None:
     """Drops the channel's messages; answers once they are off the disk."""
-    return _emptied(app, _existing_channel(app, request)[1])
+    return _emptied(app, *_existing_channel(app, request))
 
 
 async def pause_channel(app: App, request: Request) -> None:

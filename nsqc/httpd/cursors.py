@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable
 
 from nsqc.broker.topic import Topic
@@ -40,7 +39,7 @@ async def _seek(app: App, topic: Topic, name: bytes, place: Place) -> Reply | No
     if channel is None:
         raise ApiError(404, "CHANNEL_NOT_FOUND")
     channel.seek(offset)
-    await _recorded(app, topic)
+    await app.broker.recorded(topic)
     return None
 
 
@@ -58,20 +57,8 @@ async def _create_from(app: App, topic: Topic, name: bytes, place: Place) -> Rep
         # Its place is not that of this call, and may be in use: /channel/seek moves it.
         raise ApiError(409, "CHANNEL_EXISTS")
     topic.get_channel(name, offset)
-    await _recorded(app, topic)
+    await app.broker.recorded(topic)
     return None
-
-
-async def _recorded(app: App, topic: Topic) -> None:
-    """Waits until what was just done to a channel is in the journal."""
-    written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def end() -> None:
-        if not written.done():
-            written.set_result(None)
-
-    app.broker.recorded(topic, end)
-    await written
 
 
 def _topic_and_channel(app: App, arguments: dict[bytes, bytes]) -> tuple[Topic, bytes]:

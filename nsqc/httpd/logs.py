@@ -81,8 +81,9 @@ async def _show(app: App, topic: Topic, log: TopicLog) -> LogState:
     part = Slice()
     for name in sorted(topic.channels):
         channel = topic.channels.get(name)
-        if channel is not None:
-            channels.append((channel, channel.position, channel.oldest))
+        position, oldest = (None, None) if channel is None else (channel.position, channel.oldest)
+        if channel is not None and position is not None and oldest is not None:
+            channels.append((channel, position, oldest))
         if part.over():
             await asyncio.sleep(0)
             part.renew()

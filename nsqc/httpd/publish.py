@@ -11,7 +11,8 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 
-from nsqc.broker.topic import NO_SPACE, PENDING, OpenBatch, Topic
+from nsqc.broker.topic import NO_SPACE, PENDING, Topic
+from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments

@@ -37,16 +37,16 @@ def get_rules(app: App, request: Request) -> _Answer:
 
 async def put_rules(app: App, request: Request) -> _Answer:
     """Sets some keys of a topic's rule; null takes back what an earlier PUT has set. Answers once it is on disk."""
+    if max(request.length, len(request.body)) > MOST_BODY:
+        raise ApiError(413, "BODY_TOO_BIG")
     name = _topic_name(app, request)
     if is_ephemeral(name):
         raise ApiError(400, f"topic = {name.decode()}: ephemeral topics are always kept in memory")
-    if len(request.body) > MOST_BODY:
-        raise ApiError(413, "BODY_TOO_BIG")
     try:
         given = _decode(request.body)
         changes = {key: from_json(key, value) for key, value in given.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"the body is not a JSON object - {error}") from None
+        raise ApiError(400, f"the body cannot be used - {error}") from None
     except ValueError as error:
         raise ApiError(400, str(error)) from None
     try:

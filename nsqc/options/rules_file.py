@@ -23,7 +23,7 @@ from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_ephemeral, is_valid_name
 
 NAME = "nsqc.rules.json"
-NOT_FILES = (errno.EINVAL, errno.ENXIO)  # what opening and reading something else than a file fails with
+NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # what reading something else than a file fails with
 
 Values: TypeAlias = Mapping[str, str | int]  # by key of a rule
 Changes: TypeAlias = Mapping[str, str | int | None]  # None: as if it had not been set

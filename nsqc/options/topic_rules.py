@@ -71,6 +71,7 @@ class TopicRules:
         self._changes: list[_Change] = []       # the next write's
         self._writing: list[_Change] = []
         self._write: asyncio.Future[None] | None = None     # under way
+        self._forgotten: set[bytes] = set()     # topics that were deleted since that began
         self._stale = False     # a rule that is gone is still in the file
         self._take(settings.now)
         settings.on_change(self._settings_changed)
@@ -137,6 +138,8 @@ class TopicRules:
         """The topic is deleted: what was set for it goes with it."""
         for change in (*self._writing, *self._changes):
             change.gone = change.gone or change.name == name
+        if self._write is not None:
+            self._forgotten.add(name)
         if self._put.pop(name, None) is not None or self._is_changing(name):
             self._pieces.pop(name, None)
             self._known.pop(name, None)
@@ -161,12 +164,15 @@ class TopicRules:
         pieces = dict(self._pieces)
         values: dict[bytes, Values] = {}
         for change in self._writing:
-            if not change.gone:
-                merged = rules_file.merged(values.get(change.name, self._put.get(change.name, {})), change.changes)
-                values[change.name] = merged
+            if change.gone:
+                continue
+            merged = rules_file.merged(values.get(change.name, self._put.get(change.name, {})), change.changes)
+            values[change.name] = merged
+            if merged:
                 pieces[change.name] = rules_file.piece(change.name, merged)
-                if not merged:
-                    del pieces[change.name]
+            else:
+                pieces.pop(change.name, None)
+        self._forgotten = set()
         try:
             self._write = self._loop.run_in_executor(self._workers, rules_file.save, self._data_path,
                                                      [*pieces.values()])
@@ -183,8 +189,7 @@ class TopicRules:
         if error is not None:
             self._log.error("RULES: failed to write %s - %s", rules_file.NAME, error)
         else:
-            gone = {change.name for change in ended if change.gone}
-            changed = [name for name in values.keys() - gone if self._set(name, values[name])]
+            changed = [name for name in values.keys() - self._forgotten if self._set(name, values[name])]
         for change in ended:
             if change.done.done():
                 continue

@@ -49,6 +49,7 @@ cdef class CommitOwner(BacklogOwner):
     cdef void on_commit_began(self) noexcept
     cdef void on_commit_ended(self, int error) noexcept
     cdef void on_appended(self, int64_t records) noexcept       # so many more can be read from its log
+    cdef void on_idle(self) noexcept                            # its log has not been used for a while
 
 
 cdef class CommitLog(JobOwner):

@@ -2,12 +2,15 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Never, final
 
+from nsqc.store.disk.pool import JobOwner
 from nsqc.store.slices import Sliced, Slicer
 from nsqc.store.space import DiskSpace
 
 class BacklogOwner(Sliced): ...
 class CommitOwner(BacklogOwner): ...
 class CommitWaiter(Sliced): ...
+class CommitLog(JobOwner): ...
+class Scheduled(JobOwner): ...
 
 class WriteWatch:
     failing: bool
@@ -27,7 +30,7 @@ class CommitSchedule:
     def finish(self) -> None: ...
 
 @final
-class Commit:
+class Commit(Scheduled):
     @property
     def serial(self) -> int: ...
 

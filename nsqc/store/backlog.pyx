@@ -39,6 +39,9 @@ cdef class CommitOwner(BacklogOwner):
     cdef void on_appended(self, int64_t records) noexcept:
         pass
 
+    cdef void on_idle(self) noexcept:
+        pass
+
 
 cdef class CommitLog(JobOwner):
     """A topic's log as its commits see it."""

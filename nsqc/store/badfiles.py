@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+
+from nsqc.store.files import sync_folder
 
 
 def set_aside(path: str) -> str | None:
-    """Renames a file, or what else has its name, to PATH.bad; returns the new path, or None if it cannot be renamed."""
+    """Renames a file, or what else has its name, to PATH.bad, durably; returns the new path, or None if it cannot be
+    renamed."""
     name = bad_name(path)
     try:
         os.rename(path, name)
     except OSError:
         return None
+    with suppress(OSError):
+        sync_folder(os.path.dirname(path) or ".")
     return name
 
 
 def keep_bad(path: str) -> bool:
-    """Gives a damaged file a second name, PATH.bad, that remains when it is removed under the first.
+    """Gives a damaged file a second name, PATH.bad, that remains when it is removed under the first. The caller has to
+    sync the folder before that.
 
     False if the file system has no hard links: then it has to be renamed once all of it has been read.
     """

@@ -4,7 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint16_t, uint64_t
 from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
-from nsqc.broker.topic cimport Batch, Topic
+from nsqc.broker.topic cimport Topic
+from nsqc.broker.topicstate cimport Batch
 from nsqc.store.log.jobs cimport LogBuf
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link

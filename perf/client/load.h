@@ -8,7 +8,7 @@
 typedef struct {
     int port, conns, size, batch, window, rdy;
     int joined;                 /* pub: what is due on a connection goes out in one write, not in one a request */
-    double seconds, rate;       /* seconds: the longest run; rate: messages a second, of latency */
+    double seconds, rate;       /* seconds: the longest run; rate: messages a second, of latency and answers */
     long count;                 /* stop after so many messages; 0: when the time is over */
     const char *topic, *channel;
     const char *transport;      /* plain, tls, deflate, snappy, tls+deflate, tls+snappy */
@@ -20,6 +20,7 @@ enum { MAX_THREADS = 64 };      /* connections of the modes that have a thread, 
 void run_pub(const Load *load);
 void run_sub(const Load *load);
 void run_latency(const Load *load);
+void run_answers(const Load *load);
 void run_idle(const Load *load);
 void run_http_pub(const Load *load);
 void run_touch(const Load *load);

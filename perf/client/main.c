@@ -16,6 +16,7 @@ static const char usage[] =
     "  http-pub  -c CONNECTIONS                     POST /pub, one request at a time a connection\n"
     "  sub       -c CONNECTIONS -r RDY              receives and finishes messages\n"
     "  latency   -r RDY -R RATE                     PUB to delivery, RATE messages a second\n"
+    "  answers   -R RATE                            PUB to OK, RATE messages a second on one connection\n"
     "  idle      -c CONNECTIONS                     subscribed, no traffic\n"
     "  beats     -c CONNECTIONS                     the same with heartbeats of 1 s, until stdin ends; counts those closed\n"
     "  ping                                         /ping on the HTTP port every 2 ms, until stdin ends\n"
@@ -41,6 +42,7 @@ static const Mode MODES[] = {
     {"pub", run_pub, 1, MAX_THREADS},
     {"sub", run_sub, 1, MAX_THREADS},
     {"latency", run_latency, sizeof(int64_t), 1},
+    {"answers", run_answers, 1, 1},
     {"idle", run_idle, 1, 1 << 20},
     {"http-pub", run_http_pub, 1, 1 << 20},
     {"touch", run_touch, 1, 1 << 20},

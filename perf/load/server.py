@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perf.programs import ROOT
 
@@ -58,19 +60,29 @@ class Server:
         variables = {name: value.replace("{data}", str(self.folder / "data"))
                      for name, value in (environment or {}).items()}
         self.tcp, self.http = free_port(), free_port()
-        command = [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}", f"--http-address=127.0.0.1:{self.http}",
-                   f"--data-path={self.folder / 'data'}", *flags]
+        self._command = [*side.command, f"--tcp-address=127.0.0.1:{self.tcp}", f"--http-address=127.0.0.1:{self.http}",
+                         f"--data-path={self.folder / 'data'}", *flags]
+        self._environment = {**os.environ, **variables}
+        self.start_s = self._start()
+
+    def _start(self) -> float:
         began = time.perf_counter()
-        with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env={**os.environ, **variables})
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env=self._environment)
         while not self._answers():
             if self.process.poll() is not None or time.perf_counter() - began > START_SECONDS:
                 text = (self.folder / "log").read_text(errors="replace")[-400:]
                 self.close()
-                raise ServerError(f"{' '.join(command)} does not start: {text}")
+                raise ServerError(f"{' '.join(self._command)} does not start: {text}")
             time.sleep(0.002)
-        self.start_s = time.perf_counter() - began
+        return time.perf_counter() - began
+
+    def restart(self) -> float:
+        """Stops it and starts it with the same data path; seconds up to the first answer. Raises ServerError."""
+        self._stop()
+        self.start_s = self._start()
+        return self.start_s
 
     def __enter__(self) -> Server:
         return self
@@ -104,6 +116,13 @@ class Server:
         for channel in channels:
             self.post(f"/channel/create?topic={topic}&channel={channel}")
 
+    def get_stats(self, topic: str) -> dict[str, Any]:      # Any: JSON
+        """Statistics of a topic. Raises ServerError."""
+        status, body = self._call("GET", f"/stats?format=json&include_clients=false&topic={topic}", 60)
+        if status != 200:
+            raise ServerError(f"/stats: {status} {body!r}")
+        return json.loads(body)["topics"][0]
+
     def processes(self) -> list[int]:
         """The server's process and its children: a one-file executable runs in a child of its loader."""
         pids = [self.process.pid]
@@ -121,12 +140,15 @@ class Server:
         """Resident memory, bytes."""
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE for pid in self.processes())
 
-    def close(self) -> None:
-        """Ends it and removes what it wrote."""
+    def _stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+    def close(self) -> None:
+        """Ends it and removes what it wrote."""
+        self._stop()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,11 +1,5 @@
 /* Preloaded into the daemon: every call on a file below $NSQC_SLOW_PATH takes $NSQC_SLOW_MS longer. Sockets, pipes and
  * other files are left alone: what lies below the path is noted for each descriptor when it is opened.
- *
- * $NSQC_DISK_LOG, if set, is a file that gets a line for each call that matters after a power failure, in their order:
- *   write PATH BYTES   done; not yet durable
- *   sync PATH 0        an fsync begins: it covers the writes above this line
- *   synced PATH 0      it has succeeded
- *   rename FROM TO TEXT    about to happen; TEXT is what a small file holds, its lines parted by spaces
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,14 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_FDS = 1 << 16, TEXT_BYTES = 200 };
-enum Kind { READS, WRITES, SYNCS };
+enum { MAX_FDS = 1 << 16 };
 
 static char below[MAX_FDS];
 static const char *root;
 static size_t root_size;
 static struct timespec pause_for;
-static int log_fd = -1;
 
 __attribute__((constructor)) static void configure(void) {
     const char *ms = getenv("NSQC_SLOW_MS");
@@ -37,9 +29,6 @@ __attribute__((constructor)) static void configure(void) {
     pause_for = (struct timespec){.tv_sec = each / 1000, .tv_nsec = each % 1000 * 1000000};
     root = getenv("NSQC_SLOW_PATH");
     root_size = root ? strlen(root) : 0;
-    const char *log = getenv("NSQC_DISK_LOG");
-    if (log)
-        log_fd = (int)syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
 static void slow(void) {
@@ -66,44 +55,6 @@ static void path_of(int fd, char path[PATH_MAX]) {
     errno = error;
 }
 
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-    char line[2 * PATH_MAX + TEXT_BYTES];
-    va_list args;
-    if (log_fd < 0)
-        return;
-    int error = errno;
-    va_start(args, format);
-    int size = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (syscall(SYS_write, log_fd, line, (size_t)size) != size)
-        abort();
-    errno = error;
-}
-
-static void tell_fd(const char *what, int fd, long count) {
-    char path[PATH_MAX];
-    if (log_fd < 0)
-        return;
-    path_of(fd, path);
-    tell("%s %s %ld\n", what, path, count);
-}
-
-static void tell_rename(const char *from, const char *to) {
-    char text[TEXT_BYTES] = "";
-    if (log_fd < 0)
-        return;
-    int error = errno, fd = (int)syscall(SYS_openat, AT_FDCWD, from, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        long size = syscall(SYS_read, fd, text, sizeof text - 1);
-        text[size > 0 && size < TEXT_BYTES - 1 ? size : 0] = 0;
-        syscall(SYS_close, fd);
-    }
-    for (char *at = text; *at; at++)
-        *at = *at == '\n' ? ' ' : *at;
-    tell("rename %s %s %s\n", from, to, text);
-    errno = error;
-}
-
 /* After an open: where the descriptor leads, whatever name it was opened by. A folder counts for fsync. */
 static int opened(int fd) {
     char path[PATH_MAX];
@@ -122,46 +73,41 @@ static int opened(int fd) {
     if (!next) \
         next = (result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-#define ON_FD(kind, result, name, types, declared, passed) \
+#define ON_FD(result, name, types, declared, passed) \
     result name declared { \
         NEXT(result, name, types); \
         if (!known(fd)) \
             return next passed; \
         slow(); \
-        if (kind == SYNCS) \
-            tell_fd("sync", fd, 0); \
-        result done = next passed; \
-        if (kind != READS && done >= 0) \
-            tell_fd(kind == WRITES ? "write" : "synced", fd, (long)done); \
-        return done; \
+        return next passed; \
     }
 #define TYPES(...) __VA_ARGS__
 
-ON_FD(WRITES, ssize_t, write, TYPES(int, const void *, size_t), (int fd, const void *from, size_t size),
+ON_FD(ssize_t, write, TYPES(int, const void *, size_t), (int fd, const void *from, size_t size),
       (fd, from, size))
-ON_FD(WRITES, ssize_t, pwrite, TYPES(int, const void *, size_t, off_t),
+ON_FD(ssize_t, pwrite, TYPES(int, const void *, size_t, off_t),
       (int fd, const void *from, size_t size, off_t at), (fd, from, size, at))
-ON_FD(WRITES, ssize_t, pwrite64, TYPES(int, const void *, size_t, off64_t),
+ON_FD(ssize_t, pwrite64, TYPES(int, const void *, size_t, off64_t),
       (int fd, const void *from, size_t size, off64_t at), (fd, from, size, at))
-ON_FD(WRITES, ssize_t, writev, TYPES(int, const struct iovec *, int), (int fd, const struct iovec *from, int count),
+ON_FD(ssize_t, writev, TYPES(int, const struct iovec *, int), (int fd, const struct iovec *from, int count),
       (fd, from, count))
-ON_FD(WRITES, ssize_t, pwritev, TYPES(int, const struct iovec *, int, off_t),
+ON_FD(ssize_t, pwritev, TYPES(int, const struct iovec *, int, off_t),
       (int fd, const struct iovec *from, int count, off_t at), (fd, from, count, at))
-ON_FD(WRITES, ssize_t, pwritev64, TYPES(int, const struct iovec *, int, off64_t),
+ON_FD(ssize_t, pwritev64, TYPES(int, const struct iovec *, int, off64_t),
       (int fd, const struct iovec *from, int count, off64_t at), (fd, from, count, at))
-ON_FD(READS, ssize_t, read, TYPES(int, void *, size_t), (int fd, void *to, size_t size), (fd, to, size))
-ON_FD(READS, ssize_t, pread, TYPES(int, void *, size_t, off_t), (int fd, void *to, size_t size, off_t at),
+ON_FD(ssize_t, read, TYPES(int, void *, size_t), (int fd, void *to, size_t size), (fd, to, size))
+ON_FD(ssize_t, pread, TYPES(int, void *, size_t, off_t), (int fd, void *to, size_t size, off_t at),
       (fd, to, size, at))
-ON_FD(READS, ssize_t, pread64, TYPES(int, void *, size_t, off64_t), (int fd, void *to, size_t size, off64_t at),
+ON_FD(ssize_t, pread64, TYPES(int, void *, size_t, off64_t), (int fd, void *to, size_t size, off64_t at),
       (fd, to, size, at))
-ON_FD(READS, ssize_t, readv, TYPES(int, const struct iovec *, int), (int fd, const struct iovec *to, int count),
+ON_FD(ssize_t, readv, TYPES(int, const struct iovec *, int), (int fd, const struct iovec *to, int count),
       (fd, to, count))
-ON_FD(READS, ssize_t, preadv, TYPES(int, const struct iovec *, int, off_t),
+ON_FD(ssize_t, preadv, TYPES(int, const struct iovec *, int, off_t),
       (int fd, const struct iovec *to, int count, off_t at), (fd, to, count, at))
-ON_FD(SYNCS, int, fsync, TYPES(int), (int fd), (fd))
-ON_FD(SYNCS, int, fdatasync, TYPES(int), (int fd), (fd))
-ON_FD(READS, int, ftruncate, TYPES(int, off_t), (int fd, off_t size), (fd, size))
-ON_FD(READS, int, ftruncate64, TYPES(int, off64_t), (int fd, off64_t size), (fd, size))
+ON_FD(int, fsync, TYPES(int), (int fd), (fd))
+ON_FD(int, fdatasync, TYPES(int), (int fd), (fd))
+ON_FD(int, ftruncate, TYPES(int, off_t), (int fd, off_t size), (fd, size))
+ON_FD(int, ftruncate64, TYPES(int, off64_t), (int fd, off64_t size), (fd, size))
 
 int close(int fd) {
     NEXT(int, close, int);
@@ -198,10 +144,8 @@ OPENAT(openat64)
 
 int rename(const char *from, const char *to) {
     NEXT(int, rename, const char *, const char *);
-    if (inside(from) || inside(to)) {
+    if (inside(from) || inside(to))
         slow();
-        tell_rename(from, to);
-    }
     return next(from, to);
 }
 

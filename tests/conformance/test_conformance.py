@@ -1,7 +1,7 @@
-"""Every scenario recorded from nsqd, played against this daemon, once.
+"""Every scenario recorded from nsqd, played against this daemon, once with topics in memory and once with topics in a log.
 
-expected.toml lists the scenarios that must differ, each with its reason. The test fails when one leaves the list or
-joins it, so neither a regression nor progress goes unnoticed.
+expected.toml lists the scenarios that must differ, each with its reason; expected-log.toml those that do with topics in a
+log beside them. The test fails when one leaves the list or joins it, so neither a regression nor progress goes unnoticed.
 """
 
 import re
@@ -39,20 +39,29 @@ def differences(printed: str, names: set[str]) -> str:
     return "".join(printed[line.start():end] for line, end in zip(starts, ends, strict=True) if line[2] in names)
 
 
+def listed(name: str) -> dict[str, str]:
+    """Scenarios that differ and why, of all tables of a file."""
+    with (HERE / name).open("rb") as file:
+        return {scenario: reason for reasons in tomllib.load(file).values() for scenario, reason in reasons.items()}
+
+
 @pytest.fixture(scope="module")
 def expected() -> dict[str, str]:
-    with (HERE / "expected.toml").open("rb") as file:
-        return {name: reason for reasons in tomllib.load(file).values() for name, reason in reasons.items()}
+    return listed("expected.toml")
 
 
-def test_all_scenarios(expected, capsys):
-    passed, failed, printed = play("*")
+@pytest.mark.parametrize("storage", ["memory", "log"])
+def test_all_scenarios(storage, expected, capsys):
+    if storage == "log":
+        expected = expected | listed("expected-log.toml")
+    passed, failed, printed = play("*", f"--topic-storage={storage}")
     with capsys.disabled():
-        print(f"\nconformance: {len(passed)} scenarios passed, {len(failed)} differ, {len(expected)} of them expected")
+        print(f"\nconformance, topics in {storage}: {len(passed)} scenarios passed, {len(failed)} differ, "
+              f"{len(expected)} of them expected")
     unexpected = failed - expected.keys()
     assert unexpected == set(), differences(printed, unexpected)
-    assert passed & expected.keys() == set(), "these pass now: take them off expected.toml"
-    assert expected.keys() <= passed | failed, "expected.toml names scenarios that do not exist"
+    assert passed & expected.keys() == set(), "these pass now: take them off the list"
+    assert expected.keys() <= passed | failed, "the list names scenarios that do not exist"
 
 
 @pytest.mark.parametrize("scenario", ["buffering/held-until-timeout", "buffering/reply-flushes"])

@@ -32,6 +32,12 @@ def secure(daemon, certs, *flags):
     return daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--https-address=127.0.0.1:0", *flags)
 
 
+@pytest.fixture(params=["memory", "log"])
+def node(request, daemon):
+    """A daemon whose topics are kept in memory or in a log."""
+    return daemon(f"--topic-storage={request.param}")
+
+
 # ---------------------------------------------------------------------- nsqjs
 
 
@@ -57,24 +63,24 @@ def nsqjs(modules):
     return drive
 
 
-def test_nsqjs_publish_and_two_channels(daemon, nsqjs):
-    assert sorted(nsqjs(daemon(), "fan")["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+def test_nsqjs_publish_and_two_channels(node, nsqjs):
+    assert sorted(nsqjs(node, "fan")["seen"]) == sorted(["single", "a", "b", "c"] * 2)
 
 
-def test_squeaky_publishes_batches(daemon, modules):
+def test_squeaky_publishes_batches(node, modules):
     # The size it declares for a batch leaves out the count and the sizes.
-    done = subprocess.run(["node", "squeaky.js", str(daemon().tcp_port)], cwd=modules, capture_output=True, text=True,
+    done = subprocess.run(["node", "squeaky.js", str(node.tcp_port)], cwd=modules, capture_output=True, text=True,
                           timeout=CLIENT_SECONDS)
     assert done.returncode == 0, done.stderr + done.stdout
     assert sorted(body["n"] for body in json.loads(done.stdout)["seen"]) == [1, 2, 3, 4, 5, 6]
 
 
-def test_nsqjs_requeue(daemon, nsqjs):
-    assert sorted(nsqjs(daemon(), "requeue")["seen"]) == [["x", 1], ["x", 2], ["y", 1], ["y", 2]]
+def test_nsqjs_requeue(node, nsqjs):
+    assert sorted(nsqjs(node, "requeue")["seen"]) == [["x", 1], ["x", 2], ["y", 1], ["y", 2]]
 
 
-def test_nsqjs_defer_and_touch(daemon, nsqjs):
-    answer = nsqjs(daemon(), "defer")
+def test_nsqjs_defer_and_touch(node, nsqjs):
+    answer = nsqjs(node, "defer")
     assert answer["seen"] == [["x", 1]]
     assert answer["waited"] >= 650
 
@@ -136,8 +142,8 @@ def pynsq(node, script: str) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_pynsq_publish_multi_publish_and_many_consumers(daemon):
-    answer = pynsq(daemon(), """
+def test_pynsq_publish_multi_publish_and_many_consumers(node):
+    answer = pynsq(node, """
         def handle(message):
             seen.append(message.body.decode())
             if len(seen) == 205:
@@ -149,8 +155,8 @@ def test_pynsq_publish_multi_publish_and_many_consumers(daemon):
     assert sorted(answer["seen"]) == sorted([f"p{n}" for n in range(5)] + [f"m{n}" for n in range(200)])
 
 
-def test_pynsq_requeue_touch_timeout_and_deferred(daemon):
-    answer = pynsq(daemon(), """
+def test_pynsq_requeue_touch_timeout_and_deferred(node):
+    answer = pynsq(node, """
         began = time.time()
         finished = set()
         def finish_message(message):
@@ -213,8 +219,7 @@ def test_pynsq_encrypted_and_compressed(daemon, certs, transport):
 # ---------------------------------------------------------------------- ansq
 
 
-def test_ansq_two_channels_and_restart_in_the_middle(daemon):
-    node = daemon()
+def test_ansq_two_channels_and_restart_in_the_middle(node):
     ports = (f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
 
     async def consume(channel: str, count: int) -> list[str]:

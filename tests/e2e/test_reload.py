@@ -12,7 +12,8 @@ from tests.support.secure import identify
 
 # Values other than the defaults, where the kind of the option is not enough to make one.
 OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "post",
-          "output_buffer_flush": "timeout", "lookupd_tcp_address": ("127.0.0.1:9",),
+          "output_buffer_flush": "timeout", "topic_storage": "log", "log_sync": "fsync",
+          "log_overflow": "drop-oldest", "lookupd_tcp_address": ("127.0.0.1:9",),
           "auth_http_address": ("127.0.0.1:9",), "statsd_address": "127.0.0.1:9",
           "e2e_processing_latency_percentile": (0.5,)}
 # Refused at a start without certificates.

@@ -12,6 +12,7 @@ import pytest
 
 from perf.load import metrics
 from perf.load.metrics import METRICS, Metric
+from perf.log import work as log
 from perf.micro import run as micro
 from perf.programs import client, floor
 from perf.stalls import run as stalls
@@ -154,3 +155,17 @@ def test_scale():
     for name in ("start", "start after a kill", "create topic", "pause topic", "delete topic", "stats",
                  "publish, new topics"):
         assert re.search(rf"^{name} +[\d.]+ s", out, re.M), name
+
+
+def test_log_gives_every_metric(tmp_path):
+    results = tmp_path / "log.json"
+    out = run("perf.log.run", "--quick", "--json", str(results))
+    rows = json.loads(results.read_text())["rows"]
+    assert len(rows) == 10 and all(row["value"] > 0 or "memory" in row["title"] for row in rows)
+    assert len(re.findall(r"^(?:ok|MISSED): ", out, re.M)) == len(rows)
+
+
+def test_bars_of_a_log():
+    assert log.ratio("x", 10, 6, 0.6).ok and not log.ratio("x", 10, 5.9, 0.6).ok
+    assert log.ratio("x", 10, 13, 1.3, at_least=False).ok and not log.ratio("x", 10, 13.1, 1.3, at_least=False).ok
+    assert not log.Row("x", 0.3, 1.4, 1.1, 1.0, False).ok

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections import Counter
 
 from tests.support.daemon import HEARTBEAT, Daemon, batch
@@ -25,15 +26,19 @@ def publish(node: Daemon, topic: str, bodies: list[bytes]) -> None:
     client.close()
 
 
-def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes]) -> Counter[bytes]:
-    """Receives and finishes until every wanted body has arrived, or nothing does for a while; how often each arrived."""
+def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0) -> Counter[bytes]:
+    """Receives and finishes until every wanted body has arrived, or nothing does for a while; how often each arrived.
+
+    seconds: receives for so long at least, whatever is wanted.
+    """
     client = node.connect().sub(topic, channel, RDY)
-    client.sock.settimeout(QUIET_SECONDS)
+    until = time.monotonic() + seconds
     counts: Counter[bytes] = Counter()
     missing = set(wanted)
     buffer = b""
     try:
-        while missing:
+        while missing or time.monotonic() < until:
+            client.sock.settimeout(QUIET_SECONDS if missing else max(0.001, until - time.monotonic()))
             try:
                 data = client.sock.recv(1 << 20)
             except TimeoutError:

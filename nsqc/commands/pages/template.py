@@ -36,10 +36,10 @@ def template() -> str:
 def tables() -> str:
     """The tables with rules for some topics, which have to stand behind all other keys."""
     lines = textwrap.wrap(TABLES, WIDTH, initial_indent="# ", subsequent_indent="# ")
-    lines.append('#[topics."orders.*"]')
+    lines += ["#", '# [topics."orders.*"]']
     for key, name in RULE_KEYS.items():
         value = json.dumps(plain(FLAGS[name].kind, Options().value(name)))
-        lines.append(f"#{key} = {value}")
+        lines.append(f"# {key} = {value}")
     return "\n".join(lines) + "\n"
 
 

@@ -56,6 +56,7 @@ cdef int skip_damage(QueueState queue, int64_t upto, ReadJob *job) except -1:
     path = queue.path_of(queue.read_number)
     queue.damaged_number = queue.read_number
     queue.damaged_linked = keep_bad(path)
+    queue.new_file = True
     queue.log.error("DISKQUEUE(%s): %s is damaged at %d: %d bytes cannot be read, %d intact messages follow; "
                     "it is kept as .bad", queue.name, path, queue.read_at, job.lost, job.here)
     recount(queue, job)

@@ -24,6 +24,10 @@ from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32
 
 
+cdef enum:
+    DRAINED_BYTES = 1048576     # a smaller file stays
+
+
 @cython.final
 @cython.no_gc_clear
 cdef class DiskQueue(QueueState):
@@ -62,7 +66,8 @@ cdef class DiskQueue(QueueState):
         """Takes the positions from the positions file and the data files."""
         start = recovery.open_queue(self.folder, self.name, self.max_record, self.log, files)
         self.depth, self.read_number, self.read_at, self.write_number, self.write_at = start.positions
-        self.synced_number, self.synced_at = self.write_number, self.write_at
+        self.synced_number, self.synced_at = start.synced
+        self.new_file = start.changed
         self.done_files = [(path, "") for path in start.consumed]
         self.done_numbers = [-1] * len(self.done_files)
         if start.changed or self.done_files:
@@ -228,6 +233,16 @@ cdef class DiskQueue(QueueState):
         if self.out.length == 0:
             out_free(&self.out)
         spare_free(&self.spare)
+        self._leave_drained()
+
+    def _leave_drained(self):
+        """A large file that was read to its end goes, although there would be room in it: an idle queue that is empty
+        takes no space, or a disk might stay full of what was consumed."""
+        if (not self.closed and self.write_at >= DRAINED_BYTES and is_drained(self) and self.depth == 0
+                and self.writing is NULL and self.reading is NULL and self.unacked.oldest is NULL):
+            self.write_number += 1
+            self.write_at = 0
+            leave_file(self)
 
     def check_rules(self):
         """Has the debug build check the rules; called between two callbacks of the loop."""

@@ -20,6 +20,7 @@ from nsqc.store.disk.index import ODD, queue_files
 from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.positions import Positions
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES, count
+from nsqc.store.files import sync_folder
 
 LAST_NUMBER = 10**17 - 1  # of a file; longer names are not recognized
 MAX_GAP = 1000  # numbers missing between two files; reading tries each of them
@@ -31,9 +32,10 @@ class Start(NamedTuple):
     positions: Positions
     consumed: list[str]  # files that were read to their end and not removed
     changed: bool  # the positions file does not say this yet
+    synced: tuple[int, int]  # file and offset: what lies behind was written by a run that may not have synced it
 
 
-NEW = Start(Positions(0, 0, 0, 0, 0), [], False)
+NEW = Start(Positions(0, 0, 0, 0, 0), [], False, (0, 0))
 
 
 class Recovery:
@@ -66,7 +68,7 @@ class Recovery:
             return self._recount(meta.read, consumed)
         if self.files.get(meta.write_number, 0) > meta.write_at or (self.files and max(self.files) > meta.write_number):
             return self._extend(meta, consumed)
-        return Start(meta, consumed, False)
+        return Start(meta, consumed, False, meta.write)
 
     def _path_of(self, number: int) -> str:
         return path_of(self.folder, self.name, number)
@@ -86,6 +88,7 @@ class Recovery:
                                self._path_of(number), self._path_of(new))
                 os.rename(self._path_of(number), self._path_of(new))
                 self.files[new] = self.files.pop(number)
+        sync_folder(self.folder)
         if self.meta is not None:
             self.meta = self.meta._replace(read_number=becomes.get(self.meta.read_number, self.meta.read_number),
                                            write_number=becomes.get(self.meta.write_number, self.meta.write_number))
@@ -143,7 +146,7 @@ class Recovery:
             last, last_sound = number, sound
         self.log.warn("DISKQUEUE(%s): was not closed cleanly, %d messages found behind its write position",
                       self.name, total)
-        return self._at(meta.depth + total, meta.read, self._tail(last, write_at, last_sound), consumed)
+        return self._at(meta.depth + total, meta.read, self._tail(last, write_at, last_sound), consumed, meta.write)
 
     def _recount(self, read: tuple[int, int], consumed: list[str]) -> Start:
         """Counts everything that waits."""
@@ -155,7 +158,7 @@ class Recovery:
             number = max(read_number, self.meta.write_number if self.meta else 0) + 1
             if number >= LAST_NUMBER:
                 number = 0
-            return Start(Positions(0, number, 0, number, 0), consumed, True)
+            return Start(Positions(0, number, 0, number, 0), consumed, True, (number, 0))
         numbers = sorted(self.files)
         self._report_missing(min(read_number, numbers[0]), numbers)
         if read_number not in self.files:
@@ -165,7 +168,7 @@ class Recovery:
             records, end, sound = self._count(number, read_at if number == read_number else 0)
             depth += records
         self.log.warn("DISKQUEUE(%s): %d messages found in its files, where %d were expected", self.name, depth, known)
-        return self._at(depth, (read_number, read_at), self._tail(numbers[-1], end, sound), consumed)
+        return self._at(depth, (read_number, read_at), self._tail(numbers[-1], end, sound), consumed, (read_number, 0))
 
     def _report_missing(self, first: int, numbers: list[int]) -> None:
         """Logs which files are missing from first on."""
@@ -175,7 +178,8 @@ class Recovery:
             self.log.error("DISKQUEUE(%s): %d files are missing, the first of them %s", self.name, missing,
                            self._path_of(gap))
 
-    def _at(self, depth: int, read: tuple[int, int], write: tuple[int, int], consumed: list[str]) -> Start:
+    def _at(self, depth: int, read: tuple[int, int], write: tuple[int, int], consumed: list[str],
+            synced: tuple[int, int]) -> Start:
         """A read position at the end of a file that is no longer written to becomes the beginning of the next one:
         nsqd would also take it for damage."""
         number, at = read
@@ -183,7 +187,7 @@ class Recovery:
             if number in self.files:
                 consumed = [*consumed, self._path_of(number)]
             number, at = number + 1, 0
-        return Start(Positions(depth, number, at, *write), consumed, True)
+        return Start(Positions(depth, number, at, *write), consumed, True, synced)
 
     def _count(self, number: int, at: int) -> tuple[int, int, bool]:
         """(records, end of the last, whether all bytes up to there belong to records) of a file from an offset on."""

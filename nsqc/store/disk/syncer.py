@@ -1,4 +1,5 @@
 """Syncs of disk queues, off the loop: data, then positions, then the removal of files that positions no longer need.
+The folder is synced before each step that relies on the names of the one before.
 
 A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
 has one under way at most; the next begins when that ends, if it is due by then. The files of a deleted queue are
@@ -27,6 +28,7 @@ Run = Callable[[Job], Future]
 Ended = Callable[[BaseException | None], None]
 Data = list[tuple[str, int]]  # files to sync; from an offset that is not negative on, they are written again first
 Done = list[tuple[str, str]]  # files to remove, or to rename if there is a new path
+Closed = list[tuple[str, "Work"]]  # queue names and their last syncs
 
 
 class SyncedQueue(Protocol):
@@ -78,6 +80,9 @@ class Work(NamedTuple):
     done: Done
 
 
+Step = Callable[[Work], object]  # of a sync; raises OSError
+
+
 class Syncer:
     """All queues of a daemon that have something to sync."""
 
@@ -92,8 +97,8 @@ class Syncer:
         self._dying: dict[str, list[tuple[SyncedQueue, Done]]] = {}  # deleted queues by name, with files to remove
         self.stale_writes = 0  # under way, of deleted queues; the queues count them
         self._removals: set[Future] = set()  # under way
-        self._closed: list[tuple[str, Work]] = []  # last syncs of closed queues
-        self._last: set[Future] = set()  # those under way
+        self._closed: Closed = []  # last syncs of closed queues
+        self._last: set[Future] = set()  # their steps under way
         self._used: set[SyncedQueue] = set()  # queues that may hold memory for reading and writing
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
@@ -236,7 +241,8 @@ class Syncer:
         """Syncs a queue that closes, while nothing runs under its name.
 
         That is left to settle(): once all queues are written, a disk syncs many at a time in a fraction of the time it
-        takes one by one. Without workers it is done here and now, and raises OSError.
+        takes one by one, and their folder needs to be synced only once for all of them. Without workers it is done here
+        and now, and raises OSError.
         """
         self._since.pop(queue, None)
         self._used.discard(queue)
@@ -251,21 +257,51 @@ class Syncer:
             raise error
 
     def sync_closed(self) -> None:
-        """Begins the syncs of closed queues."""
-        if self._run is None:
-            return  # finish() has synced them
+        """Begins the syncs of closed queues: all of them together, step by step."""
         closed, self._closed = self._closed, []
-        for name, work in closed:
-            job = self._run(partial(sync, work))
-            self._last.add(job)
-            job.add_done_callback(partial(self._finished, name))
+        self._step(closed, [sync_all_data, sync_folder, put_positions, sync_folder, remove_done])
 
-    def _finished(self, name: str, job: Future) -> None:
+    def _step(self, closed: Closed, steps: list[Step]) -> None:
+        """Does the first of the steps for each queue, but the folder's for all of them at once; then the next one."""
+        if not steps:
+            for name, _ in closed:
+                self.failing.pop(name, None)
+        if not closed or not steps:
+            return
+        step, following = steps[0], steps[1:]
+        jobs = [[item] for item in closed]
+        if step is sync_folder:
+            folders: dict[str, Closed] = {}
+            for item in closed:
+                folders.setdefault(os.path.dirname(item[1].meta_path), []).append(item)
+            jobs = list(folders.values())
+        ended: list[Closed] = []  # those that have not failed, of each job
+
+        def job_ended(items: Closed, error: BaseException | None) -> None:
+            for name, _ in items if error is not None else ():
+                self.failing[name] = f"failed to sync {name} - {error}"
+                self._log.error("DISKQUEUE(%s) failed to sync - %s", name, error)
+            ended.append(items if error is None else [])
+            if len(ended) == len(jobs):
+                self._step([item for items in ended for item in items], following)
+
+        for items in jobs:
+            self._start_last(partial(attempt, step, items[0][1]), partial(job_ended, items))
+
+    def _start_last(self, job: Job, ended: Ended) -> None:
+        """Runs a step of last syncs, and then ended(error)."""
+        assert self._run is not None, "finish() has synced them"
+        try:
+            running = self._run(job)
+        except RuntimeError as error:  # no thread can be started
+            ended(error)
+            return
+        self._last.add(running)
+        running.add_done_callback(partial(self._last_done, ended))
+
+    def _last_done(self, ended: Ended, job: Future) -> None:
         self._last.discard(job)
-        error = job.exception() or job.result()
-        if error is not None:
-            self.failing[name] = f"failed to sync {name} - {error}"
-            self._log.error("DISKQUEUE(%s) failed to sync - %s", name, error)
+        ended(job.exception() or job.result())
 
 
 # ---------------------------------------------------------------------- on a worker thread
@@ -273,18 +309,46 @@ class Syncer:
 
 def sync(work: Work) -> OSError | None:
     """Does all of it; returns what it failed with."""
+    return attempt(whole_sync, work)
+
+
+def attempt(step: Step, work: Work) -> OSError | None:
+    """Does a step; returns what it failed with."""
     try:
-        for path, rewrite_from in work.data:
-            with suppress(FileNotFoundError):  # emptied or deleted meanwhile
-                sync_data(path, rewrite_from)
-        if work.folder:
-            syscalls.sync_path(os.path.dirname(work.meta_path))
-        if work.positions:  # a log has none
-            put_positions(work)
+        step(work)
     except OSError as error:
         return error
-    take_away(work.done)
     return None
+
+
+def whole_sync(work: Work) -> None:
+    """All steps. Raises OSError."""
+    sync_all_data(work)
+    if work.folder:
+        sync_folder(work)  # or positions might refer to a file that a power failure takes
+    if not work.positions:
+        return
+    put_positions(work)
+    sync_folder(work)  # or a power failure might bring the old ones back, whose files are about to be removed
+    remove_done(work)
+
+
+def sync_all_data(work: Work) -> None:
+    """Makes the data durable. Raises OSError."""
+    for path, rewrite_from in work.data:
+        with suppress(FileNotFoundError):  # emptied or deleted meanwhile
+            sync_data(path, rewrite_from)
+
+
+def remove_done(work: Work) -> None:
+    """Removes what the positions no longer need."""
+    take_away(work.done)
+
+
+def sync_folder(work: Work) -> None:
+    """Makes the names in the folder durable, if any may be new. Raises OSError."""
+    if work.folder or work.positions:
+        syscalls.sync_path(os.path.dirname(work.meta_path))
 
 
 def sync_data(path: str, rewrite_from: int) -> None:
@@ -312,6 +376,8 @@ def put_positions(work: Work) -> None:
     If the disk has no room for a second file, the old one is overwritten: it has its block already. A crash meanwhile
     leaves positions that cannot be read; then they are rebuilt from the files, all of which still exist.
     """
+    if not work.positions:
+        return  # a log has none
     temporary = names.temporary_of(work.meta_path)
     try:
         try:
@@ -357,10 +423,14 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def take_away(done: Done) -> None:
-    """Removes or renames files; what cannot be done is done at the next start."""
+    """Removes or renames files; what cannot be done is done at the next start. Renames are durable, removals need not
+    be: a file that comes back lies before the positions."""
     for path, becomes in done:
         with suppress(OSError):
             if becomes:
                 syscalls.rename_file(path, becomes)
             else:
                 os.unlink(path)
+    for folder in {os.path.dirname(path) for path, becomes in done if becomes}:
+        with suppress(OSError):
+            syscalls.sync_path(folder)

@@ -129,6 +129,17 @@ class Logs:
         except OSError as error:
             self._log.error("LOG: failed to remove %s - %s", folder, error)
 
+    async def recorded(self, log: TopicLog) -> None:
+        """Waits until what channels have done so far is in the journal, or could not be written."""
+        written: asyncio.Future[None] = self._loop.create_future()
+
+        def end() -> None:
+            if not written.done():
+                written.set_result(None)
+
+        log.recorder.when_written(end)
+        await written
+
     async def removed(self) -> None:
         """Waits until the files of all logs deleted so far are gone."""
         while self._removals:

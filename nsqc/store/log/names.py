@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 
-FOLDER_ENDING = ".log"
+FOLDER = re.compile(r"(.+)\.log(?:~(\d+))?")  # while one is being removed, a second one of its name has a number
 SEGMENT = re.compile(r"(\d{20})\.(dat|idx|due)")
 
 
-def folder_of(data_path: str, topic: str) -> str:
-    """The folder of a log topic."""
-    return os.path.join(data_path, topic + FOLDER_ENDING)
-
-
 def topic_of(folder: str) -> str:
-    """The topic that has this folder, by its name; empty if it is not that of a log."""
-    name = os.path.basename(os.path.abspath(folder))
-    return name[:-len(FOLDER_ENDING)] if name.endswith(FOLDER_ENDING) else ""
+    """The topic whose folder has this name; empty: it is not that of a log."""
+    found = FOLDER.fullmatch(os.path.basename(os.path.abspath(folder)))
+    return found[1] if found else ""
+
+
+def folders_in(data_path: str) -> dict[str, str]:
+    """The topics that have a log, and their folders. Raises OSError."""
+    found: dict[str, tuple[int, str]] = {}
+    with os.scandir(data_path) as entries:
+        for entry in entries:
+            name = FOLDER.fullmatch(entry.name)
+            if name and entry.is_dir(follow_symlinks=False):
+                found[name[1]] = max(found.get(name[1], (-1, "")), (int(name[2] or 0), entry.path))
+    return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
 
 
 def segment_path(folder: str, first: int, kind: str) -> str:

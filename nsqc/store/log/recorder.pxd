@@ -55,6 +55,7 @@ cdef class Recorder(Scheduled):
     cdef JournalJob job
     cdef bint running                   # job is under way
     cdef bint compacting
+    cdef bint active                    # written since the log was last looked at
     cdef list dirty                     # Journaled
     cdef LogBuf kept                    # frames that could not be written
     cdef bint twice                     # the next frame is written twice: without it, too much would be finished
@@ -69,4 +70,5 @@ cdef class Recorder(Scheduled):
     cdef void _compacted(self, CompactJob *job) noexcept
     cdef void _failed(self, LogBuf *written) noexcept
     cdef void _wrote(self) noexcept
+    cdef void _call_waiting(self) noexcept
     cdef void close_file(self) noexcept

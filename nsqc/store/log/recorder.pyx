@@ -237,8 +237,10 @@ cdef class Recorder(Scheduled):
         if self.closed:
             self.close_file()
             return
+        self.active = True
         if self.error:
             self.error = 0
+            self.syncer.failing.pop(self.folder, None)
             self.log.info("LOG(%s): the journal can be written again", self.folder)
         self._wrote()
 
@@ -247,25 +249,31 @@ cdef class Recorder(Scheduled):
         if self.job.error != self.error:
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
+        self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
         if self.fd >= 0:
             close(self.fd)
             self.fd = -1
         buf_free(&self.kept)
         self.kept = written[0]
+        self._call_waiting()
         if not self.closed and self.schedule.loop is not None:
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
-        cdef list waiting
         self.syncer.began(self.synced)
-        if self.waiting and not self.dirty:
-            waiting, self.waiting = self.waiting, []
-            for call in waiting:
-                call()
+        if not self.dirty:
+            self._call_waiting()
         if self.dirty:
             self.schedule.add(self)
         elif not self.compacting and self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older) and not self.closed:
             self._compact()
+
+    cdef void _call_waiting(self) noexcept:
+        cdef list waiting
+        if self.waiting:
+            waiting, self.waiting = self.waiting, []
+            for call in waiting:
+                call()
 
     cdef void _compact(self) noexcept:
         """Begins the next journal, and has a thread sum up the older ones."""
@@ -298,7 +306,7 @@ cdef class Recorder(Scheduled):
             self.schedule.add(self)
 
     def when_written(self, call):
-        """Calls call() when everything recorded so far is in the journal."""
+        """Calls call() when everything recorded so far is in the journal, or could not be written."""
         if not self.dirty and not self.running and self.kept.length == 0:
             call()
         else:

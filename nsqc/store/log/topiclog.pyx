@@ -28,7 +28,6 @@ cdef enum:
     MOST_OPEN = 1024            # descriptors that all logs keep open
 
 cdef int64_t open_files = 0     # descriptors of segments that are kept open
-SYNCS, WRITES = "fsync", "write"
 
 
 cdef class WaitsForRecords:
@@ -466,8 +465,8 @@ cdef class TopicLog(CommitLog):
 
     def was_active(self) -> bool:
         """Whether anything was written since the last call; for the idle check."""
-        cdef bint was = self.active
-        self.active = False
+        cdef bint was = self.active or self.recorder.active
+        self.active = self.recorder.active = False
         return was
 
     def release(self):
@@ -482,6 +481,8 @@ cdef class TopicLog(CommitLog):
         buf_free(&self.spare)
         buf_free(&self.tail)
         self.tail_first = self.next
+        if self.owner is not None:
+            self.owner.on_idle()
 
     # ------------------------------------------------------------------ the end
 

@@ -637,3 +637,26 @@ def test_roll_while_the_reader_has_the_rest_of_the_file_at_hand(tmp_path):
     put(queue, 3, b"x" * 217)
     diskqueue.commit(queue)
     assert drain(queue) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_an_empty_queue_that_is_idle_takes_no_space(tmp_path, large):
+    """Its last file goes once it is read, unless it is small."""
+    files = Harness(tmp_path, 10**9)
+    queue = files.open()
+    body = b"x" * 1000
+    count = 1100 if large else 900
+    for number in range(count):
+        put(queue, number, body)
+    assert diskqueue.commit(queue) == 0
+    queue.release()
+    assert drain(queue) == list(range(count))
+    queue.release()
+    files.syncer.start(queue)
+    assert [path.name for path in tmp_path.glob("*.diskqueue.0*")] == ([] if large else ["q.diskqueue.000000.dat"])
+    put(queue, 5)
+    assert diskqueue.commit(queue) == 0
+    queue.close()
+    again = Harness(tmp_path, 10**9)
+    assert drain(again.open()) == [5]
+    assert again.log.lines == []

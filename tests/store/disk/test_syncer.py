@@ -55,7 +55,7 @@ def test_after_a_failed_sync_the_data_is_written_again(tmp_path, calls):
     files.syncer.start(queue)
     data = (tmp_path / "q.diskqueue.000000.dat").read_bytes()
     assert ("write", "q.diskqueue.000000.dat", durable, data[durable:]) in calls
-    assert calls[-1] == ("positions", "q.diskqueue.meta.dat")
+    assert calls[-2:] == [("positions", "q.diskqueue.meta.dat"), ("sync", tmp_path.name)]
     del calls[:]
     put(queue, 4)
     diskqueue.commit(queue)
@@ -178,11 +178,13 @@ def test_positions_of_a_topic_do_not_trust_a_sync_of_a_channel_that_has_not_ende
         files.syncer.start(topic)
     of_channel, of_topic = jobs
     of_topic.run()
+    while closes and jobs:
+        jobs[-1].run()
     assert calls.index(("sync", "t:c.diskqueue.000000.dat")) < calls.index(("positions", "t.diskqueue.meta.dat"))
     assert ("sync", tmp_path.name) in calls, "nor is the name of the file"
-    of_channel.run()
-    del calls[:]
     if not closes:
+        of_channel.run()
+        del calls[:]
         put(topic, 2)
         diskqueue.commit(topic)
         files.syncer.start(topic)
@@ -207,3 +209,136 @@ def test_a_queue_of_the_same_name_waits_for_the_files_of_the_old_one_to_go(tmp_p
     while jobs:
         jobs[0].run()
     assert drain(Harness(tmp_path, 10**6).open()) == [2]
+
+
+# ---------------------------------------------------------------------- the folder
+
+
+@pytest.fixture
+def names(monkeypatch, tmp_path):
+    """What happens to names in the folder, in order: (call, name); a sync of the folder has no name."""
+    found = []
+
+    def notes(module, function, call):
+        inner = getattr(module, function)
+
+        def noted(path, *more):
+            inner(path, *more)
+            found.append((call, "" if str(path) == str(tmp_path) else os.path.basename(path)))
+
+        monkeypatch.setattr(module, function, noted)
+
+    notes(syscalls, "sync_path", "sync")
+    notes(syscalls, "rename_file", "rename")
+    notes(os, "unlink", "unlink")
+    return found
+
+
+def renames(names) -> list[int]:
+    return [at for at, (call, name) in enumerate(names) if call == "rename" and ".tmp" in name]
+
+
+def test_the_folder_is_synced_behind_new_files_and_behind_positions(tmp_path, names):
+    files = Harness(tmp_path, 100, every=10**6)
+    queue = files.open()
+    for number in range(10):
+        put(queue, number)
+    diskqueue.commit(queue)
+    assert [diskqueue.get(queue)[1] for _ in range(7)] == [message_id(number) for number in range(7)]
+    files.syncer.start(queue)
+    assert ("sync", "") in names[:renames(names)[0]], "positions must not refer to files that may be gone"
+    assert all(names[at + 1] == ("sync", "") for at in renames(names))
+    gone = [at for at, (call, name) in enumerate(names) if call == "unlink"]
+    assert len(gone) == 3
+    for at in gone:
+        assert names[at - 1] == ("sync", ""), "a file goes once no positions can come back that refer to it"
+
+
+def test_a_sync_without_new_files_syncs_the_folder_once(tmp_path, names):
+    files = Harness(tmp_path, 10**6, every=10**6)
+    queue = files.open()
+    for number in range(2):
+        del names[:]
+        put(queue, number)
+        diskqueue.commit(queue)
+        files.syncer.start(queue)
+    assert [call for call, name in names if not name] == ["sync"]
+    assert names[-1] == ("sync", "")
+
+
+def test_a_folder_that_cannot_be_synced_keeps_the_files(tmp_path, names):
+    """Positions are replaced, but a power failure might bring the old ones back."""
+    files = Harness(tmp_path, 100, every=10**6)
+    queue = files.open()
+    for number in range(10):
+        put(queue, number)
+    diskqueue.commit(queue)
+    files.syncer.start(queue)
+    before = {name for name in os.listdir(tmp_path) if "meta" not in name}
+    syscalls.fail("sync", errno.EIO, skip=1)    # behind the temporary file's
+    for _ in range(2):
+        diskqueue.get(queue)
+    assert any("failed to sync" in line for line in files.log.lines)
+    assert {name for name in os.listdir(tmp_path) if "meta" not in name} == before
+    files.syncer.start(queue)
+    assert {name for name in os.listdir(tmp_path) if "meta" not in name} < before
+    assert drain(queue) == list(range(2, 10))
+
+
+def test_closed_queues_share_the_syncs_of_the_folder(tmp_path, names):
+    jobs = Jobs()
+    files = Harness(tmp_path, 10**6, every=10**6)
+    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    for number in range(20):
+        queue = files.open(f"q{number}")
+        put(queue, number)
+        diskqueue.commit(queue)
+        queue.close()
+    files.syncer.sync_closed()
+    while jobs:
+        jobs[0].run()
+    folder = [at for at, call in enumerate(names) if call == ("sync", "")]
+    placed = renames(names)
+    assert len(folder) == 2 and len(placed) == 20
+    assert folder[0] < placed[0] and placed[-1] < folder[1]
+    again = Harness(tmp_path, 10**6)
+    assert [drain(again.open(f"q{number}")) for number in range(20)] == [[number] for number in range(20)]
+
+
+def test_a_closed_queue_that_cannot_be_synced_holds_up_no_other(tmp_path, names):
+    jobs = Jobs()
+    files = Harness(tmp_path, 10**6, every=10**6)
+    files.syncer = syncer.Syncer(10**6, 10**9, jobs, files.log)
+    for name in ("a", "b", "c"):
+        queue = files.open(name)
+        put(queue, 1)
+        diskqueue.commit(queue)
+        queue.close()
+    (tmp_path / "b.diskqueue.meta.dat").mkdir()
+    files.syncer.sync_closed()
+    while jobs:
+        jobs[0].run()
+    assert list(files.syncer.failing) == ["b"]
+    assert all((tmp_path / f"{name}.diskqueue.meta.dat").is_file() for name in ("a", "c"))
+
+
+def test_what_a_killed_run_has_written_is_synced_before_positions_rely_on_it(tmp_path, names):
+    files = Harness(tmp_path, 100, every=10**6)
+    queue = files.open()
+    for number in range(3):
+        put(queue, number)
+    diskqueue.commit(queue)
+    files.syncer.start(queue)
+    for number in range(3, 12):
+        put(queue, number)
+    diskqueue.commit(queue)
+    del names[:]
+    again = Harness(tmp_path, 100, every=10**6)     # the first is not closed: it was killed
+    fresh = again.open()
+    assert fresh.depth == 12
+    again.syncer.start(fresh)
+    before = names[:renames(names)[0]]
+    written = sorted(name for name in os.listdir(tmp_path) if "meta" not in name)
+    assert len(written) > 3
+    assert {name for call, name in before if call == "sync"} >= {"", *written[1:]}
+    assert drain(fresh) == list(range(12))

@@ -1,0 +1,164 @@
+"""Topics in a log. See the .pxd."""
+
+import os
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqc.broker.channel cimport Channel
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.log.earlier cimport TopicPlace, new_cursor
+
+
+cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) except -1:
+    cdef Channel channel
+    cdef object place = earlier.topic_cursor if earlier is not None else None
+    topic.log = log
+    log.owner = topic
+    log.commit = topic.commit
+    topic.commit.log = log
+    topic.earlier = earlier
+    topic.place = TopicPlace(log, log.first_offset() if place is None else min(<int64_t> place, log.next))
+    for channel in topic.fan:
+        give_cursor(topic, channel, log.next)
+    follow_rule(topic, rule)
+    if topic.paused:
+        hold_log(topic)
+    return 0
+
+
+cdef int follow_rule(TopicState topic, rule) except -1:
+    cdef Channel channel
+    topic.rule = rule
+    topic.logs = rule.storage == "log"
+    topic.log.syncs = rule.sync == "fsync"
+    topic.most_bytes = rule.retain_bytes
+    for channel in topic.fan:
+        channel.log_first = not topic.logs
+    topic.refresh()
+    return 0
+
+
+cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
+    cdef Cursor cursor = None
+    cdef int64_t begin
+    if topic.earlier is not None and not channel.ephemeral:
+        cursor = topic.earlier.cursor(topic.log, channel.name, channel)
+    if cursor is None:
+        if start is not None:
+            begin = start
+        elif topic.earlier is not None and topic.earlier.damaged:
+            begin = 0       # where it was is not known: nothing is left out
+        else:
+            begin = topic.log.visible if topic.channels else topic.place.next
+        begin = min(max(begin, topic.log.first_offset()), topic.log.next)
+        cursor = new_cursor(topic.log, channel.name, channel, channel.ephemeral, begin)
+        channel.message_count += <uint64_t> (topic.log.rank(topic.log.visible) - topic.log.rank(begin))
+    channel.set_cursor(cursor, not topic.logs)
+    return 0
+
+
+cdef void log_grew(TopicState topic, int64_t records) noexcept:
+    cdef Channel channel
+    if topic.log.segments.count != topic.segment_count or topic.log.delays.count:
+        topic.segment_count = topic.log.segments.count
+        topic.owner.on_log_grew(topic)
+    if 0 < topic.most_bytes <= topic.log.segments.bytes and not topic.log_full:
+        retain_log(topic)
+    if topic.log.held:
+        return
+    topic.clock.refresh()
+    topic.slicer.begin(topic.clock.monotonic)
+    for channel in topic.fan:
+        channel.on_grown(records)
+
+
+cdef void hold_log(TopicState topic) noexcept:
+    if topic.started and topic.channels and not topic.log.held:
+        topic.place.move(topic.log.visible)
+    topic.log.hold(topic.place.next)
+
+
+cdef void unhold_log(TopicState topic) noexcept:
+    cdef Channel channel
+    cdef int64_t before
+    if not topic.log.held:
+        return
+    before = topic.log.rank(topic.log.visible)
+    topic.log.unhold()
+    topic.clock.refresh()
+    topic.slicer.begin(topic.clock.monotonic)
+    for channel in topic.fan:
+        channel.on_grown(topic.log.rank(topic.log.visible) - before)
+
+
+cdef void empty_log(TopicState topic) noexcept:
+    cdef Channel channel
+    if topic.log.held:
+        for channel in topic.fan:
+            channel.cursor.skip(topic.log.visible, topic.log.next)
+        topic.log.hold(topic.log.next)
+        topic.place.move(topic.log.next)
+    elif not topic.channels:
+        topic.place.move(topic.log.next)
+
+
+cdef int64_t log_depth(TopicState topic) noexcept:
+    if topic.channels and not topic.log.held:
+        return 0
+    return topic.log.rank(topic.log.next) - topic.log.rank(topic.place.next)
+
+
+cdef bint retain_log(TopicState topic) except -1:
+    cdef Channel channel
+    cdef int64_t needed = topic.log.next
+    cdef bint drops = topic.rule.overflow == "drop-oldest"
+    if topic.earlier is not None or not topic.channels or topic.log.held:
+        needed = min(needed, topic.place.next)
+    for channel in topic.fan:
+        if channel.cursor is not None:
+            needed = min(needed, channel.cursor.needed_from())
+    topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
+    topic.log.drop_delays()
+    set_full(topic, not drops and topic.logs and 0 < topic.most_bytes <= topic.log.segments.bytes
+             and topic.log.segments.items[0].end > needed)
+    if not topic.logs and needed >= topic.log.next and topic.log.unwritten_records() == 0 and not topic.log.busy:
+        leave_log(topic)
+        return False
+    return topic.log_full or not topic.logs or topic.log.needs_attention
+
+
+cdef int set_full(TopicState topic, bint full) except -1:
+    if full != topic.log_full:
+        topic.log_full = full
+        topic.full_reason = ("" if not full else
+                             f"the log is full: it has {topic.log.bytes} bytes, retain_bytes is {topic.most_bytes}")
+        topic.owner.on_log_full(topic, full)
+    return 0
+
+
+cdef int leave_log(TopicState topic) except -1:
+    """The topic is kept in memory, and everything in the log is finished."""
+    cdef Channel channel
+    cdef TopicLog log = topic.log
+    for channel in topic.fan:
+        channel.set_cursor(None, False)
+    topic.log = None
+    topic.commit.log = None
+    topic.place = None
+    log.delete()
+    topic.owner.on_log_left(topic, log)
+    return 0
+
+
+cdef int close_log(TopicState topic) except -1:
+    cdef int64_t lost
+    cdef int error
+    if topic.log.unwritten_records() > 0:
+        topic.commit.begin()
+    lost = topic.log.unwritten_records()
+    error = topic.log.errno
+    path = topic.log.write_path
+    topic.log.close()
+    if error:
+        raise OSError(error, f"{os.strerror(error)}: {lost} messages are lost", path)
+    return 0

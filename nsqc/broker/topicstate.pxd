@@ -1,0 +1,74 @@
+# What a topic consists of. topic.pxd is what it does with memory and disk queues; logged.pxd and appending.pxd are
+# functions on this for a topic with a log.
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.seams cimport ChannelOwner, Publisher, TopicOwner
+from nsqc.store.backlog cimport Backlog, Commit
+from nsqc.store.clock cimport Clock
+from nsqc.store.fifo cimport Fifo
+from nsqc.store.guid cimport GuidFactory
+from nsqc.store.log.earlier cimport Earlier, TopicPlace
+from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Slicer
+from nsqc.store.space cimport DiskSpace
+
+
+cdef struct Batch:
+    # The rest of a checked multi-publish: each message behind its size at c_at, or gathered.
+    const char *c_at
+    Fifo *gathered          # not owned; NULL: they are at c_at
+    int32_t left
+    int result              # PutResult of those published so far
+    LogBuf *staged          # of a log: those published so far; they are appended together with the rest. Not owned
+
+
+cdef class OpenBatch:
+    # A multi-publish over HTTP that takes several slices.
+    cdef LogBuf staged          # owned
+
+
+cdef class TopicState(ChannelOwner):
+    cdef readonly bytes name
+    cdef readonly bint ephemeral
+    cdef readonly bint paused
+    cdef readonly bint started          # all channels that it must have from the beginning exist
+    cdef readonly bint exiting
+    cdef readonly dict channels         # name to Channel
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t message_bytes
+    cdef Backlog backlog
+    cdef Clock clock
+    cdef Commit commit
+    cdef Slicer slicer
+    cdef DiskSpace space
+    cdef GuidFactory guids
+    cdef TopicOwner owner               # the broker
+    cdef list fan                       # the channels, for the hot path
+    cdef int fan_count
+    cdef bint direct
+    cdef bint retrying                  # memory or the disk could not be used; resume() will follow
+    cdef bint waiting                   # for the disk; on_readable() will follow
+    cdef int stuck                      # channels that cannot write
+    cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
+    cdef object gone                    # callables for the end of its deletion; None: it is deleted
+    cdef Leftover leftover
+
+    # In a log; see docs/design.md.
+    cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory
+    cdef readonly TopicLog log          # None: it has none
+    cdef bint logs                      # it publishes to the log; otherwise, what is left there is delivered first
+    cdef TopicPlace place               # what no channel may read yet begins there
+    cdef Earlier earlier                # channels of an earlier run, until the topic is started
+    cdef int64_t segment_count          # of the log, when the owner was last notified
+    cdef int64_t most_bytes             # of the log; 0: no limit
+    cdef bint log_full                  # the log is at its limit, and a channel needs its oldest segment
+    cdef readonly str full_reason
+
+    cdef int64_t allowance              # messages it accepts before publishers are held
+    cdef list held                      # Publishers
+
+    cdef void refresh(self) noexcept    # after anything that direct depends on has changed

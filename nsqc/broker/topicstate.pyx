@@ -1,0 +1,20 @@
+"""What a topic consists of. See the .pxd."""
+
+cimport cython
+
+from nsqc.store.log.jobs cimport buf_free
+
+
+@cython.final
+cdef class OpenBatch:
+    """What a multi-publish has published so far, if that is to be appended to a log as a whole."""
+
+    def __dealloc__(self):
+        buf_free(&self.staged)
+
+
+cdef class TopicState(ChannelOwner):
+    """What the parts of a topic share."""
+
+    cdef void refresh(self) noexcept:
+        pass

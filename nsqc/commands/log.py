@@ -1,0 +1,191 @@
+"""`nsqc log`: look into log topics, check and mend their files, turn them into nsqd's. No daemon is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+
+command = typer.Typer(help="Look into log topics, check and mend them, export them to nsqd.")
+
+Paths = Annotated[list[str], typer.Argument(help="data paths, or TOPIC.log folders in one", metavar="PATH...")]
+
+
+class UsageError(Exception):
+    """A path is not what the command needs."""
+
+
+def fail(text: str, code: int = EXIT_REFUSED) -> int:
+    """Prints an error; returns the exit code."""
+    print(f"nsqc log: {text}", file=sys.stderr)
+    return code
+
+
+def folders_of(paths: list[str]) -> list[str]:
+    """The folders of the log topics that paths name. Raises UsageError or OSError."""
+    from nsqc.store.log.names import folders_in, topic_of
+
+    folders: dict[str, None] = {}
+    for path in paths:
+        if not os.path.isdir(path):
+            raise UsageError(f"{path} is not a folder")
+        found = [os.path.abspath(path)] if topic_of(path) else list(folders_in(path).values())
+        if not found:
+            raise UsageError(f"{path} has no log topics")
+        folders.update(dict.fromkeys(found))
+    return list(folders)
+
+
+@contextmanager
+def locked(paths: set[str]) -> Iterator[None]:
+    """Locks data paths, as a daemon does. Raises LockError."""
+    from nsqc.process.lock import lock
+
+    descriptors: list[int] = []
+    try:
+        for path in sorted(paths):
+            descriptors.append(lock(path))
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def warn_if_running(folders: list[str]) -> None:
+    """For commands that only read."""
+    from nsqc.process.lock import LockError
+
+    for path in sorted({os.path.dirname(folder) for folder in folders}):
+        try:
+            with locked({path}):
+                pass
+        except LockError:
+            print(f"nsqc log: warning: a daemon is running on {path}: its files change while they are read",
+                  file=sys.stderr)
+
+
+@command.command("inspect")
+def inspect_command(
+    paths: Paths,
+    as_json: Annotated[bool, typer.Option("--json", help="as JSON, one array with all topics")] = False,
+) -> int:
+    """Print what log topics hold, and how far their channels are.
+
+    Examples: `nsqc log inspect /var/lib/nsqd`, `nsqc log inspect --json /var/lib/nsqd/orders.log`. It may be run beside
+    a daemon; then the numbers are those on disk.
+    """
+    from nsqc.store.log.summary import as_text, read_log, summary
+
+    try:
+        folders = folders_of(paths)
+        warn_if_running(folders)
+        topics = [summary(read_log(folder)) for folder in folders]
+    except UsageError as error:
+        return fail(str(error), EXIT_USAGE)
+    except OSError as error:
+        return fail(str(error))
+    print_text(json.dumps(topics, indent=2) if as_json else "\n\n".join(map(as_text, topics)))
+    return 0
+
+
+@command.command("verify")
+def verify_command(paths: Paths) -> int:
+    """Check every record, index entry and journal frame of log topics.
+
+    Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is not a fault: a
+    start deals with it. Example: `nsqc log verify /var/lib/nsqd`.
+    """
+    from nsqc.store.log.check import check_folder
+
+    faults = 0
+    try:
+        folders = folders_of(paths)
+        warn_if_running(folders)
+        for folder in folders:
+            verdict = check_folder(folder)
+            for finding in verdict.findings:
+                print_text(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}")
+            found = sum(finding.is_fault for finding in verdict.findings)
+            faults += found
+            state = "ok" if not found else f"{found} fault{'' if found == 1 else 's'}"
+            print_text(f"{folder}: {state}, {verdict.records} sound messages")
+    except UsageError as error:
+        return fail(str(error), EXIT_USAGE)
+    except OSError as error:
+        return fail(str(error))
+    return EXIT_REFUSED if faults else 0
+
+
+@command.command("repair")
+def repair_command(
+    paths: Paths,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
+) -> int:
+    """Mend damaged files of log topics.
+
+    Makes indexes again from records, cuts off incomplete ends, makes journals again from what can be understood. What
+    is replaced is kept as NAME.bad. No daemon may be running. Example: `nsqc log repair --dry-run /var/lib/nsqd`.
+    """
+    from nsqc.process.lock import LockError
+    from nsqc.store.log.repair import Repair
+    from nsqc.store.log.topicfile import MetadataError
+
+    try:
+        folders = folders_of(paths)
+        with locked({os.path.dirname(folder) for folder in folders}):
+            for folder in folders:
+                steps = Repair(folder, print_text, dry_run).run()
+                print_text(f"{folder}: {'nothing to mend' if not steps else f'{steps} steps'}"
+                           f"{', none of them taken' if steps and dry_run else ''}")
+    except UsageError as error:
+        return fail(str(error), EXIT_USAGE)
+    except (OSError, LockError, MetadataError) as error:
+        return fail(str(error))
+    return 0
+
+
+@command.command("export")
+def export_command(
+    paths: Paths,
+    to: Annotated[str, typer.Option("--to", help="the form: nsqd")],
+    out: Annotated[str, typer.Option("--out", help="the folder to write to; the data path by default",
+                                     metavar="FOLDER")] = "",
+) -> int:
+    """Turn log topics into nsqd's own files.
+
+    nsqd then delivers exactly what is unfinished. Segments are linked where a channel needs all of them, and take no
+    space. Without --out the topics' folders are renamed to TOPIC.log.exported. An export that was interrupted is
+    finished, or started over, by running it again. No daemon may be running.
+
+    Examples: `nsqc log export --to nsqd /var/lib/nsqd`, `nsqc log export --to nsqd --out /srv/nsqd /var/lib/nsqd`.
+    """
+    from nsqc.log import Log
+    from nsqc.process.lock import LockError
+    from nsqc.store.log.export import Export, ExportError
+    from nsqc.store.log.topicfile import MetadataError
+
+    if to != "nsqd":
+        return fail(f"cannot export to {to!r}, only to nsqd", EXIT_USAGE)
+    log = Log("nsqc log: ")
+    try:
+        folders = folders_of(paths)
+        if out:
+            os.makedirs(out, exist_ok=True)
+        data_paths = {os.path.realpath(os.path.dirname(folder)) for folder in folders}
+        with locked(data_paths | ({os.path.realpath(out)} if out else set())):
+            for folder in folders:
+                Export(folder, out or os.path.dirname(folder), print_text, log).run()
+    except UsageError as error:
+        return fail(str(error), EXIT_USAGE)
+    except (OSError, LockError, ExportError, MetadataError) as error:
+        return fail(str(error))
+    finally:
+        log.close()
+    return 0

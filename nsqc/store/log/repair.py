@@ -1,0 +1,195 @@
+"""Mends the folder of a log topic, of which no daemon may be running.
+
+What is replaced or cut off is kept as NAME.bad. No intact record is lost, and no channel leaves one out: what cannot be
+told apart from unfinished messages is delivered again.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+
+from nsqc.store.badfiles import bad_name, keep_bad
+from nsqc.store.files import replace_file, sync_folder
+from nsqc.store.log.compact import compact_folder
+from nsqc.store.log.due import encode, read_due
+from nsqc.store.log.files import LogFiles, Segment, read_folder
+from nsqc.store.log.format import checksum
+from nsqc.store.log.names import segment_path, topic_of
+from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
+from nsqc.store.log.rebuild import UNBOUNDED, Builder, Rebuilt
+from nsqc.store.log.scan import BAD_ENTRY, scan_segment
+from nsqc.store.log.topicfile import saved_topic
+
+JOURNAL_MAGIC = b"NSQCJNL1"
+RESET, NAME, OUT = 4, 5, 7  # operations: see nsqc/store/log/ops.pxd
+
+Report = Callable[[str], None]
+
+
+class Repair:
+    """One folder. dry_run: only reports what it would do."""
+
+    def __init__(self, folder: str, report: Report, dry_run: bool = False):
+        self.folder = folder
+        self.report = report
+        self.dry_run = dry_run
+        self.steps = 0
+
+    def run(self) -> int:
+        """The number of things that were mended. Raises OSError; then it can be run again."""
+        files = read_folder(self.folder)
+        progress = read_progress(self.folder)
+        unsure: Ranges = []
+        for segment, below in with_following(files):
+            unsure += self._segment(segment, below)
+        for first in files.due:
+            self._due(segment_path(self.folder, first, "due"))
+        self._journals(progress, unsure)
+        return self.steps
+
+    def _step(self, path: str, text: str) -> bool:
+        """Reports a step; whether to take it."""
+        self.steps += 1
+        self.report(f"{path}: {text}")
+        return not self.dry_run
+
+    def _segment(self, segment: Segment, below: int) -> Ranges:
+        """Mends the index, then cuts off what does not count; the offsets that are unsure now."""
+        dat, idx = segment_path(self.folder, segment.first, "dat"), segment_path(self.folder, segment.first, "idx")
+        rebuilt = None
+        if needs_index(self.folder, segment, below):
+            rebuilt = Builder(self.folder, segment, below).build()
+            self._index(idx, rebuilt)
+        end, data_bytes = (rebuilt.end, rebuilt.bytes) if rebuilt else (segment.end, segment.bytes)
+        if segment.size > data_bytes and end < below and segment.first + segment.entries < below:
+            self._cut(dat, data_bytes, segment.size - data_bytes)
+        return rebuilt.unsure if rebuilt else []
+
+    def _index(self, path: str, rebuilt: Rebuilt) -> None:
+        text = f"made again: {rebuilt.kept} entries kept, {rebuilt.made} made from their records"
+        if rebuilt.lost:
+            text += f", {rebuilt.lost} messages lost"
+        for first, end in rebuilt.unsure:
+            text += f"; messages {first} to {end - 1} may have had other offsets and come again"
+        if self._step(path, text):
+            if os.path.exists(path):
+                keep_bad(path)
+            replace_file(path, rebuilt.data)
+
+    def _cut(self, path: str, size: int, rest: int) -> None:
+        """Cuts off the end of a file, which is kept."""
+        if self._step(path, f"{rest} bytes cut off behind its last message"):
+            with open(path, "rb") as file:
+                file.seek(size)
+                tail = file.read()
+            replace_file(bad_name(path), tail)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _due(self, path: str) -> None:
+        due = read_due(path)
+        text = f"{len(due.entries)} due times kept, {due.damaged} lost: those messages are due at once"
+        if (due.damaged or due.torn) and self._step(path, text):
+            keep_bad(path)
+            replace_file(path, encode(due.entries))
+
+    def _journals(self, progress: TopicProgress, unsure: Ranges) -> None:
+        following = max([0, *(file.number for file in progress.files)]) + 1
+        sections: list[bytes] = []
+        if unsure and progress.channels:
+            sections = [section for channel in progress.channels for section in unsure_sections(channel, unsure)]
+            self._step(self.folder, f"messages of unsure offsets made unfinished for {len(progress.channels)} channels")
+        if progress.damaged or progress.missing:
+            sections += self._unknown_sections(progress)
+        if sections and not self.dry_run:
+            self._write_journal(following, sections)
+            following += 1
+        if not (progress.damaged or progress.missing):
+            return
+        text = f"journals made again from what can be understood: {len(progress.named)} channels"
+        if self._step(self.folder, text):
+            # Before the snapshot that says to begin with it.
+            self._write_journal(following, [])
+            compact_folder(self.folder, following)
+
+    def _unknown_sections(self, progress: TopicProgress) -> list[bytes]:
+        """Channels of nsqd.dat that the journals do not name any more: they begin with the first message there is."""
+        saved = saved_topic(os.path.dirname(os.path.abspath(self.folder)), topic_of(self.folder))
+        number = max([0, *(channel.number for channel in progress.channels)])
+        sections = []
+        for channel in saved.channels or ():
+            if channel.name not in progress.named:
+                self._step(self.folder, f"channel {channel.name} is lost: all messages come again")
+                number += 1
+                name = channel.name.encode()
+                ops = bytes([RESET]) + offset_after(0, 0) + bytes([NAME]) + varint(len(name)) + name
+                sections.append(struct.pack(">IIq", number, len(ops), 0) + ops)
+        return sections
+
+    def _write_journal(self, number: int, sections: list[bytes]) -> None:
+        head = JOURNAL_MAGIC + struct.pack(">I", number)
+        head += struct.pack(">I", checksum(head))
+        frames = b"".join(struct.pack(">II", len(payload), checksum(payload)) + payload for payload in sections)
+        replace_file(os.path.join(self.folder, f"cursors.{number:06}.journal"), head + frames)
+        sync_folder(self.folder)
+
+
+def with_following(files: LogFiles) -> list[tuple[Segment, int]]:
+    """Each segment, and the first offset of the next one."""
+    firsts = [segment.first for segment in files.segments[1:]]
+    return list(zip(files.segments, [*firsts, UNBOUNDED], strict=False))
+
+
+def needs_index(folder: str, segment: Segment, below: int) -> bool:
+    """Whether entries are missing or damaged, or there are too many. Raises OSError."""
+    if segment.base_ns is None:
+        return True
+    known = min(segment.first + segment.entries, below)
+    if known > segment.end and not segment.first + segment.entries >= below:
+        return True
+    idx = segment_path(folder, segment.first, "idx")
+    runs, _ = scan_segment(segment_path(folder, segment.first, "dat"), idx, segment.first, known)
+    return any(kind == BAD_ENTRY for kind, _, _ in runs)
+
+
+# ---------------------------------------------------------------------- operations of journals
+
+
+def varint(value: int) -> bytes:
+    """LEB128."""
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def offset_after(offset: int, last: int) -> bytes:
+    """The zigzag difference."""
+    change = offset - last
+    return varint(2 * change if change >= 0 else -2 * change - 1)
+
+
+def unsure_sections(channel: Progress, unsure: Ranges) -> list[bytes]:
+    """What makes these offsets unfinished in a channel.
+
+    If it has finished any of them ahead of its cursor, it begins again with its oldest unfinished message: nothing else
+    takes that back.
+    """
+    ops, last = bytearray(), 0
+    if any(first < high and low < end for first, end in channel.skips for low, high in unsure):
+        ops = bytearray([RESET]) + offset_after(min(channel.oldest, unsure[0][0]), 0)
+    else:
+        for first, end in unsure:
+            end = min(end, channel.cursor)
+            if first < end:
+                ops += bytes([OUT]) + offset_after(first, last) + varint(end - first)
+                last = end
+    return [struct.pack(">IIq", channel.number, len(ops), 0) + bytes(ops)] if ops else []

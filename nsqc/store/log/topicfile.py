@@ -1,0 +1,66 @@
+"""nsqd.dat for tools: which channels a topic has, and which of them are paused."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from nsqc import NSQD_VERSION
+from nsqc.store.files import read_file, replace_file
+
+FILE_NAME = "nsqd.dat"
+
+
+class MetadataError(Exception):
+    """nsqd.dat cannot be understood."""
+
+
+class SavedChannel(msgspec.Struct):
+    """A channel in nsqd.dat."""
+
+    name: str
+    paused: bool = False
+
+
+class SavedTopic(msgspec.Struct):
+    """A topic in nsqd.dat; no channels are null there."""
+
+    name: str
+    paused: bool = False
+    channels: list[SavedChannel] | None = None
+
+
+class Saved(msgspec.Struct):
+    """nsqd.dat."""
+
+    topics: list[SavedTopic] | None = None
+    version: str = NSQD_VERSION
+
+
+def read_saved(folder: str) -> Saved:
+    """Empty if there is no such file. Raises OSError or MetadataError."""
+    path = os.path.join(folder, FILE_NAME)
+    try:
+        return msgspec.json.decode(read_file(path), type=Saved)
+    except FileNotFoundError:
+        return Saved()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MetadataError(f"{path} is damaged - {error}") from None
+
+
+def saved_topic(folder: str, name: str) -> SavedTopic:
+    """A topic, without channels if nsqd.dat does not name it. Raises OSError or MetadataError."""
+    topics = read_saved(folder).topics or []
+    return next((topic for topic in topics if topic.name == name), SavedTopic(name))
+
+
+def merge_topic(folder: str, topic: SavedTopic) -> None:
+    """Adds a topic and its channels. Raises OSError or MetadataError."""
+    saved = read_saved(folder)
+    known = saved_topic(folder, topic.name)
+    names = {channel.name for channel in topic.channels or ()}
+    channels = [*(topic.channels or ()), *(other for other in known.channels or () if other.name not in names)]
+    merged = SavedTopic(topic.name, topic.paused or known.paused, channels or None)
+    saved.topics = [*(other for other in saved.topics or () if other.name != topic.name), merged]
+    replace_file(os.path.join(folder, FILE_NAME), msgspec.json.encode(saved))

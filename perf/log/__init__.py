@@ -1,0 +1,1 @@
+"""Topics in a log beside topics in memory."""

@@ -1,0 +1,258 @@
+"""What is measured: each function runs a workload on fresh servers and returns its rows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from perf import programs
+from perf.load.server import Server, Side
+from perf.load.work import MEMORY_ONLY, Bench, ClientError
+from perf.load.work import Scale as LoadScale
+
+WRITE = ("--topic-storage=log", "--log-sync=write")
+FSYNC = ("--topic-storage=log", "--log-sync=fsync")
+MEMORY = (MEMORY_ONLY,)
+RECORD_HEAD = 30            # bytes of a record before the body
+BATCH = 200
+ANSWERS_RATE = 500          # PUBs a second beside the drain
+READ_BYTES = 64 << 20       # asked for with each GET /topic/read
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of the workloads."""
+
+    messages: int = 2_000_000       # of fills
+    seconds: float = 3.0            # of what is measured for a time
+    backlog: int = 20_000_000       # messages at a start
+    read_bytes: int = 2 << 30       # read over HTTP
+    cold_bytes: int = 10 << 30      # of a backlog that is not in the page cache
+    size: int = 200
+
+
+QUICK = Scale(messages=20_000, seconds=0.3, backlog=50_000, read_bytes=1 << 20, cold_bytes=20 << 20)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A result beside what it is compared with. judged: what the bar is about."""
+
+    title: str
+    base: float | None
+    value: float
+    judged: float
+    bar: float
+    at_least: bool
+    unit: str = ""
+    digits: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bar holds."""
+        return self.judged >= self.bar if self.at_least else self.judged <= self.bar
+
+
+def ratio(title: str, base: float, value: float, bar: float, at_least: bool = True, unit: str = "messages/s",
+          digits: int = 0) -> Row:
+    """A row whose bar is about value / base."""
+    return Row(title, base, value, value / base, bar, at_least, unit, digits)
+
+
+class Work:
+    """The workloads."""
+
+    def __init__(self, side: Side, scale: Scale, rounds: int):
+        """rounds: how often each rate is measured; the best counts, for both sides alike."""
+        self.side, self.scale, self.rounds = side, scale, rounds
+        self.bench = Bench(programs.client(), LoadScale(size=scale.size))
+
+    def all(self) -> dict[str, Callable[[], list[Row]]]:
+        """By name."""
+        return {"rates": self.rates, "channels": self.channels, "fsync": self.fsync, "batches": self.batches,
+                "latency": self.latency, "start": self.start, "read": self.read, "cold": self.cold}
+
+    def _server(self, *flags: str, channels: int = 1) -> Server:
+        server = Server(self.side, *flags)
+        try:
+            server.channel("load", *("ch" + (str(number) if number else "") for number in range(channels)))
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _best(self, measure: Callable[[], float]) -> float:
+        return max(measure() for _ in range(self.rounds))
+
+    def _fill(self, server: Server, count: int) -> float:
+        """Messages a second. Raises ClientError."""
+        done = self.bench.load(server.tcp, "pub", "-t", 250, "-n", count)
+        if done["messages"] < count:
+            raise ClientError(f"published {done['messages']} of {count} messages")
+        return done["per_s"]
+
+    # ------------------------------------------------------------------ rates
+
+    def rates(self) -> list[Row]:
+        """Publishing and consuming, and memory for what waits."""
+        best: dict[tuple[str, str], float] = {}
+        grown = 0.0
+        for _ in range(self.rounds):
+            for name, flags in (("memory", MEMORY), ("log", WRITE)):
+                self.bench.warm(self.scale.messages)
+                with self._server(*flags) as server:
+                    self._fill(server, self.scale.messages // 20)       # what is allocated once
+                    resident = server.resident()
+                    rate = self._fill(server, self.scale.messages)
+                    if name == "log":
+                        grown = max(grown, (server.resident() - resident) / self.scale.messages)
+                    best["publish", name] = max(best.get(("publish", name), 0), rate)
+                    rate = self._drain(server, self.scale.messages)
+                    best["consume", name] = max(best.get(("consume", name), 0), rate)
+        return [ratio("publish, MPUB 200, sync=write", best["publish", "memory"], best["publish", "log"], 0.6),
+                ratio("consume with FIN", best["consume", "memory"], best["consume", "log"], 0.7),
+                Row("memory for a queued message", None, grown, grown, 16, False, "bytes", 1)]
+
+    def _drain(self, server: Server, count: int) -> float:
+        done = self.bench.load(server.tcp, "sub", "-t", 250, "-n", count)
+        if done["messages"] < count:
+            raise ClientError(f"received {done['messages']} of {count} messages")
+        return done["per_s"]
+
+    def channels(self) -> list[Row]:
+        """Publishing to four channels beside one, both in a log."""
+        def rate(channels: int) -> float:
+            with self._server(*WRITE, channels=channels) as server:
+                return self._fill(server, self.scale.messages)
+
+        return [ratio("publish, 4 channels beside 1", self._best(lambda: rate(1)), self._best(lambda: rate(4)), 0.9)]
+
+    def _published(self, flags: tuple[str, ...], *options: object) -> float:
+        with self._server(*flags) as server:
+            return self.bench.load(server.tcp, "pub", "-t", self.scale.seconds, *options)["per_s"]
+
+    def fsync(self) -> list[Row]:
+        """64 connections with one PUB each."""
+        one_each = ("-c", 64, "-b", 1, "-w", 1)
+        write = self._best(lambda: self._published(WRITE, *one_each))
+        fsync = self._best(lambda: self._published(FSYNC, *one_each))
+        return [ratio("PUB, 64 connections, sync=fsync beside sync=write", write, fsync, 0.6)]
+
+    def batches(self) -> list[Row]:
+        """MPUB 200 over four connections, beside what the disk does with such blocks."""
+        block = BATCH * (RECORD_HEAD + self.scale.size)
+        program = programs.program("append", [Path(__file__).with_name("append.c")])
+
+        def appended() -> float:
+            with Server(self.side) as server:       # for its folder, which lies where a log lies
+                done = subprocess.run([program, server.folder, str(block), str(self.scale.seconds)],
+                                      capture_output=True, text=True, check=True)
+            return float(done.stdout) * BATCH
+
+        return [ratio("MPUB 200, 4 connections, sync=fsync beside the disk", self._best(appended),
+                      self._best(lambda: self._published(FSYNC, "-c", 4, "-b", BATCH, "-w", 1)), 0.6)]
+
+    def latency(self) -> list[Row]:
+        """PUB to delivery, at 300 a second."""
+        def p50(flags: tuple[str, ...]) -> float:
+            with self._server(*flags) as server:
+                return self.bench.load(server.tcp, "latency", "-t", self.scale.seconds, "-r", 100, "-R", 300)["p50_us"]
+
+        memory = min(p50(()) for _ in range(self.rounds))
+        log = min(p50(WRITE) for _ in range(self.rounds))
+        return [ratio("PUB to delivery, p50", memory, log, 1.3, False, "µs", 1)]
+
+    # ------------------------------------------------------------------ a large log
+
+    def start(self) -> list[Row]:
+        """A start with a backlog beside one with nothing."""
+        with self._server(*WRITE) as server:
+            empty = min(server.restart() for _ in range(3))
+        with self._server(*WRITE) as server:
+            self._fill(server, self.scale.backlog)
+            full = min(server.restart() for _ in range(3))
+            backlog = server.get_stats("load")["channels"][0]["depth"]
+        if backlog != self.scale.backlog:
+            raise ClientError(f"{backlog} of {self.scale.backlog} messages after the start")
+        return [Row(f"start with {backlog:,} messages, beside empty", empty, full, full - empty, 1.0, False, "s", 3)]
+
+    def read(self) -> list[Row]:
+        """GET /topic/read with curl, from the page cache."""
+        count = self.scale.read_bytes // (RECORD_HEAD + self.scale.size)
+        with self._server(*WRITE) as server:
+            self._fill(server, count)
+            rate = self._best(lambda: read_with_curl(server, count))
+        return [Row("GET /topic/read with curl", None, rate / 1e9, rate / 1e9, 1.0, True, "GB/s", 2)]
+
+    def cold(self) -> list[Row]:
+        """PUBs to another topic while a backlog is drained that lies on disk only."""
+        count = self.scale.cold_bytes // (RECORD_HEAD + self.scale.size)
+        with self._server(*WRITE) as server:
+            self._fill(server, count)
+            idle = self._answers(server, self.scale.seconds)
+            forget(server.folder / "data")
+            read = io_bytes(server)
+            drained: list[float] = []
+            failed: list[ClientError] = []
+
+            def drain() -> None:
+                try:
+                    drained.append(self._drain(server, count))
+                except ClientError as error:
+                    failed.append(error)
+
+            thread = threading.Thread(target=drain)
+            thread.start()
+            times = []
+            while thread.is_alive():
+                times.append(self._answers(server, min(self.scale.seconds, 2.0)))
+            thread.join()
+            if failed:
+                raise failed[0]
+            read = io_bytes(server) - read
+        p99 = sorted(times)[len(times) // 2]
+        title = f"PUB, p99 beside a cold drain ({read / 1e9:.1f} GB from disk, {drained[0]:,.0f} messages/s)"
+        return [ratio(title, idle, p99, 3.0, False, "µs", 1)]
+
+    def _answers(self, server: Server, seconds: float) -> float:
+        return self.bench.load(server.tcp, "answers", "-t", seconds, "-R", ANSWERS_RATE, "-T", "other")["p99_us"]
+
+
+def read_with_curl(server: Server, count: int) -> float:
+    """Bytes a second over all answers, by curl's own clock. Raises ClientError."""
+    at = size = 0
+    seconds = 0.0
+    while at < count:
+        done = subprocess.run(
+            ["curl", "-sS", "-o", "/dev/null", "-D", "-", "-w", "\n%{http_code} %{size_download} %{time_total}",
+             f"http://127.0.0.1:{server.http}/topic/read?topic=load&offset={at}&max_bytes={READ_BYTES}"
+             f"&max_messages={count}"], capture_output=True, text=True, timeout=60)
+        code, got, took = done.stdout.rsplit("\n", 1)[-1].split() if done.returncode == 0 else ("0", "0", "0")
+        following = re.search(r"(?i)^X-NSQ-Next-Offset: (\d+)", done.stdout, re.M)
+        if code != "200" or not following or int(following[1]) <= at:
+            raise ClientError(f"GET /topic/read at {at}: {done.stdout[-200:]} {done.stderr.strip()}")
+        at, size, seconds = int(following[1]), size + int(got), seconds + float(took)
+    return size / seconds
+
+
+def forget(folder: Path) -> None:
+    """Drops the files of a folder from the page cache."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            fd = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+
+
+def io_bytes(server: Server) -> int:
+    """Bytes that the server has read from the disk."""
+    return sum(int(re.search(r"^read_bytes: (\d+)", Path(f"/proc/{pid}/io").read_text(), re.M)[1])
+               for pid in server.processes())

@@ -1,0 +1,213 @@
+"""What one channel must, may and must not deliver after a kill.
+
+An action of a consumer (FIN, REQ) counts as done once two later commands have been answered: then the loop iteration in
+which it arrived has ended. Those that were not done at a kill are in doubt, and so is what an operator did when no answer
+came. The next round of deliveries decides: what is not delivered then has to stay away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from tests.support.daemon import Message
+from tests.support.publishing import Batch, Books
+
+EARLY_SECONDS = 0.002       # before its time that a message may come: delays are given in milliseconds
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What a kind of topic promises; one in memory whose queues have no room in memory keeps messages, and little else."""
+
+    cursors: bool = True        # finished messages stay away; attempts and delays survive
+    whole: bool = True          # a message that one channel has is in all of them, with its whole batch
+
+
+@dataclass
+class Known:
+    """All messages of the topic."""
+
+    books: Books
+    stored: dict[bytes, Batch] = field(default_factory=dict)    # acknowledged, or delivered at least once
+    void: set[bytes] = field(default_factory=set)               # sent before a kill, never answered, not stored
+
+    def store(self, batch: Batch) -> None:
+        """A batch is in the log, with all its parts."""
+        self.stored.update(dict.fromkeys(batch.bodies, batch))
+
+    def take_acknowledged(self) -> None:
+        """After a kill: what was acknowledged is stored."""
+        for batch in self.books.acknowledged:
+            self.store(batch)
+        self.books.acknowledged.clear()
+
+    def open(self) -> set[bytes]:
+        """What was sent, and is stored or not."""
+        return self.books.sent.keys() - self.stored.keys() - self.void
+
+    def settle(self) -> None:
+        """All channels have delivered what they had: what nobody has seen is not there."""
+        self.void |= self.open()
+
+
+def show(body: bytes) -> str:
+    """A body without what fills it up."""
+    return body.rstrip(b".").decode()
+
+
+class ChannelBooks:
+    """Of one channel; used by several threads."""
+
+    def __init__(self, name: str, known: Known, promises: Promises, created: float = 0.0):
+        """created: time.monotonic() from which on what is published must be delivered."""
+        self.name = name
+        self.created = created
+        self._known = known
+        self._promises = promises
+        self._lock = threading.Lock()
+        self._finished: set[bytes] = set()
+        self._doubtful: set[bytes] = set()          # finished, perhaps
+        self._skipped: set[bytes] = set()           # seeked over or emptied, perhaps
+        self._gone: set[bytes] = set()              # emptied or seeked over for certain, once all frames under way are read
+        self._floors: dict[bytes, int] = {}         # attempts that a requeue has reported
+        self._due: dict[bytes, float] = {}          # time.time() before which a requeued message may not come
+        self._moves = 0                             # odd while an operator's call is under way
+        self.refused: list[bytes] = []              # FIN and REQ that failed
+        self.counts = {"delivered": 0, "finished": 0, "requeued": 0, "again": 0}
+
+    @property
+    def moved(self) -> bool:
+        """Whether an operator has moved the channel: then FIN and REQ may fail, and attempts and delays begin again."""
+        return self._moves > 0
+
+    # ------------------------------------------------------------------ deliveries
+
+    def deliver(self, message: Message, after_kill: bool = False) -> None:
+        """A message arrives. Fails if it must not, or not yet. after_kill: nothing that was sent before is under way."""
+        now, body = time.time(), message.body
+        with self._lock:
+            batch = self._known.books.sent.get(body)
+            assert batch is not None, f"{self.name}: {show(body)} was never published"
+            assert body not in self._known.void or not self._promises.whole, f"{self.name}: {show(body)} was not in the log after a kill, and is now"
+            if self._promises.whole:
+                self._known.store(batch)
+            self.counts["delivered"] += 1
+            if self._promises.cursors:
+                self._check(message, batch, now)
+            self.counts["again"] += body in self._doubtful or body in self._finished
+            self._doubtful.discard(body)
+            self._finished.discard(body)
+            if after_kill:
+                self._skipped.discard(body)
+
+    def _check(self, message: Message, batch: Batch, now: float) -> None:
+        body = message.body
+        assert now > batch.due - EARLY_SECONDS, f"{self.name}: {show(body)} comes {batch.due - now:.3f} s too early"
+        assert body not in self._finished, f"{self.name}: {show(body)} was finished and comes again"
+        if self.moved:
+            return
+        due, floor = self._due.pop(body, 0.0), self._floors.get(body, 0)
+        assert now > due - EARLY_SECONDS, f"{self.name}: {show(body)}, requeued, comes {due - now:.3f} s too early"
+        assert message.attempts > floor, f"{self.name}: {show(body)} has {message.attempts} attempts after {floor}"
+
+    # ------------------------------------------------------------------ a consumer's actions
+
+    def fin(self, body: bytes) -> int:
+        """A FIN is about to be sent; a number for finish()."""
+        with self._lock:
+            self._doubtful.add(body)
+            return self._moves
+
+    def finish(self, body: bytes, moves: int) -> None:
+        """A FIN is done. If the channel was moved meanwhile, it remains in doubt."""
+        with self._lock:
+            if body in self._doubtful and moves == self._moves and not moves % 2:
+                self._doubtful.discard(body)
+                self._finished.add(body)
+                self.counts["finished"] += 1
+
+    def requeue(self, body: bytes, attempts: int, due: float) -> tuple[int, float]:
+        """A REQ is about to be sent; due: time.time(). What held before, for take_back()."""
+        with self._lock:
+            before = self._floors.get(body, 0), self._due.get(body, 0.0)
+            self._floors[body], self._due[body] = attempts, due
+            self.counts["requeued"] += 1
+            return before
+
+    def take_back(self, body: bytes, before: tuple[int, float]) -> None:
+        """A REQ was not done at the kill."""
+        with self._lock:
+            self._floors[body], self._due[body] = before
+
+    # ------------------------------------------------------------------ an operator's actions
+
+    @contextlib.contextmanager
+    def rewound(self) -> Iterator[None]:
+        """Around a seek to the beginning: what was finished may come again."""
+        self._move(self._again)
+        yield
+        self._move(self._again)
+
+    def _again(self) -> None:
+        self._doubtful |= self._finished | self._gone | self._skipped
+        for gone in (self._finished, self._gone, self._skipped):
+            gone.clear()
+
+    @contextlib.contextmanager
+    def emptied(self) -> Iterator[None]:
+        """Around a call that skips all that waits: what was acknowledged before must not come once it is answered."""
+        acknowledged = {body for batch in self._known.books.acknowledged for body in batch.bodies}
+        acknowledged |= self._known.stored.keys()
+        self._move(self._skip)
+        yield
+        self._move(self._skip)
+        with self._lock:
+            self._gone |= acknowledged
+
+    def _skip(self) -> None:
+        self._skipped |= self._known.books.sent.keys()
+
+    def _move(self, change: Callable[[], None]) -> None:
+        with self._lock:
+            self._moves += 1
+            change()
+
+    # ------------------------------------------------------------------ after a kill
+
+    def killed(self) -> None:
+        """No consumer or operator works any more."""
+        with self._lock:
+            self._moves += self._moves % 2
+            self._finished |= self._gone
+            self._doubtful -= self._gone
+            self._skipped -= self._gone
+            self._gone.clear()
+
+    def required(self) -> set[bytes]:
+        """What has to be delivered."""
+        with self._lock:
+            return {body for body, batch in self._known.stored.items() if batch.begun >= self.created
+                    } - self._finished - self._doubtful - self._skipped
+
+    def last_due(self) -> float:
+        """time.time() at which all that may come has become due."""
+        with self._lock:
+            sent = self._known.books.sent
+            doubtful = self._doubtful | self._skipped | self._known.open()
+            return max([sent[body].due for body in doubtful] + [*self._due.values(), 0.0])
+
+    def settle(self) -> None:
+        """All that was there has been delivered: what is still in doubt was finished."""
+        with self._lock:
+            self._finished |= self._doubtful | (self._skipped & self._known.stored.keys())
+            self._doubtful.clear()
+            self._skipped.clear()
+
+    def finish_all(self, bodies: Collection[bytes]) -> None:
+        """Finished, and answered for."""
+        with self._lock:
+            self._finished.update(bodies)

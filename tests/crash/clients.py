@@ -1,0 +1,183 @@
+"""Consumers that keep the books of their channel: one that works as consumers do, and one that looks at what is there."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.crash.books import ChannelBooks, show
+from tests.support.daemon import HEARTBEAT, Daemon, Message
+
+BARRIER = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
+BARRIER_SECONDS = 0.004         # between two
+RDY = 40
+LONGEST_DELAY_MS = 400
+HELD_MOST = 15                  # messages that one consumer keeps in flight
+FAILED = re.compile(rb"E_(FIN|REQ|TOUCH)_FAILED \w+ (\w{16}) failed ID not in flight")
+QUIET_SECONDS = 0.03            # after the last message that must come, for those that must not
+MISSING_SECONDS = 10.0          # without a message, after which the rest is missing
+
+
+class Frames:
+    """Cuts what has been received into messages, errors and answers."""
+
+    def __init__(self, node: Daemon):
+        self.client = node.connect()
+        self.sock = self.client.sock
+        self._kept = b""
+
+    def receive(self, seconds: float) -> list[tuple[int, bytes]]:
+        """What has come after so many seconds at most. Raises ConnectionError when the daemon is gone."""
+        self.sock.settimeout(max(0.0005, seconds))
+        try:
+            data = self.sock.recv(1 << 20)
+        except TimeoutError:
+            return []
+        if not data:
+            raise ConnectionResetError
+        self._kept += data
+        at, frames = 0, []
+        while len(self._kept) - at >= 8:
+            size, kind = struct.unpack_from(">ii", self._kept, at)
+            if len(self._kept) - at < 4 + size:
+                break
+            frame = self._kept[at + 8:at + 4 + size]
+            at += 4 + size
+            if frame == HEARTBEAT:
+                self.client.send(b"NOP\n")
+            else:
+                frames.append((kind, frame))
+        self._kept = self._kept[at:]
+        return frames
+
+
+@dataclass
+class Actions:
+    """Since one barrier."""
+
+    finished: list[tuple[bytes, int]] = field(default_factory=list)     # with what fin() has given
+    requeued: list[tuple[bytes, tuple[int, float]]] = field(default_factory=list)    # with what held before
+
+
+class Worker(threading.Thread):
+    """Finishes most messages, requeues some, with and without a delay, touches some, and keeps a few in flight."""
+
+    def __init__(self, node: Daemon, topic: str, books: ChannelBooks, seed: int):
+        super().__init__(daemon=True)
+        self._node, self._topic, self.books = node, topic, books
+        self._random = random.Random(seed)
+        self._stages = [Actions(), Actions(), Actions()]    # done with the next answer; with that after it; to be sent
+        self._bodies: dict[bytes, bytes] = {}               # by id
+        self._held: list[Message] = []
+        self._stopping = threading.Event()
+        self.failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """Ends it in the middle of its work."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        try:
+            with contextlib.suppress(OSError):      # the daemon is gone
+                self._work()
+        except BaseException as error:              # for the thread that joins
+            self.failure = error
+        for stage in reversed(self._stages):
+            for body, before in reversed(stage.requeued):
+                self.books.take_back(body, before)
+
+    def _work(self) -> None:
+        frames = Frames(self._node)
+        frames.client.sub(self._topic, self.books.name, RDY)
+        frames.client.send(BARRIER)
+        answered, next_barrier = False, 0.0
+        while not self._stopping.is_set():
+            out = b""
+            for kind, frame in frames.receive(0.02):
+                if kind == 2:
+                    out += self._handle(Message(frame))
+                elif kind == 1:
+                    self._refused(frame)
+                else:
+                    answered = True
+                    for body, moves in self._stages[0].finished:
+                        self.books.finish(body, moves)
+                    self._stages[:2] = [self._stages[1], Actions()]
+            if answered and time.monotonic() >= next_barrier:
+                out += BARRIER
+                self._stages[1:] = [self._stages[2], Actions()]
+                answered, next_barrier = False, time.monotonic() + BARRIER_SECONDS
+            if out:
+                frames.client.send(out)
+        frames.client.close()
+
+    def _handle(self, message: Message) -> bytes:
+        """What to send for a message."""
+        self.books.deliver(message)
+        self._bodies[message.id] = message.body
+        held, choice = None, self._random.random()
+        if choice < 0.1 and len(self._held) < HELD_MOST:
+            self._held.append(message)
+            return b"TOUCH " + message.id + b"\n" if choice < 0.05 else b""
+        if choice < 0.2 and self._held:
+            held = self._held.pop(self._random.randrange(len(self._held)))
+        return self._end(message) + (self._end(held) if held else b"")
+
+    def _end(self, message: Message) -> bytes:
+        if self._random.random() < 0.75:
+            self._stages[2].finished.append((message.body, self.books.fin(message.body)))
+            return b"FIN " + message.id + b"\n"
+        delay = self._random.choice((0, self._random.randrange(LONGEST_DELAY_MS)))
+        before = self.books.requeue(message.body, message.attempts, time.time() + delay / 1000)
+        self._stages[2].requeued.append((message.body, before))
+        return b"REQ " + message.id + b" %d\n" % delay
+
+    def _refused(self, frame: bytes) -> None:
+        """A FIN or REQ of a message that is no longer in flight: an operator has moved the channel."""
+        failed = FAILED.fullmatch(frame)
+        assert failed, frame
+        body = self._bodies[failed[2]]
+        for stage in self._stages:
+            stage.finished = [pair for pair in stage.finished if pair[0] != body]
+        self.books.refused.append(frame)
+
+
+def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Callable[[], str]) -> None:
+    """Receives all that the channel has, and finishes that or keeps it in flight to the end.
+
+    Fails when something is missing that must be delivered; tell() is what else there is to say then.
+    """
+    frames = Frames(node)
+    frames.client.sub(topic, books.name, node_rdy(node))
+    missing, came = books.required(), []
+    last, until = time.monotonic(), books.last_due() - time.time() + time.monotonic()
+    while missing or time.monotonic() < max(until, last + QUIET_SECONDS):
+        arrived = frames.receive(0.005)
+        for kind, frame in arrived:
+            assert kind == 2, frame
+            message = Message(frame)
+            books.deliver(message, after_kill=True)
+            came.append(message)
+            missing.discard(message.body)
+            last = time.monotonic()
+        assert time.monotonic() < last + MISSING_SECONDS, (
+            f"{books.name}: {len(missing)} messages are missing, among them {', '.join(map(show, sorted(missing)[:3]))}; {tell()}")
+    books.settle()
+    if finish:
+        bodies = {message.body for message in came}
+        frames.client.send(b"".join(b"FIN " + message.id + b"\n" for message in came) + BARRIER)
+        answer = frames.client.frame()
+        assert answer == (0, b"OK"), answer
+        books.finish_all(bodies)
+    frames.client.close()
+
+
+def node_rdy(node: Daemon) -> int:
+    """The RDY that the daemon's flags allow."""
+    return next(int(flag.split("=")[1]) for flag in node.flags if flag.startswith("--max-rdy-count="))

@@ -1,0 +1,221 @@
+"""One data path, and rounds of load, kill and check on it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.crash.books import ChannelBooks, Known, Promises
+from tests.crash.clients import Worker, look
+from tests.support.daemon import Daemon
+from tests.support.power.trace import Trace
+from tests.support.publishing import WAYS, Books, Publishers
+
+TOPIC = "t"
+FIXED = ("kept", "worked", "sought")    # channels: without consumers, with two, and one that is sought and emptied
+SHORTEST, LONGEST = 0.05, 0.5           # seconds of load before the kill
+DRAINED_EVERY = 3                       # rounds, after which everything is finished
+TRACE_BYTES = 1 << 30
+MOMENTS = ("time", "record", "create", "rename", "unlink", "sync", "stop", "start", "graceful")
+WEIGHTS = (5, 4, 3, 3, 3, 3, 1, 2, 1)
+# Kills by the shim: with which records they come, and with which of those at the latest.
+RECORDS: dict[str, tuple[tuple[str, ...], int]] = {
+    "record": ((), 2000), "create": (("create", "mkdir"), 12), "rename": (("rename", "link"), 12),
+    "unlink": (("unlink", "rmdir"), 12), "sync": (("sync", "synced"), 40)}
+
+
+class Rounds:
+    """The daemon, and what is known of its topic. storage: "log" or "memory"."""
+
+    def __init__(self, folder: Path, seed: int, storage: str, flags: tuple[str, ...]):
+        self.folder = folder
+        self.random = random.Random(seed)
+        self.storage = storage
+        self.promises = Promises(cursors=storage == "log", whole=storage == "log")
+        self.known = Known(Books())
+        self.channels = {name: ChannelBooks(name, self.known, self.promises) for name in FIXED}
+        self.number = 0
+        self.moments: Counter[str] = Counter()
+        self.totals: Counter[str] = Counter()
+        data = folder / "data"
+        data.mkdir()
+        self._trace: Trace | None = None
+        self._moment = "time"           # of the next kill
+        self.node = Daemon(data, "--max-rdy-count=1000000", "--msg-timeout=60s", *flags)
+        self.node.post(f"/topic/create?topic={TOPIC}")
+        for name in FIXED:
+            self.node.post(f"/channel/create?topic={TOPIC}&channel={name}")
+
+    def close(self) -> None:
+        """Ends the daemon."""
+        self.node.close()
+        if self._trace:
+            self._trace.close()
+
+    # ------------------------------------------------------------------ a round
+
+    def round(self) -> str:
+        """Load, kill, start and check; what kind of kill it was. Fails when a promise does not hold."""
+        self.number += 1
+        moment, self._moment = self._moment, self._choose()
+        self.moments[moment] += 1
+        self._load(moment)
+        if moment == "start":
+            for _ in range(self.random.randint(1, 3)):
+                self._killed_start()
+        self._start()
+        self._check(finish=self.number % DRAINED_EVERY == 0)
+        return moment
+
+    def _choose(self) -> str:
+        return self.random.choices(MOMENTS, WEIGHTS)[0]
+
+    def _start(self) -> None:
+        """Starts, under the shim if the next kill comes from it."""
+        if self._trace:
+            self._trace.close()
+            self._trace = None
+        if self._moment in RECORDS:
+            self._trace = Trace(self.folder / "trace", self.node.data_path, TRACE_BYTES)
+        self.node.popen["env"] = self._trace.environment() if self._trace else None
+        self.node.start()
+
+    def _killed_start(self) -> None:
+        """A start that is killed before it has ended, or soon after."""
+        with self.node.log_path.open("ab") as log:
+            process = subprocess.Popen(
+                [*self.node.command, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
+                 f"--data-path={self.node.data_path}", *self.node.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        time.sleep(self.random.uniform(0.05, 0.4))
+        process.kill()
+        process.wait()
+
+    def _load(self, moment: str) -> None:
+        """Everything at once, until the daemon is gone."""
+        ways = [way for way in WAYS if self.storage == "log" or "dpub" not in way]
+        # In memory, a message that goes straight to a consumer would be lost.
+        worked = FIXED[1:] if self.storage == "log" else ()
+        workers = [Worker(self.node, TOPIC, self.channels[name], self.random.randrange(1 << 30))
+                   for name in worked for _ in range(2)]
+        operator = threading.Thread(target=self._operate, args=(random.Random(self.random.randrange(1 << 30)),), daemon=True)
+        with Publishers(self.node, self.known.books, TOPIC, ways, self.random.randrange(1 << 30), f"r{self.number}p",
+                        pause=0.005):
+            for worker in workers:
+                worker.start()
+            operator.start()
+            self._end(moment)
+            for worker in workers:
+                worker.join(30)
+                assert not worker.is_alive(), "a consumer is stuck"
+            operator.join(60)
+            assert not operator.is_alive(), "an operator's call is stuck"
+        for worker in workers:
+            if worker.failure is not None:
+                raise worker.failure
+            assert worker.books.moved or not worker.books.refused, worker.books.refused[:3]
+        assert not self.known.books.refused, self.known.books.refused[:3]
+
+    def _end(self, moment: str) -> None:
+        """The kill, or what comes instead."""
+        if self._trace:
+            kinds, most = RECORDS[moment]
+            self._trace.kill_with(self.random.randint(1, most), *kinds)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.node.process.wait(LONGEST)
+        else:
+            time.sleep(self.random.uniform(SHORTEST, LONGEST))
+        if moment == "graceful":
+            assert self.node.stop() == 0
+        elif moment == "stop":
+            self.node.process.send_signal(signal.SIGTERM)
+            time.sleep(self.random.uniform(0, 0.05))
+        self.node.close()
+
+    # ------------------------------------------------------------------ an operator
+
+    def _operate(self, choice: random.Random) -> None:
+        """Changes channels and pauses while the load runs, until the daemon is gone."""
+        calls = [self._make_channel, self._delete_channel, self._pause]
+        if self.storage == "log":
+            calls += [self._seek, self._empty]
+        with contextlib.suppress(OSError, AssertionError):
+            while self.node.process.poll() is None:
+                choice.choice(calls)(choice)
+                time.sleep(choice.uniform(0, 0.03))
+
+    def _make_channel(self, choice: random.Random) -> None:
+        if len(self.channels) < len(FIXED) + 2:
+            name = f"c{self.number}x{choice.randrange(1 << 30)}"
+            self.node.post(f"/channel/create?topic={TOPIC}&channel={name}")
+            self.channels[name] = ChannelBooks(name, self.known, self.promises, time.monotonic())
+
+    def _delete_channel(self, choice: random.Random) -> None:
+        if len(self.channels) > len(FIXED):
+            name = choice.choice([name for name in self.channels if name not in FIXED])
+            del self.channels[name]
+            self.node.post(f"/channel/delete?topic={TOPIC}&channel={name}")
+
+    def _pause(self, choice: random.Random) -> None:
+        place = choice.choice((f"/topic/{{}}?topic={TOPIC}", f"/channel/{{}}?topic={TOPIC}&channel=worked"))
+        self.node.post(place.format("pause"))
+        time.sleep(choice.uniform(0, 0.02))
+        self.node.post(place.format("unpause"))
+
+    def _seek(self, choice: random.Random) -> None:
+        books, path = self.channels["sought"], f"/channel/seek?topic={TOPIC}&channel=sought&to="
+        if choice.random() < 0.5:
+            with books.rewound():
+                self.node.post(path + "beginning")
+        else:
+            with books.emptied():
+                self.node.post(path + "end")
+
+    def _empty(self, choice: random.Random) -> None:
+        with self.channels["sought"].emptied():
+            self.node.post(f"/channel/empty?topic={TOPIC}&channel=sought")
+
+    # ------------------------------------------------------------------ after the kill
+
+    def _check(self, finish: bool) -> None:
+        self.known.take_acknowledged()
+        for books in self.channels.values():
+            books.killed()
+        status, _ = self.node.http("GET", "/ping")
+        assert status == 200
+        for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):
+            self.node.post(path)
+        there = {channel["channel_name"] for channel in self.node.stats(TOPIC)["channels"]}
+        for name in [name for name in self.channels if name not in there]:
+            assert name not in FIXED, f"channel {name} is gone"
+            del self.channels[name]
+        for name in there - self.channels.keys():       # the kill came during its creation or deletion
+            self.node.post(f"/channel/delete?topic={TOPIC}&channel={name}")
+        for name, books in self.channels.items():
+            look(self.node, TOPIC, books, finish, lambda name=name: str(self.node.channel(TOPIC, name)))
+        self.known.settle()
+        for books in self.channels.values():
+            self.totals.update(books.counts)
+            books.counts = dict.fromkeys(books.counts, 0)
+        if finish:
+            self._check_empty()
+
+    def _check_empty(self) -> None:
+        for channel in self.node.stats(TOPIC)["channels"]:
+            assert not channel["depth"] + channel["in_flight_count"] + channel["deferred_count"], channel
+
+
+@contextlib.contextmanager
+def rounds(folder: Path, seed: int, storage: str, *flags: str) -> Iterator[Rounds]:
+    """Rounds on a new data path in a folder."""
+    made = Rounds(folder, seed, storage, flags)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,201 @@
+"""A log on a disk that is full, or fails: publishes are refused with the reason, nothing acknowledged is lost, and it heals."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+
+import pytest
+
+from tests.support.counting import consume
+from tests.support.daemon import Client, Daemon, batch, wait_until
+from tests.support.power.disk import Chance, Disk, Some
+from tests.support.power.trace import Trace
+from tests.support.publishing import Books, Publishers
+
+LOG = ("--topic-storage=log", "--max-bytes-per-file=20000")
+ALWAYS = 1 << 40
+
+
+@pytest.fixture
+def traced(daemon, tmp_path):
+    """Starts a daemon under the shim, which makes calls fail: node and trace. Its topic t has the channel c."""
+    traces = []
+
+    def start(*flags: str) -> tuple[Daemon, Trace]:
+        data = tmp_path / "traced"
+        data.mkdir()
+        traces.append(Trace(tmp_path / "trace", data))
+        node = daemon(*LOG, *flags, data_path=data, env=traces[0].environment())
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        return node, traces[0]
+
+    yield start
+    for trace in traces:
+        trace.close()
+
+
+def refused(client: Client, node: Daemon, reason: str) -> None:
+    """Every way to publish is refused, with the reason."""
+    for line, body in (("PUB t", b"refused"), ("MPUB t", batch(b"refused", b"refused")), ("DPUB t 1", b"refused")):
+        client.command(line, body)
+        kind, text = client.frame()
+        assert kind == 1 and text.startswith(b"E_" + line.split()[0].encode() + b"_FAILED"), text
+        assert reason.encode() in text, text
+    for path in ("/pub?topic=t", "/mpub?topic=t"):
+        status, text = node.http("POST", path, b"refused\nrefused")
+        assert status == 503 and reason in text.decode(), (status, text)
+
+
+def kept(node: Daemon, bodies: set[bytes]) -> None:
+    """The channel delivers these, each once, and nothing else."""
+    counts = consume(node, "t", "c", bodies)
+    counts += consume(node, "t", "c", set(), seconds=0.2)
+    assert counts.keys() == bodies
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_writes_that_fail(traced, sync, error):
+    node, trace = traced(f"--log-sync={sync}")
+    client = node.connect()
+    client.pub("t", b"before")
+    trace.fail("write", error, times=ALWAYS)
+    refused(client, node, os.strerror(error))
+    assert node.http("GET", "/ping")[0] == 500
+    trace.fail("write", times=0)
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+    client.pub("t", b"after")
+    node.kill()
+    node.start()
+    kept(node, {b"before", b"after"})
+
+
+def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced):
+    """Each of the writes behind a publish fails once, then the next batch goes in."""
+    node, trace = traced("--log-sync=write")
+    client, good = node.connect(), set()
+    for number in range(6):
+        trace.fail("write", errno.ENOSPC, skip=number)
+        client.command("MPUB t", batch(b"maybe%d" % number, b"x" * 5000, b"more%d" % number))
+        kind, text = client.frame()
+        trace.fail("write", times=0)
+        if kind == 0:
+            good |= {b"maybe%d" % number, b"more%d" % number}
+        else:
+            assert text.startswith(b"E_MPUB_FAILED"), text
+        wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+        client.pub("t", b"fine%d" % number)
+        good.add(b"fine%d" % number)
+    assert len(good) < 3 * 6
+    node.kill()
+    node.start()
+    counts = consume(node, "t", "c", good) + consume(node, "t", "c", set(), seconds=0.2)
+    assert counts.keys() - {b"x" * 5000} == good
+
+
+def test_what_is_finished_while_the_journal_cannot_be_written_is_delivered_on(traced):
+    """Consumers go on. Their progress is written once that is possible."""
+    node, trace = traced("--log-sync=write")
+    client = node.connect()
+    client.pub("t", *(b"%d" % number for number in range(20)))
+    consumer = node.connect().sub("t", "c", 5)
+    trace.fail("write", errno.ENOSPC, times=ALWAYS)
+    bodies = {message.body for message in consumer.messages(20, finish=True)}
+    assert bodies == {b"%d" % number for number in range(20)}
+    wait_until(lambda: node.channel("t", "c")["depth"] + node.channel("t", "c")["in_flight_count"] == 0)
+    trace.fail("write", times=0)
+    client.pub("t", b"after")
+    consumer.fin(consumer.message())
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200 and node.channel("t", "c")["in_flight_count"] == 0)
+    node.post("/topic/create?topic=other")      # another loop iteration has ended
+    node.kill()
+    node.start()
+    assert node.channel("t", "c")["depth"] == 0
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2, 5, 11])
+def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
+    """The kernel has forgotten what it could not write: it must be written again before a later sync counts."""
+    node, trace = traced("--log-sync=fsync")
+    books = Books(lambda: trace.position)
+    with Publishers(node, books, "t", ("pub", "mpub", "http"), seed=skip):
+        wait_until(lambda: len(books.acknowledged) > 20)
+        failed = trace.failed("sync")
+        trace.fail("sync", errno.EIO, skip=skip, times=2)
+        wait_until(lambda: trace.failed("sync") == failed + 2, "syncs to fail")
+        count = len(books.acknowledged)
+        wait_until(lambda: len(books.acknowledged) > count + 20, "publishes to be accepted again")
+        node.kill()
+    assert all(b"_FAILED" in text or b"nput/output" in text for text in books.refused), books.refused[:3]
+    acknowledged = {body for batch in books.acknowledged for body in batch.bodies}
+    disk = Disk()
+    disk.play(trace.events())
+    for number, chance in enumerate((Chance(), Some(skip))):
+        disk.write(tmp_path / f"disk{number}", chance)
+        after = daemon(*LOG, "--log-sync=fsync", data_path=tmp_path / f"disk{number}")
+        there = consume(after, "t", "c", acknowledged).keys()
+        assert acknowledged <= there, f"{len(acknowledged - there)} of {len(acknowledged)} are missing"
+        books.check(there)
+
+
+def test_syncs_that_fail_refuse_publishes_and_heal(traced):
+    node, trace = traced("--log-sync=fsync")
+    client = node.connect()
+    client.pub("t", b"before")
+    trace.fail("sync", errno.EIO, times=ALWAYS)
+    refused(client, node, os.strerror(errno.EIO))
+    assert node.http("GET", "/ping")[0] == 500
+    trace.fail("sync", times=0)
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+    client.pub("t", b"after")
+    counts = consume(node, "t", "c", {b"before", b"after"})
+    assert {b"before", b"after"} <= counts.keys()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_reads_that_fail_for_a_while(traced, times):
+    node, trace = traced("--log-sync=write")
+    bodies = {b"%d" % number for number in range(3000)}
+    node.connect().pub("t", *bodies)
+    node.restart()
+    trace.fail("read", errno.EIO, times=times)
+    kept(node, bodies)
+    assert trace.failed("read") == times
+
+
+def test_a_full_disk(daemon, tmp_path):
+    """A file system of its own, which consumers empty again."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a file system")
+    data = tmp_path / "small"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", data], check=True)
+    try:
+        node = daemon(*LOG, "--min-free-disk=0", "--max-rdy-count=100000", data_path=data)
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        client, good = node.connect(), set()
+        for number in range(10_000):
+            body = b"%d-" % number + b"x" * 2000
+            client.command("PUB t", body)
+            kind, text = client.frame()
+            if kind:
+                break
+            good.add(body)
+        assert text.startswith(b"E_PUB_FAILED") and b"No space left" in text
+        assert len(good) > 1000
+        refused(client, node, "No space left")
+        assert good <= consume(node, "t", "c", good).keys()
+        wait_until(lambda: json.loads(node.http("GET", "/topic/log?topic=t")[1])["segments"] == 1, "segments to go")
+        wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+        client.pub("t", b"after")
+        assert b"after" in consume(node, "t", "c", {b"after"})
+        assert node.stop() == 0
+    finally:
+        node.close()
+        subprocess.run(["umount", data], check=True)

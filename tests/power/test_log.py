@@ -1,0 +1,161 @@
+"""Power failures of a topic in a log.
+
+A daemon publishes under the shim and is killed. Then the disk is rebuilt as it could have been at moments of the trace,
+and a daemon that starts on it has to deliver what was acknowledged by then. With --log-sync=fsync nothing of that may be
+missing, whatever the disk has made of the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.counting import consume
+from tests.support.daemon import Daemon, wait_until
+from tests.support.power.disk import Chance, Disk, Names, Some
+from tests.support.power.trace import Trace
+from tests.support.publishing import Books, Publishers
+
+SEED = 20
+SECONDS = 1.0               # of publishing
+MOMENTS = 6                 # of power failure, for each run
+SEGMENT = "--max-bytes-per-file=20000"      # so that files appear all the time
+LOG = ("--topic-storage=log", SEGMENT)
+
+
+@pytest.fixture
+def traced(daemon, tmp_path):
+    """Starts a daemon under the shim: node, trace, and books dated by positions in the trace."""
+    traces = []
+
+    def start(*flags: str) -> tuple[Daemon, Trace, Books]:
+        data = tmp_path / "traced"
+        data.mkdir()
+        traces.append(Trace(tmp_path / "trace", data))
+        node = daemon(*flags, data_path=data, env=traces[0].environment())
+        return node, traces[0], Books(lambda: traces[0].position)
+
+    yield start
+    for trace in traces:
+        trace.close()
+
+
+def make_channels(node: Daemon, *channels: str) -> None:
+    node.post("/topic/create?topic=t")
+    for channel in channels:
+        node.post(f"/channel/create?topic=t&channel={channel}")
+
+
+def moments(trace: Trace, after: int, count: int, seed: int) -> list[int]:
+    """Positions behind some of the records, the last one among them."""
+    ends = [event.end for event in trace.events() if event.end >= after]
+    return sorted(random.Random(seed).sample(ends, min(count, len(ends)) - 1)) + [ends[-1]]
+
+
+def disks(trace: Trace, positions: list[int], folder: Path, seed: int) -> Iterator[tuple[int, Path]]:
+    """The disk at each of the positions, in turns without all that was not synced, with its names, and with some of it."""
+    disk, played = Disk(), 0
+    events = list(trace.events())
+    for number, position in enumerate(positions):
+        disk.play(event for event in events if played < event.end <= position)
+        played = position
+        chance = (Chance(), Names(), Some(seed + number))[number % 3]
+        path = folder / f"disk{number}"
+        disk.write(path, chance)
+        yield position, path
+
+
+def log_of(node: Daemon) -> dict[bytes, int]:
+    """Offsets by body, of all that can be read."""
+    known = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    at, offsets = known["first_offset"], {}
+    while at < known["next_offset"]:
+        request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic=t&offset={at}",
+                                         headers={"Accept": "application/x-ndjson"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            lines = [json.loads(line) for line in answer.read().splitlines()]
+            assert int(answer.headers["X-NSQ-Next-Offset"]) > at
+            at = int(answer.headers["X-NSQ-Next-Offset"])
+        for line in lines:
+            assert line["offset"] not in offsets.values()
+            offsets[line["body"].encode()] = line["offset"]
+    return offsets
+
+
+def delivered(node: Daemon, channel: str, wanted: set[bytes]) -> set[bytes]:
+    """What the channel delivers: all that is wanted, and what else there is."""
+    there = set(consume(node, "t", channel, wanted))
+    wait_until(lambda: node.channel("t", channel)["depth"] + node.channel("t", channel)["deferred_count"] == 0
+               or there.update(consume(node, "t", channel, set(), seconds=0.1)), "the channel to be empty")
+    return there
+
+
+def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
+    node, trace, books = traced(*LOG, "--log-sync=fsync")
+    make_channels(node, "kept", "read")
+    begin = trace.position
+    with Publishers(node, books, "t", seed=SEED):
+        consume(node, "t", "read", set(), seconds=SECONDS)
+        node.kill()
+    assert not books.refused
+    where: dict[bytes, int] = {}
+    for position, path in disks(trace, moments(trace, begin, MOMENTS, SEED), tmp_path, SEED):
+        after = daemon(*LOG, "--log-sync=fsync", data_path=path)
+        required = {body for batch in books.until(position) for body in batch.bodies}
+        offsets = log_of(after)
+        assert required <= offsets.keys(), f"{path.name}: {len(required - offsets.keys())} cannot be read"
+        for body in required:
+            assert where.setdefault(body, offsets[body]) == offsets[body], "a message has another offset"
+        after.connect().pub("t", b"later-1-0/1-")
+        assert log_of(after)[b"later-1-0/1-"] > max(offsets.values(), default=-1)
+        there = delivered(after, "kept", required | {b"later-1-0/1-"})
+        assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
+        books.check(there - {b"later-1-0/1-"})
+        books.check(delivered(after, "read", {b"later-1-0/1-"}) - {b"later-1-0/1-"})
+        after.close()
+
+
+def other_boot(data: Path) -> None:
+    """The rebuilt disk belongs to a machine that has started again."""
+    path = data / "nsqc.ids.dat"
+    if path.exists() and path.stat().st_size:
+        ids = json.loads(path.read_bytes())
+        if "boot" in ids:
+            path.write_text(json.dumps(ids | {"boot": "another"}))
+
+
+def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(daemon, traced, tmp_path):
+    node, trace, books = traced(*LOG, "--log-sync=write")
+    make_channels(node, "kept")
+    begin = trace.position
+    with Publishers(node, books, "t", seed=SEED):
+        time.sleep(SECONDS)
+        node.kill()
+    positions = moments(trace, begin, MOMENTS, SEED + 1)
+    whole = Disk()
+    whole.play(trace.events())
+    node.start()
+    before = log_of(node)
+    node.kill()
+    assert {body for batch in books.acknowledged for body in batch.bodies} <= before.keys()
+    for position, path in disks(trace, positions, tmp_path, SEED):
+        other_boot(path)
+        after = daemon(*LOG, "--log-sync=write", data_path=path)
+        acknowledged = {body for batch in books.until(position) for body in batch.bodies}
+        offsets = log_of(after)
+        for body in acknowledged & offsets.keys():
+            assert offsets[body] == before[body]
+        client = after.connect()
+        client.pub("t", b"later-1-0/1-")
+        used = max((before[body] for body in acknowledged), default=-1)
+        assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
+        there = delivered(after, "kept", {b"later-1-0/1-"} | set(offsets))
+        books.check(there - {b"later-1-0/1-"})
+        assert offsets.keys() <= there
+        after.close()
