@@ -104,7 +104,7 @@ class LogStats(Struct, frozen=True, gc=False):
 
 
 class TopicStats(Struct, frozen=True):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log is left out where there is none."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log is there where records of it are damaged."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -199,7 +199,9 @@ def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:
     log = topic.log
-    return UNSET if log is None else LogStats(log.first, log.next, log.bytes, len(log.table), log.damaged)
+    if log is None or log.damaged == 0:
+        return UNSET  # a topic like any other
+    return LogStats(log.first, log.next, log.bytes, len(log.table), log.damaged)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,

@@ -224,11 +224,12 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         error = io_sync_data(job.dat)
         if error == 0:
             error = io_sync_data(job.idx)
-        if error == 0 and folder:
-            error = sync_folders(job)
         if error:
             # What the kernel has of these files may be clean in memory only: nothing is appended to them any more.
             job.spoilt = True
+    if error == 0 and folder and (job.syncs or fresh):
+        # In any case before the first record of a segment is acknowledged: its name says which offsets were used.
+        error = sync_folders(job)
     if error == 0:
         job.makes_folder = False
         piece.bytes += length

@@ -80,11 +80,12 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
         remove(folder, segments.pop().first)
     earlier = Earlier(folder)
     first_journal, last_journal, journal_bytes = earlier.journals
-    end = segments[-1].end if segments else (earlier.topic_cursor or 0)
-    jumps = power_failed and bool(segments)
+    begun = firsts[-1] if firsts else earlier.topic_cursor or 0
+    end = segments[-1].end if segments else begun
+    jumps = power_failed and bool(firsts)
     return Opened(
-        exists=True, segments=segments, next=end, ends=jumps or not segments,
-        resume_at=max(end, segments[-1].first + JUMP) if jumps else end, first_journal=first_journal or 1,
+        exists=True, segments=segments, next=end, ends=jumps or not segments or end < begun,
+        resume_at=max(end, begun + JUMP) if jumps else max(end, begun), first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 
