@@ -61,16 +61,18 @@ def offset_at(folder: str, segments: list[Segment], time_ns: int) -> int:
 
     Runs on a worker thread. Raises OSError.
     """
-    offset = files.offset_at(folder, segments, time_ns)     # by the index, which has times only roughly
-    segment = files.segment_of(segments, offset)
-    if segment is None:
-        return offset
-    data, index = _opened(folder, segment)
-    try:
-        return spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
-    finally:
-        os.close(data)
-        os.close(index)
+    # By the index, which has times only roughly: it may be a few records early, and they may end segments.
+    offset = files.offset_at(folder, segments, time_ns)
+    while (segment := files.segment_of(segments, offset)) is not None:
+        data, index = _opened(folder, segment)
+        try:
+            offset = spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
+        finally:
+            os.close(data)
+            os.close(index)
+        if offset < segment[1]:
+            break
+    return offset
 
 
 def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
