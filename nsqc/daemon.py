@@ -234,7 +234,7 @@ class Daemon:
         self.rules.on_change(self.retention.rule_changed)
         self._tick()
         # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.
-        self.loop.run_in_executor(self.workers, self._write_ids, nsqc_dat.Ids(self.guids.reached))
+        self.loop.run_in_executor(self.workers, self._write_ids, self._ids(self.guids.reached))
         self._save_ids()
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)

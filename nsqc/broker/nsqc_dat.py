@@ -61,8 +61,8 @@ def boot_id() -> str:
 
 
 def power_failed(ids: Ids) -> bool:
-    """Whether the machine may have stopped before what the last run had written was on disk."""
-    return not ids.stopped and ids.reached_unit > 0 and (not ids.boot_id or ids.boot_id != boot_id())
+    """Whether the machine may have stopped before what the last run had written was on disk, this file included."""
+    return not ids.stopped and (not ids.boot_id or ids.boot_id != boot_id())
 
 
 def load_ids(data_path: str, log: Log) -> Ids:

@@ -1,8 +1,8 @@
 """What one channel must, may and must not deliver after a kill.
 
-An action of a consumer (FIN, REQ) counts as done once two later commands have been answered: then the loop iteration in
-which it arrived has ended. Those that were not done at a kill are in doubt, and so is what an operator did when no answer
-came. The next round of deliveries decides: what is not delivered then has to stay away.
+An action of a consumer (FIN, REQ) counts as done once two later commands have been answered, so that the loop iteration
+in which it arrived has ended, and its journal has had time to be written. Those that were not done at a kill are in doubt,
+and so is what an operator did when no answer came. The next round of deliveries decides: what is not delivered then has to stay away.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.support.daemon import Message
 from tests.support.publishing import Batch, Books
 
+# After a FIN or REQ is known to have arrived: what the thread that writes the journal may take, and this process to notice.
+JOURNAL_SECONDS = 0.1
 EARLY_SECONDS = 0.002       # before its time that a message may come: delays are given in milliseconds
 
 
@@ -59,6 +61,16 @@ def show(body: bytes) -> str:
     return body.rstrip(b".").decode()
 
 
+@dataclass(frozen=True)
+class Requeue:
+    """A REQ, and what held for its message before."""
+
+    when: float         # time.monotonic()
+    body: bytes
+    floor: int
+    due: float
+
+
 class ChannelBooks:
     """Of one channel; used by several threads."""
 
@@ -69,12 +81,15 @@ class ChannelBooks:
         self._known = known
         self._promises = promises
         self._lock = threading.Lock()
-        self._finished: set[bytes] = set()
+        self._finished: dict[bytes, float] = {}     # with time.monotonic() when that was certain
         self._doubtful: set[bytes] = set()          # finished, perhaps
         self._skipped: set[bytes] = set()           # seeked over or emptied, perhaps
         self._gone: set[bytes] = set()              # emptied or seeked over for certain, once all frames under way are read
         self._floors: dict[bytes, int] = {}         # attempts that a requeue has reported
         self._due: dict[bytes, float] = {}          # time.time() before which a requeued message may not come
+        self._requeues: list[Requeue] = []          # since the start
+        self._killed = 0.0                          # time.monotonic()
+        self._change: Callable[[], None] = self._skip   # what the last call of an operator does
         self._moves = 0                             # odd while an operator's call is under way
         self.refused: list[bytes] = []              # FIN and REQ that failed
         self.counts = {"delivered": 0, "finished": 0, "requeued": 0, "again": 0}
@@ -100,14 +115,15 @@ class ChannelBooks:
                 self._check(message, batch, now)
             self.counts["again"] += body in self._doubtful or body in self._finished
             self._doubtful.discard(body)
-            self._finished.discard(body)
+            self._finished.pop(body, None)
             if after_kill:
                 self._skipped.discard(body)
 
     def _check(self, message: Message, batch: Batch, now: float) -> None:
         body = message.body
         assert now > batch.due - EARLY_SECONDS, f"{self.name}: {show(body)} comes {batch.due - now:.3f} s too early"
-        assert body not in self._finished, f"{self.name}: {show(body)} was finished and comes again"
+        assert body not in self._finished, (
+            f"{self.name}: {show(body)} comes again, finished {self._killed - self._finished[body]:.3f} s before the kill")
         if self.moved:
             return
         due, floor = self._due.pop(body, 0.0), self._floors.get(body, 0)
@@ -127,21 +143,23 @@ class ChannelBooks:
         with self._lock:
             if body in self._doubtful and moves == self._moves and not moves % 2:
                 self._doubtful.discard(body)
-                self._finished.add(body)
+                self._finished[body] = time.monotonic()
                 self.counts["finished"] += 1
 
-    def requeue(self, body: bytes, attempts: int, due: float) -> tuple[int, float]:
-        """A REQ is about to be sent; due: time.time(). What held before, for take_back()."""
+    def requeue(self, body: bytes, attempts: int, due: float) -> Requeue:
+        """A REQ is about to be sent; due: time.time()."""
         with self._lock:
-            before = self._floors.get(body, 0), self._due.get(body, 0.0)
+            made = Requeue(time.monotonic(), body, self._floors.get(body, 0), self._due.get(body, 0.0))
             self._floors[body], self._due[body] = attempts, due
+            self._requeues.append(made)
             self.counts["requeued"] += 1
-            return before
+            return made
 
-    def take_back(self, body: bytes, before: tuple[int, float]) -> None:
-        """A REQ was not done at the kill."""
+    def take_back(self, requeues: Sequence[Requeue]) -> None:
+        """Not done at the kill; the last one comes last."""
         with self._lock:
-            self._floors[body], self._due[body] = before
+            for requeue in reversed(requeues):
+                self._floors[requeue.body], self._due[requeue.body] = requeue.floor, requeue.due
 
     # ------------------------------------------------------------------ an operator's actions
 
@@ -153,7 +171,7 @@ class ChannelBooks:
         self._move(self._again)
 
     def _again(self) -> None:
-        self._doubtful |= self._finished | self._gone | self._skipped
+        self._doubtful |= self._finished.keys() | self._gone | self._skipped
         for gone in (self._finished, self._gone, self._skipped):
             gone.clear()
 
@@ -174,15 +192,26 @@ class ChannelBooks:
     def _move(self, change: Callable[[], None]) -> None:
         with self._lock:
             self._moves += 1
+            self._change = change
             change()
 
     # ------------------------------------------------------------------ after a kill
 
-    def killed(self) -> None:
-        """No consumer or operator works any more."""
+    def killed(self, when: float) -> None:
+        """No consumer or operator works any more. when: time.monotonic() of the kill."""
         with self._lock:
-            self._moves += self._moves % 2
-            self._finished |= self._gone
+            if self._moves % 2:
+                self._change()      # the call was not answered: it took effect at any time up to the kill, or did not
+                self._moves += 1
+            self._killed = when
+            late = [body for body, finished in self._finished.items() if finished > when - JOURNAL_SECONDS]
+            for body in late:
+                del self._finished[body]
+            self._doubtful.update(late)
+            requeues, self._requeues = self._requeues, []
+        self.take_back([requeue for requeue in requeues if requeue.when > when - JOURNAL_SECONDS])
+        with self._lock:
+            self._finish(self._gone)
             self._doubtful -= self._gone
             self._skipped -= self._gone
             self._gone.clear()
@@ -191,23 +220,19 @@ class ChannelBooks:
         """What has to be delivered."""
         with self._lock:
             return {body for body, batch in self._known.stored.items() if batch.begun >= self.created
-                    } - self._finished - self._doubtful - self._skipped
-
-    def last_due(self) -> float:
-        """time.time() at which all that may come has become due."""
-        with self._lock:
-            sent = self._known.books.sent
-            doubtful = self._doubtful | self._skipped | self._known.open()
-            return max([sent[body].due for body in doubtful] + [*self._due.values(), 0.0])
+                    } - self._finished.keys() - self._doubtful - self._skipped
 
     def settle(self) -> None:
         """All that was there has been delivered: what is still in doubt was finished."""
         with self._lock:
-            self._finished |= self._doubtful | (self._skipped & self._known.stored.keys())
+            self._finish(self._doubtful | (self._skipped & self._known.stored.keys()))
             self._doubtful.clear()
             self._skipped.clear()
 
     def finish_all(self, bodies: Collection[bytes]) -> None:
         """Finished, and answered for."""
         with self._lock:
-            self._finished.update(bodies)
+            self._finish(bodies)
+
+    def _finish(self, bodies: Collection[bytes]) -> None:
+        self._finished.update(dict.fromkeys(bodies, time.monotonic()))

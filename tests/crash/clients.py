@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.crash.books import ChannelBooks, show
+from tests.crash.books import ChannelBooks, Requeue, show
 from tests.support.daemon import HEARTBEAT, Daemon, Message
 
 BARRIER = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
@@ -20,8 +20,8 @@ RDY = 40
 LONGEST_DELAY_MS = 400
 HELD_MOST = 15                  # messages that one consumer keeps in flight
 FAILED = re.compile(rb"E_(FIN|REQ|TOUCH)_FAILED \w+ (\w{16}) failed (?:ID not in flight|client does not own message)")
-QUIET_SECONDS = 0.03            # after the last message that must come, for those that must not
-MISSING_SECONDS = 10.0          # without a message, after which the rest is missing
+ASK_SECONDS = 0.02              # between two looks at /stats
+MISSING_SECONDS = 10.0          # without a message, though /stats says that there are some
 
 
 class Frames:
@@ -31,6 +31,15 @@ class Frames:
         self.client = node.connect()
         self.sock = self.client.sock
         self._kept = b""
+
+    def subscribe(self, topic: str, channel: str, rdy: int) -> None:
+        """SUB and RDY. Raises ConnectionError when the daemon is gone."""
+        self.client.command(f"SUB {topic} {channel}")
+        answer = self.client.frame()
+        if answer is None:
+            raise ConnectionResetError
+        assert answer == (0, b"OK"), answer
+        self.client.command(f"RDY {rdy}")
 
     def receive(self, seconds: float) -> list[tuple[int, bytes]]:
         """What has come after so many seconds at most. Raises ConnectionError when the daemon is gone."""
@@ -61,8 +70,9 @@ class Frames:
 class Actions:
     """Since one barrier."""
 
+
     finished: list[tuple[bytes, int]] = field(default_factory=list)     # with what fin() has given
-    requeued: list[tuple[bytes, tuple[int, float]]] = field(default_factory=list)    # with what held before
+    requeued: list[Requeue] = field(default_factory=list)
 
 
 class Worker(threading.Thread):
@@ -89,12 +99,11 @@ class Worker(threading.Thread):
         except BaseException as error:              # for the thread that joins
             self.failure = error
         for stage in reversed(self._stages):
-            for body, before in reversed(stage.requeued):
-                self.books.take_back(body, before)
+            self.books.take_back(stage.requeued)
 
     def _work(self) -> None:
         frames = Frames(self._node)
-        frames.client.sub(self._topic, self.books.name, RDY)
+        frames.subscribe(self._topic, self.books.name, RDY)
         frames.client.send(BARRIER)
         answered, next_barrier = False, 0.0
         while not self._stopping.is_set():
@@ -134,8 +143,8 @@ class Worker(threading.Thread):
             self._stages[2].finished.append((message.body, self.books.fin(message.body)))
             return b"FIN " + message.id + b"\n"
         delay = self._random.choice((0, self._random.randrange(LONGEST_DELAY_MS)))
-        before = self.books.requeue(message.body, message.attempts, time.time() + delay / 1000)
-        self._stages[2].requeued.append((message.body, before))
+        self._stages[2].requeued.append(
+            self.books.requeue(message.body, message.attempts, time.time() + delay / 1000))
         return b"REQ " + message.id + b" %d\n" % delay
 
     def _refused(self, frame: bytes) -> None:
@@ -154,27 +163,29 @@ def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Call
     Fails when something is missing that must be delivered; tell() is what else there is to say then.
     """
     frames = Frames(node)
-    frames.client.sub(topic, books.name, node_rdy(node))
-    missing, came = books.required(), []
-    last, until = time.monotonic(), books.last_due() - time.time() + time.monotonic()
-    while missing or time.monotonic() < max(until, last + QUIET_SECONDS):
-        arrived = frames.receive(0.005)
-        for kind, frame in arrived:
+    frames.subscribe(topic, books.name, node_rdy(node))
+    came: list[Message] = []
+    last, asked = time.monotonic(), 0.0
+    while True:
+        for kind, frame in frames.receive(0.005):
             assert kind == 2, frame
-            message = Message(frame)
-            books.deliver(message, after_kill=True)
-            came.append(message)
-            missing.discard(message.body)
+            came.append(Message(frame))
+            books.deliver(came[-1], after_kill=True)
             last = time.monotonic()
-        assert time.monotonic() < last + MISSING_SECONDS, (
-            f"{books.name}: {len(missing)} messages are missing, among them {', '.join(map(show, sorted(missing)[:3]))}; {tell()}")
+        if time.monotonic() > asked + ASK_SECONDS:
+            asked = time.monotonic()
+            channel = node.channel(topic, books.name)
+            if not channel["depth"] and not channel["deferred_count"] and channel["in_flight_count"] == len(came):
+                break
+        assert time.monotonic() < last + MISSING_SECONDS, f"{books.name} delivers {len(came)} messages: {tell()}"
+    missing = books.required() - {message.body for message in came}
+    assert not missing, f"{books.name} lacks {len(missing)} messages, among them {', '.join(map(show, sorted(missing)[:3]))}; {tell()}"
     books.settle()
     if finish:
-        bodies = {message.body for message in came}
         frames.client.send(b"".join(b"FIN " + message.id + b"\n" for message in came) + BARRIER)
         answer = frames.client.frame()
         assert answer == (0, b"OK"), answer
-        books.finish_all(bodies)
+        books.finish_all({message.body for message in came})
     frames.client.close()
 
 

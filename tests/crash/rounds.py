@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -48,6 +50,7 @@ class Rounds:
         data = folder / "data"
         data.mkdir()
         self._trace: Trace | None = None
+        self._killed = 0.0              # time.monotonic()
         self._moment = "time"           # of the next kill
         self.node = Daemon(data, "--max-rdy-count=1000000", "--msg-timeout=60s", *flags)
         self.node.post(f"/topic/create?topic={TOPIC}")
@@ -130,8 +133,7 @@ class Rounds:
         if self._trace:
             kinds, most = RECORDS[moment]
             self._trace.kill_with(self.random.randint(1, most), *kinds)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.node.process.wait(LONGEST)
+            self._gone(LONGEST)
         else:
             time.sleep(self.random.uniform(SHORTEST, LONGEST))
         if moment == "graceful":
@@ -139,7 +141,23 @@ class Rounds:
         elif moment == "stop":
             self.node.process.send_signal(signal.SIGTERM)
             time.sleep(self.random.uniform(0, 0.05))
+        if not self._gone(0):
+            self._killed = time.monotonic()
         self.node.close()
+
+    def _gone(self, seconds: float) -> bool:
+        """Whether the process ends within so many seconds, and notes when."""
+        try:
+            process = os.pidfd_open(self.node.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            ended = bool(select.select([process], [], [], seconds)[0])
+        finally:
+            os.close(process)
+        if ended:
+            self._killed = time.monotonic()
+        return ended
 
     # ------------------------------------------------------------------ an operator
 
@@ -189,7 +207,7 @@ class Rounds:
     def _check(self, finish: bool) -> None:
         self.known.take_acknowledged()
         for books in self.channels.values():
-            books.killed()
+            books.killed(self._killed)
         status, _ = self.node.http("GET", "/ping")
         assert status == 200
         for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):

@@ -124,10 +124,8 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
 def other_boot(data: Path) -> None:
     """The rebuilt disk belongs to a machine that has started again."""
     path = data / "nsqc.ids.dat"
-    if path.exists() and path.stat().st_size:
-        ids = json.loads(path.read_bytes())
-        if "boot" in ids:
-            path.write_text(json.dumps(ids | {"boot": "another"}))
+    if path.exists():
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"boot_id": "another"}))
 
 
 def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(daemon, traced, tmp_path):
@@ -156,6 +154,7 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         used = max((before[body] for body in acknowledged), default=-1)
         assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
         there = delivered(after, "kept", {b"later-1-0/1-"} | set(offsets))
-        books.check(there - {b"later-1-0/1-"})
+        # Of a batch that was not synced, any part may be gone.
+        assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
         after.close()
