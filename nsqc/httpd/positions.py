@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,9 +13,6 @@ from nsqc.wire.names import is_valid_name
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.store.log.topiclog import TopicLog
-
-# First offset, offset behind the last, bytes of records.
-Segment = tuple[int, int, int]
 
 _MOST = 2**63 - 1
 _NUMBER = re.compile(rb"[0-9]{1,19}")
@@ -101,15 +97,6 @@ def log_of(topic: Topic) -> TopicLog:
         raise ApiError(400, f'NO_LOG: {name} is kept in memory; its rule has to say storage = "log" (PUT /topic/rules, '
                             f'[topics."{name}"] in the config file, or --topic-storage=log)')
     return topic.log
-
-
-def segment_of(log: TopicLog, offset: int) -> Segment | None:
-    """The segment with the first record at or behind an offset; None: there is none yet."""
-    segments = log.table
-    at = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
-    if at < 0 or offset >= segments[at][1]:
-        at += 1     # between two segments offsets may be missing
-    return segments[at] if at < len(segments) else None
 
 
 def gone(log: TopicLog) -> Reply:
