@@ -19,7 +19,7 @@ BARRIER_SECONDS = 0.004         # between two
 RDY = 40
 LONGEST_DELAY_MS = 400
 HELD_MOST = 15                  # messages that one consumer keeps in flight
-FAILED = re.compile(rb"E_(FIN|REQ|TOUCH)_FAILED \w+ (\w{16}) failed ID not in flight")
+FAILED = re.compile(rb"E_(FIN|REQ|TOUCH)_FAILED \w+ (\w{16}) failed (?:ID not in flight|client does not own message)")
 QUIET_SECONDS = 0.03            # after the last message that must come, for those that must not
 MISSING_SECONDS = 10.0          # without a message, after which the rest is missing
 

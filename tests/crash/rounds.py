@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -70,6 +71,8 @@ class Rounds:
         if moment == "start":
             for _ in range(self.random.randint(1, 3)):
                 self._killed_start()
+        shutil.rmtree(self.folder / "killed", ignore_errors=True)
+        shutil.copytree(self.node.data_path, self.folder / "killed")    # for whoever has to find out what is wrong
         self._start()
         self._check(finish=self.number % DRAINED_EVERY == 0)
         return moment

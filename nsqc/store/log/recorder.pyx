@@ -12,7 +12,7 @@ import os
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
-from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
+from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport store_i32, store_i64

@@ -19,8 +19,8 @@ from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
 SEGMENT_FILE = re.compile(r"(\d{20})\.(dat|idx|due)")
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
-# After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even if
-# records, and the segment after this one, are lost.
+# After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
+# if records, and the segment after this one, are lost.
 JUMP = 1 << 32
 ENTRIES_AT_ONCE = 1024
 
@@ -74,7 +74,7 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
-    for first, following in zip(firsts, [*firsts[1:], None], strict=True):
+    for first, following in zip(firsts, [*firsts[1:], None], strict=False):
         segments.append(open_segment(folder, first, files[first], following, log))
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)

@@ -6,7 +6,7 @@ from libc.errno cimport ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, qsort, realloc, strtoll
-from libc.string cimport memset, strcmp, strncmp
+from libc.string cimport memcmp, memcpy, memset, strcmp, strncmp
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
@@ -217,15 +217,20 @@ cdef bint is_torn(Window *window, int fd, int64_t at) noexcept nogil:
 cdef int replay_frames(LogState *state, Window *window, int fd, bint *ended) noexcept nogil:
     """Applies the frames of a file. 0 or errno. ended: the last of them is the end of a snapshot."""
     cdef int64_t at = JOURNAL_HEAD_BYTES, length, behind
+    cdef char[FRAME_BYTES] before       # the head of the frame that was applied last
     cdef int error
+    memset(before, 0, FRAME_BYTES)
     while at < window.limit:
         length = frame_sound(window, fd, at)
         if length < 0:
             return <int> -length
         if length > 0:
-            error = state_apply(state, bytes_at(window, at) + FRAME_BYTES, length)
-            if error:
-                return error
+            # A frame may be written twice, in case one of them is damaged; its ADVANCE must not be taken for a step back.
+            if memcmp(before, bytes_at(window, at), FRAME_BYTES):
+                error = state_apply(state, bytes_at(window, at) + FRAME_BYTES, length)
+                if error:
+                    return error
+                memcpy(before, bytes_at(window, at), FRAME_BYTES)
             ended[0] = is_end(bytes_at(window, at) + FRAME_BYTES, length)
             at += FRAME_BYTES + length
             state.last_end = at
