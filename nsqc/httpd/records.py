@@ -130,6 +130,10 @@ class Records:
                 sent = os.sendfile(socket, file, self._at, min(allowed, self.left))
             except (BlockingIOError, ConnectionError):
                 return True
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.ENOSYS):
+                    return True     # the file system cannot: the transport has to do
+                raise
             if not sent:
                 raise OSError(errno.EIO, "it is shorter than it was", self._path)
             allowed -= sent
