@@ -299,3 +299,16 @@ def test_a_channel_that_exists(node):
     assert channel_of(node, "exists", "c")["position"] == 0
     # Without a place the call is nsqd's.
     assert node.call("POST", "/channel/create?topic=exists&channel=c").status == 200
+
+
+def test_many_channels(node):
+    """Each has its own place and age."""
+    publish(node, "many", [b"%d" % number for number in range(300)])
+    for number in range(300):
+        node.call("POST", f"/channel/create?topic=many&channel=c{number:03}&from={number}")
+    stamps = [record.timestamp for record in records(read(node, "many").body)]
+    channels = log_of(node, "many")["channels"]
+    assert [channel["position"] for channel in channels] == list(range(300))
+    assert [channel["lag_messages"] for channel in channels] == list(range(300, 0, -1))
+    ages = [channel["lag_seconds"] + stamp / 1e9 for channel, stamp in zip(channels, stamps, strict=True)]
+    assert max(ages) - min(ages) < 1e-5

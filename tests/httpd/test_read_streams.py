@@ -148,6 +148,18 @@ def test_clients_that_read_nothing_cost_neither_threads_nor_memory(large, conten
                                 .splitlines())[connections]) == 1, "the end of the connections")
 
 
+def test_a_stop_does_not_wait_for_clients_that_read_nothing(start):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-body-size=30000000")
+    publish(daemon, "large", [b"x" * BODY] * COUNT)
+    idle = [daemon.wire(receive_buffer=1) for _ in range(10)]
+    for wire in idle:
+        wire.request("GET", f"/topic/read?topic=large&max_bytes={LARGEST}", headers=LINES if wire in idle[:5] else "")
+        assert wire.sock.recv(8) == b"HTTP/1.1"
+    assert daemon.stop() == 0
+    for wire in idle:
+        wire.sock.close()
+
+
 def test_clients_that_leave_in_the_middle(large):
     for number in range(50):
         with large.wire() as wire:
