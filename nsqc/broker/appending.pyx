@@ -1,6 +1,6 @@
 """Publishing to a log. See the .pxd."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memchr
 
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState

@@ -571,8 +571,9 @@ cdef class Channel:
 
     @property
     def backend_depth(self) -> int:
-        """Messages that wait on disk."""
-        return self.backlog.disk_depth() - self.backlog.delayed_on_disk() + self._log_depth()
+        """Messages that wait on disk; of those in a log, as many as nsqd would not keep in memory."""
+        return (self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+                + max(0, self._log_depth() - self.backlog.max_memory))
 
     def _log_depth(self) -> int:
         if self.cursor is None:

@@ -1,5 +1,5 @@
-# A topic that is kept in a log: its channels are cursors there. What waited in memory and disk queues when that began is
-# delivered first, and so is what the log has left when it ends.
+# A topic that is kept in a log: its channels are cursors there. What waited in memory and disk queues when that began
+# is delivered first, and so is what the log has left when it ends.
 
 from libc.stdint cimport int64_t
 from nsqc.broker.channel cimport Channel

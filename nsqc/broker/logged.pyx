@@ -23,6 +23,8 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
     follow_rule(topic, rule)
     if topic.paused:
         hold_log(topic)
+    elif not topic.started:
+        log.hold(log.next)      # channels that are still to come get what is published until then
     return 0
 
 
@@ -49,7 +51,7 @@ cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
         elif topic.earlier is not None and topic.earlier.damaged:
             begin = 0       # where it was is not known: nothing is left out
         else:
-            begin = topic.log.visible if topic.channels else topic.place.next
+            begin = topic.log.visible if topic.channels and topic.started else topic.place.next
         begin = min(max(begin, topic.log.first_offset()), topic.log.next)
         cursor = new_cursor(topic.log, channel.name, channel, channel.ephemeral, begin)
         channel.message_count += <uint64_t> (topic.log.rank(topic.log.visible) - topic.log.rank(begin))
@@ -103,9 +105,10 @@ cdef void empty_log(TopicState topic) noexcept:
 
 
 cdef int64_t log_depth(TopicState topic) noexcept:
+    cdef int64_t begin = topic.log.visible if topic.channels and topic.log.held else topic.place.next
     if topic.channels and not topic.log.held:
         return 0
-    return topic.log.rank(topic.log.next) - topic.log.rank(topic.place.next)
+    return topic.log.rank(topic.log.next) - topic.log.rank(begin)
 
 
 cdef bint retain_log(TopicState topic) except -1:

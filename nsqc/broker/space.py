@@ -23,7 +23,7 @@ LOW_EVERY_S = 0.25  # while too little is free
 SILENT_S = 10.0  # without an answer, after which that is logged
 DEFAULT_BYTES = 1 << 30  # for --min-free-disk=-1, or a twentieth of the file system if that is less
 DEFAULT_PART = 20
-LEAST_STEP = 1 << 20  # bytes written between two looks
+LEAST_STEP = 1 << 20  # bytes written between two looks, if so many are free beyond the limit
 HEALED_PART = 16  # a sixteenth more than the limit is free when publishes are accepted again, so this does not flap
 
 Ask = Callable[[str], os.statvfs_result]
@@ -143,7 +143,7 @@ class SpaceWatch:
         self._room = free - limit
         low = free < (limit + limit // HEALED_PART if self._space.low else limit)
         self._set_low(low, f"{free} bytes are free in {self._data_path}, --min-free-disk is {limit}")
-        self._space.trusted = maxsize if low else max(self._room // 2, LEAST_STEP)
+        self._space.trusted = maxsize if low else max(self._room // 2, min(self._room, LEAST_STEP))
 
     def _failed(self, error: Exception) -> None:
         if not self._failing:

@@ -93,8 +93,18 @@ class ChannelStats(Struct, frozen=True):
     e2e_processing_latency: Latency
 
 
+class LogStats(Struct, frozen=True, gc=False):
+    """The log of a topic; bytes of its records, and how many of them were found damaged."""
+
+    first_offset: int
+    next_offset: int
+    bytes: int
+    segments: int
+    damaged: int
+
+
 class TopicStats(Struct, frozen=True):
-    """One topic with its channels, sorted by name; message_bytes counts bodies."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log is there where records of it are damaged."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -104,6 +114,7 @@ class TopicStats(Struct, frozen=True):
     message_bytes: int
     paused: bool
     e2e_processing_latency: Latency
+    log: LogStats | UnsetType = UNSET
 
 
 class MemoryStats(Struct, frozen=True, gc=False):
@@ -183,7 +194,14 @@ def _channels_of(topic: Topic, name: str) -> list[Channel] | None:
 
 def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
     return TopicStats(topic.name.decode(), channels, topic.depth, topic.backend_depth, topic.message_count,
-                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())))
+                      topic.message_bytes, topic.paused, _latency(list(topic.channels.values())), _log_stats(topic))
+
+
+def _log_stats(topic: Topic) -> LogStats | UnsetType:
+    log = topic.log
+    if log is None or log.damaged == 0:
+        return UNSET  # a topic like any other
+    return LogStats(log.first, log.next, log.bytes, len(log.table), log.damaged)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,

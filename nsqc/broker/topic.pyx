@@ -379,6 +379,8 @@ cdef class Topic(TopicState):
             for name in self.earlier.channels:
                 self.get_channel(name)
             self.earlier = None
+        if self.log is not None and not self.paused:
+            unhold_log(self)
         self._begin_slice()
 
     def _begin_slice(self):
@@ -632,4 +634,4 @@ cdef class Topic(TopicState):
     @property
     def backend_depth(self) -> int:
         """Those of them on disk."""
-        return self.backlog.disk_depth() + self._log_depth()
+        return self.backlog.disk_depth() + max(0, self._log_depth() - self.backlog.max_memory)

@@ -142,8 +142,8 @@ def repair_command(
         with locked({os.path.dirname(folder) for folder in folders}):
             for folder in folders:
                 steps = Repair(folder, print_text, dry_run).run()
-                print_text(f"{folder}: {'nothing to mend' if not steps else f'{steps} steps'}"
-                           f"{', none of them taken' if steps and dry_run else ''}")
+                done = "1 step" if steps == 1 else f"{steps} steps" if steps else "nothing to mend"
+                print_text(f"{folder}: {done}{', not taken' if steps and dry_run else ''}")
     except UsageError as error:
         return fail(str(error), EXIT_USAGE)
     except (OSError, LockError, MetadataError) as error:

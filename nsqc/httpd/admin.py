@@ -11,7 +11,6 @@ from collections.abc import Awaitable
 from nsqc.broker.channel import Channel
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
-from nsqc.httpd.cursors import create_from
 from nsqc.httpd.publish import named_topic
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments, read_whole
@@ -89,6 +88,8 @@ def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None
     topic, name = _topic_and_channel(app, request)
     arguments = request.arguments()
     if b"from" in arguments:
+        from nsqc.httpd.cursors import create_from  # here: many daemons have no logs
+
         return create_from(app, topic, name, arguments)
     topic.get_channel(name)
     return None

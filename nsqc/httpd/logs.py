@@ -13,9 +13,10 @@ from msgspec import Struct
 from nsqc.broker.stats import Slice
 from nsqc.httpd import records
 from nsqc.httpd.app import App
-from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, segment_of, time_of
+from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.store.log import files
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -77,36 +78,43 @@ def show(app: App, request: Request) -> Awaitable[LogState]:
 
 
 async def _show(app: App, topic: Topic, log: TopicLog) -> LogState:
-    channels: list[tuple[Channel, int, int]] = []   # with position and oldest unfinished offset
     part = Slice()
+    places: list[tuple[Channel, int, int]] = []     # with position and oldest unfinished offset
     for name in sorted(topic.channels):
         channel = topic.channels.get(name)
         position, oldest = (None, None) if channel is None else (channel.position, channel.oldest)
         if channel is not None and position is not None and oldest is not None:
-            channels.append((channel, position, oldest))
-        if part.over():
-            await asyncio.sleep(0)
-            part.renew()
+            places.append((channel, position, oldest))
+        await _next_slice(part)
     log_of(topic)
     first, following, segments = log.first, log.next, log.table
-    offsets = sorted({first, following - 1, *(oldest for _, _, oldest in channels)})
-    wanted = [(segment_of(log, offset), offset) for offset in offsets if first <= offset < following]
-    stamps = await app.readers.run(partial(records.timestamps, log.folder, wanted))
-    times = {offset: stamp for (_, offset), stamp in zip(wanted, stamps, strict=True)}
+    offsets = {first, following - 1}.union(oldest for _, _, oldest in places)
+    times = await app.readers.run(partial(records.timestamps, log.folder, segments, sorted(offsets)))
     now = time.time_ns()
+    channels = []
+    part.renew()
+    for channel, position, oldest in places:
+        if not channel.exiting:
+            channels.append(_position(channel, position, oldest, times[oldest], now))
+        await _next_slice(part)
     return LogState(
         topic=topic.name.decode(),
         first_offset=first,
         next_offset=following,
-        first_time=times.get(first),
-        last_time=times.get(following - 1),
+        first_time=times[first],
+        last_time=times[following - 1],
         bytes=sum(segment[2] for segment in segments),
         segments=len(segments),
         damaged=log.damaged,
         sync=topic.rule.sync,
-        channels=[_position(channel, position, oldest, times.get(oldest), now)
-                  for channel, position, oldest in channels if not channel.exiting],
+        channels=channels,
     )
+
+
+async def _next_slice(part: Slice) -> None:
+    if part.over():
+        await asyncio.sleep(0)
+        part.renew()
 
 
 def _position(channel: Channel, position: int, oldest: int, stamp: int | None, now: int) -> ChannelPosition:
@@ -154,7 +162,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             return gone(log)
         if offset > log.next:
             return beyond(log)
-        segment = segment_of(log, offset)
+        segment = files.segment_of(log.table, offset)
         if offset == log.next or segment is None:
             return _reply(offset, offset, 0, query.lines)
         try:

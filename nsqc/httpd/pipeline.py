@@ -7,8 +7,8 @@ blocks the connection: requests that have already arrived are queued, and at mos
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
 

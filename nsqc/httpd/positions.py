@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from calendar import timegm
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nsqc.httpd.app import App
@@ -15,16 +14,13 @@ if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.store.log.topiclog import TopicLog
 
-# First offset, offset behind the last, bytes of records.
-Segment = tuple[int, int, int]
-
 _MOST = 2**63 - 1
 _NUMBER = re.compile(rb"[0-9]{1,19}")
 # RFC 3339. A plus sign that was not escaped has become a space.
 _TIME = re.compile(rb"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
                    rb"(?:[Zz]|([-+ ])([0-9]{2}):([0-9]{2}))")
 _SECOND_NS = 1_000_000_000
-_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def number_of(arguments: dict[bytes, bytes], key: bytes, default: int, least: int = 0, most: int = _MOST) -> int:
@@ -61,15 +57,15 @@ def rfc3339(text: bytes) -> int | None:
     if match is None:
         return None
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    if not (1 <= month <= 12 and 1 <= day <= _DAYS[month - 1] and hour < 24 and minute < 60 and second <= 60):
-        return None
-    if month == 2 and day == 29 and (year % 4 or (year % 100 == 0 and year % 400)):
-        return None
     fraction, sign, hours, minutes = match.groups()[6:]
-    seconds = timegm((year, month, day, hour, minute, second)) if year else -1
+    if second > 60 or (sign and (int(hours) > 23 or int(minutes) > 59)):
+        return None
+    try:
+        whole = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
+    except ValueError:
+        return None
+    seconds = int((whole - _EPOCH).total_seconds()) + second // 60      # a leap second is the next minute's first
     if sign:
-        if int(hours) > 23 or int(minutes) > 59:
-            return None
         ahead = int(hours) * 3600 + int(minutes) * 60
         seconds += ahead if sign == b"-" else -ahead
     return min(max(seconds * _SECOND_NS + int((fraction or b"0").ljust(9, b"0")), 0), _MOST)
@@ -101,15 +97,6 @@ def log_of(topic: Topic) -> TopicLog:
         raise ApiError(400, f'NO_LOG: {name} is kept in memory; its rule has to say storage = "log" (PUT /topic/rules, '
                             f'[topics."{name}"] in the config file, or --topic-storage=log)')
     return topic.log
-
-
-def segment_of(log: TopicLog, offset: int) -> Segment | None:
-    """The segment with the first record at or behind an offset; None: there is none yet."""
-    segments = log.table
-    at = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
-    if at < 0 or offset >= segments[at][1]:
-        at += 1     # between two segments offsets may be missing
-    return segments[at] if at < len(segments) else None
 
 
 def gone(log: TopicLog) -> Reply:

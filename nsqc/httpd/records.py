@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
-from nsqc.httpd.positions import Segment
 from nsqc.store.log import files, spans
+from nsqc.store.log.files import Bounds
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.spans import Sound
 
@@ -29,7 +29,7 @@ class Found:
         self.stream = stream
 
 
-def find(folder: str, segment: Segment, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
+def find(folder: str, segment: Bounds, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
     """The first run of intact records of a segment from an offset on. Runs on a worker thread. Raises OSError."""
     data, index = _opened(folder, segment)
     try:
@@ -48,32 +48,37 @@ def find(folder: str, segment: Segment, offset: int, max_messages: int, max_byte
         os.close(index)
 
 
-def timestamps(folder: str, wanted: list[tuple[Segment | None, int]]) -> list[int | None]:
-    """When the first intact record of a segment from an offset on was published, in ns since 1970; None: unknown.
+def timestamps(folder: str, segments: list[Bounds], offsets: list[int]) -> dict[int, int | None]:
+    """For each offset, when the first intact record from there on was published, in ns since 1970; None: unknown.
 
-    Runs on a worker thread. Segments that retention has removed meanwhile are unknown.
+    Runs on a worker thread. What retention removes meanwhile is unknown.
     """
-    return [None if segment is None else _timestamp(folder, segment, offset) for segment, offset in wanted]
+    return {offset: _timestamp(folder, segments, offset) for offset in offsets}
 
 
-def offset_at(folder: str, segments: list[Segment], time_ns: int) -> int:
+def offset_at(folder: str, segments: list[Bounds], time_ns: int) -> int:
     """The first offset whose record was published at a time or after it; the end, if there is none.
 
     Runs on a worker thread. Raises OSError.
     """
-    offset = files.offset_at(folder, segments, time_ns)     # by the index, which has times only roughly
+    # By the index, which has times only roughly: it may be a few records early, and they may end segments.
+    offset = files.offset_at(folder, segments, time_ns)
+    while (segment := files.segment_of(segments, offset)) is not None:
+        data, index = _opened(folder, segment)
+        try:
+            offset = spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
+        finally:
+            os.close(data)
+            os.close(index)
+        if offset < segment[1]:
+            break
+    return offset
+
+
+def _timestamp(folder: str, segments: list[Bounds], offset: int) -> int | None:
     segment = files.segment_of(segments, offset)
     if segment is None:
-        return offset
-    data, index = _opened(folder, segment)
-    try:
-        return spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
-    finally:
-        os.close(data)
-        os.close(index)
-
-
-def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
+        return None
     try:
         data, index = _opened(folder, segment)
     except FileNotFoundError:
@@ -85,7 +90,7 @@ def _timestamp(folder: str, segment: Segment, offset: int) -> int | None:
         os.close(index)
 
 
-def _opened(folder: str, segment: Segment) -> tuple[int, int]:
+def _opened(folder: str, segment: Bounds) -> tuple[int, int]:
     data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
     try:
         return data, os.open(segment_path(folder, segment[0], "idx"), os.O_RDONLY | os.O_CLOEXEC)
@@ -125,6 +130,10 @@ class Records:
                 sent = os.sendfile(socket, file, self._at, min(allowed, self.left))
             except (BlockingIOError, ConnectionError):
                 return True
+            except OSError as error:
+                if error.errno in (errno.EINVAL, errno.ENOSYS):
+                    return True     # the file system cannot: the transport has to do
+                raise
             if not sent:
                 raise OSError(errno.EIO, "it is shorter than it was", self._path)
             allowed -= sent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 from typing import NoReturn
 
-from nsqc.httpd import admin, cursors, debug, logs, publish, rules, statistics, views
+from nsqc.httpd import admin, debug, publish, rules, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Handler, Request, Route, fixed
@@ -48,6 +48,27 @@ def _debug(handler: Handler) -> Route:
     return Route(handler, error=lambda status, text: plain(text, status), logged=False)
 
 
+# Calls for logs are imported when the first of them comes: many daemons have none.
+
+
+def _show_log(app: App, request: Request) -> object:
+    from nsqc.httpd import logs
+
+    return logs.show(app, request)
+
+
+def _read_log(app: App, request: Request) -> object:
+    from nsqc.httpd import logs
+
+    return logs.read(app, request)
+
+
+def _seek(app: App, request: Request) -> object:
+    from nsqc.httpd import cursors
+
+    return cursors.seek(app, request)
+
+
 _PUB = Route(publish.pub, logged=False, body_limit=_max_msg_size, reads_body=True)
 _MPUB = Route(publish.mpub, logged=False, body_limit=_max_body_size, reads_body=True)
 
@@ -56,8 +77,8 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/ping": _plain(views.ping),
         b"/info": Route(views.info),
         b"/stats": _call(statistics.stats),
-        b"/topic/log": Route(logs.show),
-        b"/topic/read": Route(logs.read),
+        b"/topic/log": Route(_show_log),
+        b"/topic/read": Route(_read_log),
         b"/topic/rules": _call(rules.get_rules),
         b"/debug/pprof/": _debug(debug.index),
         b"/debug/pprof/cmdline": _debug(debug.cmdline),
@@ -79,7 +100,7 @@ ROUTES: dict[bytes, dict[bytes, Route]] = {
         b"/channel/empty": _call(admin.empty_channel),
         b"/channel/pause": _call(admin.pause_channel),
         b"/channel/unpause": _call(admin.unpause_channel),
-        b"/channel/seek": _call(cursors.seek),
+        b"/channel/seek": _call(_seek),
         b"/debug/freememory": _plain(debug.free_memory),
     },
     b"PUT": {

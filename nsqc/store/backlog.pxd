@@ -157,7 +157,7 @@ cdef class Backlog(QueueWatcher):
     cdef int64_t depth(self) noexcept               # messages waiting
     cdef int64_t disk_depth(self) noexcept          # those of them on disk
     cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep
-    cdef void attach(self, DiskQueue disk) noexcept # what it had to keep in memory so far may go to disk
+    cdef void attach(self, DiskQueue disk) noexcept     # what it had to keep in memory may go to disk now
     cdef void mark_dirty(self) noexcept
     cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept
     cdef void _apply_delay(self, Entry *entry) noexcept

@@ -32,7 +32,8 @@ cdef class Hub:
         self.log = log
         self.loop = loop
         self.slicer = broker.slicer
-        self.iteration = Iteration(loop, self.slicer, settings.now.output_buffer_flush == "timeout")
+        self.iteration = Iteration(loop, self.slicer, settings.now.output_buffer_flush == "timeout",
+                                   broker.commits)
         self.room = RECEIVE_BYTES
         self.limits = Limits(settings.now)
         settings.on_change(self._settings_changed)

@@ -11,6 +11,7 @@
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from nsqc.broker.consumer cimport Consumer
+from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
 from nsqc.tcp.gather cimport Gather
@@ -21,6 +22,7 @@ cdef class Iteration:
     # A loop iteration, as far as connections are concerned: input is read for a limited time, and what was collected is
     # sent at the end.
     cdef Slicer slicer
+    cdef CommitSchedule commits # begun before the output is sent: much of what they write is answered at once
     cdef object loop
     cdef list due               # outboxes to flush at the end of this iteration
     cdef bint scheduled

@@ -33,9 +33,10 @@ cdef enum:
 cdef class Iteration:
     """The present loop iteration: input until its time is over, output at its end."""
 
-    def __init__(self, loop, Slicer slicer not None, bint waits):
+    def __init__(self, loop, Slicer slicer not None, bint waits, CommitSchedule commits not None):
         self.loop = loop
         self.slicer = slicer
+        self.commits = commits
         self.due = []
         self.waits = waits
 
@@ -57,9 +58,14 @@ cdef class Iteration:
     def end(self):
         """Called by the loop once in an iteration in which something was collected."""
         cdef Outbox outbox
-        cdef list due = self.due
-        cdef Py_ssize_t count = len(due), at = 0
-        cdef int64_t until_ns = monotonic_ns() + ITERATION_NS
+        cdef list due
+        cdef Py_ssize_t count, at = 0
+        cdef int64_t until_ns
+        if self.commits.scheduled:
+            self.commits.run()      # what can be written at once is answered and delivered with the rest
+        until_ns = monotonic_ns() + ITERATION_NS
+        due = self.due
+        count = len(due)
         self.scheduled = self.reading = False
         self.due = []
         while at < count:

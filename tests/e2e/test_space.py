@@ -82,6 +82,22 @@ def test_publishes_are_refused_in_time_and_it_heals(small):
     assert node.stop() == 0
 
 
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+def test_a_log_refuses_all_publishes_and_heals(small, sync):
+    node = small(40, "--topic-storage=log", f"--log-sync={sync}", "--max-bytes-per-file=1000000")
+    reason = REASON % (2 * MIB)
+    done, error = fill(node, numbered(60_000, size=1000))
+    assert error == b"E_MPUB_FAILED MPUB failed " + reason
+    assert MIB < free(node) < 2 * MIB
+    assert node.http("GET", "/ping") == (500, b"NOK - " + reason)
+    assert node.http("POST", "/pub?topic=new", b"x") == (503, b'{"message":"FAILED - %b"}' % reason)
+    node.connect().pub("t#ephemeral", b"x")
+    assert set(consume(node, "t", "c", set(done))) == set(done)
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "health to return by itself")
+    node.connect().pub("t", *[b"after"] * 50)
+    assert node.stop() == 0
+
+
 def test_the_limit_changes_with_a_reload(small, tmp_path):
     config = tmp_path / "nsqc.cfg"
     config.write_text("min_free_disk = 0\n")

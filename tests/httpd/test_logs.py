@@ -1,5 +1,6 @@
 """/topic/log, /channel/seek, /channel/create with from=, and what /stats says of logs."""
 
+import threading
 import time
 
 import pytest
@@ -196,20 +197,33 @@ def test_a_seek_that_was_answered_survives_a_kill(start):
 
 
 def test_a_seek_is_answered_under_load(node):
-    """The answer waits for the journal, and not for a moment without traffic."""
+    """The answer waits for the journal, and not for a moment in which nobody has anything to write to it."""
     node.call("POST", "/topic/create?topic=load")
     node.call("POST", "/channel/create?topic=load&channel=moved")
-    busy = [node.connect().sub("load", "busy", 100) for _ in range(2)]
-    publish(node, "load", [b"%d" % number for number in range(20_000)])
-    finished = 0
-    for round_ in range(20):
-        for client in busy:
-            client.messages(100, finish=True)
-            finished += 100
-        assert seek(node, "load", "moved", f"to={round_}").status == 200
-        assert channel_of(node, "load", "moved")["position"] == round_
-    for client in busy:
+    publish(node, "load", [b"%d" % number for number in range(50_000)])
+    ended = threading.Event()
+
+    def consume(number):
+        client = node.connect().sub("load", f"busy{number}", 50)
+        for _ in range(50_000):
+            client.messages(1, finish=True)
+            if ended.is_set():
+                break
         client.close()
+
+    for number in range(3):
+        node.call("POST", f"/channel/create?topic=load&channel=busy{number}&from=beginning")
+    consumers = [threading.Thread(target=consume, args=(number,)) for number in range(3)]
+    for consumer in consumers:
+        consumer.start()
+    try:
+        for place in range(50):
+            assert seek(node, "load", "moved", f"to={place}").status == 200
+            assert channel_of(node, "load", "moved")["position"] == place
+    finally:
+        ended.set()
+        for consumer in consumers:
+            consumer.join()
 
 
 @pytest.mark.parametrize("place, status, message", [
@@ -285,3 +299,16 @@ def test_a_channel_that_exists(node):
     assert channel_of(node, "exists", "c")["position"] == 0
     # Without a place the call is nsqd's.
     assert node.call("POST", "/channel/create?topic=exists&channel=c").status == 200
+
+
+def test_many_channels(node):
+    """Each has its own place and age."""
+    publish(node, "many", [b"%d" % number for number in range(300)])
+    for number in range(300):
+        node.call("POST", f"/channel/create?topic=many&channel=c{number:03}&from={number}")
+    stamps = [record.timestamp for record in records(read(node, "many").body)]
+    channels = log_of(node, "many")["channels"]
+    assert [channel["position"] for channel in channels] == list(range(300))
+    assert [channel["lag_messages"] for channel in channels] == list(range(300, 0, -1))
+    ages = [channel["lag_seconds"] + stamp / 1e9 for channel, stamp in zip(channels, stamps, strict=True)]
+    assert max(ages) - min(ages) < 1e-5

@@ -53,9 +53,13 @@ class Wire:
         version, status = first.split(" ")[:2]
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         size = 0 if head or status == "100" else int(headers["content-length"])
-        while len(self.buffer) < size:
-            self._more()
-        body, self.buffer = self.buffer[:size], self.buffer[size:]
+        parts = [self.buffer]
+        missing = size - len(self.buffer)
+        while missing > 0:
+            parts.append(self._received())
+            missing -= len(parts[-1])
+        data = b"".join(parts)
+        body, self.buffer = data[:size], data[size:]
         return Reply(int(status), headers, body, version)
 
     def is_closed(self) -> bool:
@@ -68,10 +72,13 @@ class Wire:
             return True
 
     def _more(self) -> None:
+        self.buffer += self._received()
+
+    def _received(self) -> bytes:
         data = self.sock.recv(1 << 16)
         if not data:
             raise Closed(self.buffer)
-        self.buffer += data
+        return data
 
 
 def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:

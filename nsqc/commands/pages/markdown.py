@@ -16,8 +16,8 @@ Durations are written like `250ms`, `1.5s` or `1h30m`.
 
 `--config` names a TOML file with the keys below; flags win over it. In it a list is a TOML list, and a duration that is
 a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config check` checks one,
-and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with rules for some topics:
-see [operations.md](operations.md#topic-rules).
+and `nsqc config show` prints the values that take effect. Behind the keys there may be tables with rules for some
+topics: see [operations.md](operations.md#topic-rules).
 """
 
 

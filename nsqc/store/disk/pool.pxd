@@ -19,6 +19,7 @@ cdef struct Job:
     void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
     bint is_short           # may be run within submit()
+    bint is_urgent          # a short one that is: unless the disk has been slow lately, however much is written
     int64_t bytes           # that it writes
     int64_t took_ns         # run() did
 

@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport EAGAIN, ENOENT, ENOMEM
-from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -13,7 +13,8 @@ from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport record_load
 from nsqc.store.log.jobs cimport records_free, run_read_records
 from nsqc.store.log.journal cimport CursorState
-from nsqc.store.log.offsets cimport Range, Waiting, Walk, offsets_add, offsets_free, offsets_next, offsets_remove, waiting_next
+from nsqc.store.log.offsets cimport (Range, Waiting, Walk, offsets_add, offsets_free, offsets_next, offsets_remove,
+                                     waiting_next)
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
@@ -224,7 +225,8 @@ cdef class Cursor(Journaled):
             if error == ENOENT and first < self.log.first_offset():
                 return True         # removed meanwhile
             if error != self.read_error:
-                self.log.log.error("LOG(%s): failed to read at offset %d - %s", self.log.name, first, os.strerror(error))
+                self.log.log.error("LOG(%s): failed to read at offset %d - %s", self.log.name, first,
+                                   os.strerror(error))
             self.read_error = error
             self.owner.on_unreadable()
             return False
@@ -446,7 +448,7 @@ cdef int64_t skipped_before(Cursor cursor, int64_t end) noexcept:
 # ---------------------------------------------------------------------- what segments are needed for
 
 cdef bint use_add(Cursor cursor, int64_t offset) noexcept:
-    """One more message of the segment of an offset, which is not before the last one, is unfinished. False: no memory."""
+    """One more message of a segment is unfinished; not of one before the last one. False: no memory."""
     cdef Uses *uses = &cursor.uses
     cdef Use *last
     cdef Use *grown

@@ -1,4 +1,4 @@
-"""Appends to segments and journals, and reads of verified records; on threads that do not hold the GIL. See the .pxd."""
+"""Appends to segments and journals, and reads of verified records, without the GIL. See the .pxd."""
 
 from libc.errno cimport EAGAIN, EEXIST, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t
@@ -224,11 +224,12 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         error = io_sync_data(job.dat)
         if error == 0:
             error = io_sync_data(job.idx)
-        if error == 0 and folder:
-            error = sync_folders(job)
         if error:
             # What the kernel has of these files may be clean in memory only: nothing is appended to them any more.
             job.spoilt = True
+    if error == 0 and folder and (job.syncs or fresh):
+        # In any case before the first record of a segment is acknowledged: its name says which offsets were used.
+        error = sync_folders(job)
     if error == 0:
         job.makes_folder = False
         piece.bytes += length
@@ -351,7 +352,8 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
     while error == 0 and job.begin == job.end and job.begin < job.limit:
         # One more than are returned: it says where the last of them ends.
         have = min(job.limit - job.begin, <int64_t> ENTRIES_AT_ONCE + 1)
-        got = read_some(job, idx, c_entries, have * ENTRY_BYTES, INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
+        got = read_some(job, idx, c_entries, have * ENTRY_BYTES,
+                        INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
         if got < 0:
             return <int> -got
         error = read_block(job, dat, c_entries, got // ENTRY_BYTES, have, size)
@@ -445,7 +447,8 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         elif intact:
             # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends.
             intact = head_plausible(job.c_data + at, total) and (
-                index + 1 >= have or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
+                index + 1 >= have
+                or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
                 or following.position == position + at + total)
         if not intact:
             break

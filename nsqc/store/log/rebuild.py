@@ -16,7 +16,7 @@ from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, TIME_UNIT, checksum
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import Ranges
 from nsqc.store.log.scan import BAD_ENTRY, BAD_RECORD, find_records, scan_segment
-from nsqc.store.log.segmentfile import MAGIC, MORE, SegmentFile
+from nsqc.store.log.segmentfile import ENTRY, MAGIC, MORE, SegmentFile
 
 LATEST = 2**32 - 1  # time in an entry
 UNBOUNDED = 2**63 - 1  # in place of the next segment's first offset
@@ -83,18 +83,17 @@ class Builder:
         return self._finished()
 
     def _keep(self, file: SegmentFile, begin: int, end: int, is_lost: bool) -> None:
-        for offset in range(begin, end):
-            entry = file.entry(offset)
-            if entry is None:
-                raise OSError(f"{self.dat}: its index changes while it is read")
-            if is_lost:
-                # Where it ends is known only from the entry behind it.
-                following = file.entry(offset + 1) if offset + 1 < file.end else None
-                length = following.position - entry.position if following is not None else RECORD_HEAD_BYTES
-            else:
-                length = file.length_at(entry.position) or RECORD_HEAD_BYTES
-            ends = entry.position + length
-            self.slots.append(Slot(entry.position, ends, entry.more, entry.time, entry.crc, is_lost=is_lost))
+        """Messages with sound entries. Each record ends where the next one begins."""
+        entries = list(ENTRY.iter_unpack(file.read_index(begin, end)))
+        ends = [position & ~MORE for position, _, _, _ in entries[1:]]
+        last = entries[-1][0] & ~MORE
+        length = None if is_lost else file.length_at(last)
+        if length is None:
+            following = file.entry(end) if end < file.end else None
+            length = following.position - last if following is not None else RECORD_HEAD_BYTES
+        ends.append(last + length)
+        for (position, time, crc, _), behind in zip(entries, ends, strict=True):
+            self.slots.append(Slot(position & ~MORE, behind, bool(position & MORE), time, crc, is_lost=is_lost))
 
     def _fill(self, room: int | None, limit: int, is_tail: bool) -> None:
         """Messages from the records behind the last one: room of them (None: as many as there are), which end at limit.

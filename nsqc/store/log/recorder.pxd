@@ -61,7 +61,8 @@ cdef class Recorder(Scheduled):
     cdef bint twice                     # the next frame is written twice: without it, too much would be finished
     cdef readonly int error             # errno of the last write; 0: it succeeded
     cdef bint closed
-    cdef object waiting                 # callables for when everything recorded so far is written
+    cdef list waiting                   # callables for when what is recorded now is written
+    cdef list under_way                 # those of the frame that is being written
 
     cdef inline bint is_full(self) noexcept:
         return self.kept.length >= MOST_KEPT

@@ -12,7 +12,7 @@ import os
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
-from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_ADVANCE, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
+from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport store_i32, store_i64
@@ -145,6 +145,7 @@ cdef class Recorder(Scheduled):
         self.fd = -1
         self.dirty = []
         self.waiting = []
+        self.under_way = []
 
     def __dealloc__(self):
         self.close_file()
@@ -203,10 +204,12 @@ cdef class Recorder(Scheduled):
             return      # job_done() asks for the next one
         if not self._gather():
             return
+        self.under_way, self.waiting = self.under_way + self.waiting, []
         memset(&self.job, 0, sizeof(self.job))
         self.job.job.run = run_journal
         self.job.job.bytes = self.kept.length
-        self.job.job.is_short = self.kept.length <= SHORT_BYTES
+        # A kill must cost no more than what was done in the loop iteration under way.
+        self.job.job.is_short = self.job.job.is_urgent = self.kept.length <= SHORT_BYTES
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
         self.job.makes_folder = not self.exists
         self.job.number = self.number
@@ -261,18 +264,17 @@ cdef class Recorder(Scheduled):
 
     cdef void _wrote(self) noexcept:
         self.syncer.began(self.synced)
-        if not self.dirty:
-            self._call_waiting()
+        self._call_waiting()
         if self.dirty:
             self.schedule.add(self)
         elif not self.compacting and self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older) and not self.closed:
             self._compact()
 
     cdef void _call_waiting(self) noexcept:
-        cdef list waiting
-        if self.waiting:
-            waiting, self.waiting = self.waiting, []
-            for call in waiting:
+        cdef list ended
+        if self.under_way:
+            ended, self.under_way = self.under_way, []
+            for call in ended:
                 call()
 
     cdef void _compact(self) noexcept:
@@ -307,10 +309,12 @@ cdef class Recorder(Scheduled):
 
     def when_written(self, call):
         """Calls call() when everything recorded so far is in the journal, or could not be written."""
-        if not self.dirty and not self.running and self.kept.length == 0:
-            call()
-        else:
+        if self.dirty or (self.kept.length and not self.running):
             self.waiting.append(call)
+        elif self.running:
+            self.under_way.append(call)
+        else:
+            call()
 
     @property
     def path(self) -> str:

@@ -19,8 +19,8 @@ from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
 SEGMENT_FILE = re.compile(r"(\d{20})\.(dat|idx|due)")
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
-# After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even if
-# records, and the segment after this one, are lost.
+# After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
+# if records, and the segment after this one, are lost.
 JUMP = 1 << 32
 ENTRIES_AT_ONCE = 1024
 
@@ -68,23 +68,41 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
     try:
         files = list_segments(folder)
+        if files:
+            from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
+
+            mend_indexes(folder, lambda step: log.error("LOG: %s", step))
+            files = list_segments(folder)
     except FileNotFoundError:
         return NEW
     firsts = sorted(first for first, found in files.items() if found.dat is not None)
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
+<<<<<<< HEAD
+    for first, following in zip(firsts, [*firsts[1:], None], strict=False):
+=======
     for first, following in zip(firsts, [*firsts, None][1:], strict=True):
+>>>>>>> e4946a17d4c5747653e5b9ebfdbc947606463b14
         segments.append(open_segment(folder, first, files[first], following, log))
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)
     earlier = Earlier(folder)
     first_journal, last_journal, journal_bytes = earlier.journals
+<<<<<<< HEAD
+    begun = firsts[-1] if firsts else earlier.topic_cursor or 0
+    end = segments[-1].end if segments else begun
+    jumps = power_failed and bool(firsts)
+    return Opened(
+        exists=True, segments=segments, next=end, ends=jumps or not segments or end < begun,
+        resume_at=max(end, begun + JUMP) if jumps else max(end, begun), first_journal=first_journal or 1,
+=======
     end = segments[-1].end if segments else (earlier.topic_cursor or 0)
     last_first = segments[-1].first if segments else 0
     return Opened(
         exists=True, segments=segments, next=end, ends=power_failed or not segments,
         resume_at=max(end, last_first + JUMP) if power_failed else end, first_journal=first_journal or 1,
+>>>>>>> e4946a17d4c5747653e5b9ebfdbc947606463b14
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 

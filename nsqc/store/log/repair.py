@@ -43,10 +43,10 @@ class Repair:
         progress = read_progress(self.folder)
         unsure: Ranges = []
         for segment, below in with_following(files):
-            unsure += self._segment(segment, below)
+            unsure += self.mend_segment(segment, below)
         for first in files.due:
             self._due(segment_path(self.folder, first, "due"))
-        self._journals(progress, unsure)
+        self.mend_journals(progress, unsure)
         return self.steps
 
     def _step(self, path: str, text: str) -> bool:
@@ -55,8 +55,8 @@ class Repair:
         self.report(f"{path}: {text}")
         return not self.dry_run
 
-    def _segment(self, segment: Segment, below: int) -> Ranges:
-        """Mends the index, then cuts off what does not count; the offsets that are unsure now."""
+    def mend_segment(self, segment: Segment, below: int) -> Ranges:
+        """Mends the index, then cuts off what does not count; the offsets that are unsure now. Raises OSError."""
         dat, idx = segment_path(self.folder, segment.first, "dat"), segment_path(self.folder, segment.first, "idx")
         rebuilt = None
         if needs_index(self.folder, segment, below):
@@ -99,7 +99,8 @@ class Repair:
             keep_bad(path)
             replace_file(path, encode(due.entries))
 
-    def _journals(self, progress: TopicProgress, unsure: Ranges) -> None:
+    def mend_journals(self, progress: TopicProgress, unsure: Ranges) -> None:
+        """Makes unsure offsets unfinished, and damaged journals again. Raises OSError or MetadataError."""
         following = max([0, *(file.number for file in progress.files)]) + 1
         sections: list[bytes] = []
         if unsure and progress.channels:
@@ -138,6 +139,30 @@ class Repair:
         frames = b"".join(struct.pack(">II", len(payload), checksum(payload)) + payload for payload in sections)
         replace_file(os.path.join(self.folder, f"cursors.{number:06}.journal"), head + frames)
         sync_folder(self.folder)
+
+
+def mend_indexes(folder: str, report: Report) -> None:
+    """For a start: makes indexes again that are missing, or whose head or last entries are damaged. Costs some reads
+    for each segment as long as there are none. Raises OSError or MetadataError."""
+    repair, unsure = Repair(folder, report), []
+    for segment, below in with_following(read_folder(folder)):
+        if segment.size and is_index_lost(folder, segment, below):
+            unsure += repair.mend_segment(segment, below)
+    if unsure:
+        repair.mend_journals(read_progress(folder), unsure)
+
+
+def is_index_lost(folder: str, segment: Segment, below: int) -> bool:
+    """Whether entries are damaged that a record may have had. Raises OSError."""
+    if segment.base_ns is None:
+        return True
+    known = min(segment.first + segment.entries, below)
+    if segment.end == known:
+        return False
+    # A batch whose writing was interrupted has sound entries.
+    dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
+    runs, _ = scan_segment(dat, idx, segment.first, known)
+    return any(kind == BAD_ENTRY and end > segment.end for kind, _, end in runs)
 
 
 def with_following(files: LogFiles) -> list[tuple[Segment, int]]:

@@ -225,7 +225,8 @@ cdef int replay_frames(LogState *state, Window *window, int fd, bint *ended) noe
         if length < 0:
             return <int> -length
         if length > 0:
-            # A frame may be written twice, in case one of them is damaged; its ADVANCE must not be taken for a step back.
+            # A frame may be written twice, in case one of them is damaged; its ADVANCE must not be taken for a step
+            # back.
             if memcmp(before, bytes_at(window, at), FRAME_BYTES):
                 error = state_apply(state, bytes_at(window, at) + FRAME_BYTES, length)
                 if error:

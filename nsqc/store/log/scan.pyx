@@ -20,21 +20,6 @@ SOUND = IS_SOUND
 BAD_ENTRY = IS_BAD_ENTRY
 BAD_RECORD = IS_BAD_RECORD
 
-cdef enum:
-    IS_SOUND = 0
-    IS_BAD_ENTRY = 1        # its entry is damaged, or leads to where the record cannot be
-    IS_BAD_RECORD = 2       # its entry is sound, and the record is not what it says
-
-cdef struct Scan:
-    Window data
-    Window index
-    int data_fd, index_fd
-    int64_t first, end      # offsets
-    int64_t offset          # where the scan is
-    int64_t at              # in the data: where the next record begins, as far as that is known
-    bint known              # that it begins exactly there
-    int error
-
 
 cdef inline const char *bytes_at(Window *window, int64_t at) noexcept nogil:
     return window.c_data + (at - window.start)
@@ -105,7 +90,7 @@ cdef int check_run(Scan *scan) noexcept nogil:
 
 
 def scan_segment(str dat not None, str idx not None, first: int, end: int):
-    """Runs of messages with the same state, in order: (SOUND, BAD_ENTRY or BAD_RECORD, first offset, end), and where the
+    """Runs of messages of the same kind, in order: (SOUND, BAD_ENTRY or BAD_RECORD, first offset, end), and where the
     last sound record ends in the .dat. Raises OSError."""
     cdef Scan scan
     cdef bytes data_name = os.fsencode(dat), index_name = os.fsencode(idx)
@@ -143,7 +128,7 @@ def scan_segment(str dat not None, str idx not None, first: int, end: int):
 
 
 def find_records(str dat not None, begin: int, end: int):
-    """(position, length, timestamp, checksum) of the records between two positions, by the rules for damaged data files.
+    """(position, length, timestamp, checksum) of the records between two positions, by the rules for damaged files.
 
     Raises OSError.
     """

@@ -93,6 +93,10 @@ class SegmentFile:
             return None
         return Entry(position & ~MORE, bool(position & MORE), time, crc)
 
+    def read_index(self, first: int, end: int) -> bytes:
+        """The entries of a range, as they are."""
+        return os.pread(self._index, INDEX_ENTRY * (end - first), INDEX_HEAD + INDEX_ENTRY * (first - self.first))
+
     def time_ns(self, offset: int) -> int | None:
         """When a record was published, ns since 1970, rounded down to TIME_UNIT; None: the index does not say."""
         entry, base = self.entry(offset), self.base_ns

@@ -1,8 +1,8 @@
 # The log of a topic: records appended once, whatever channels there are. Channels read it through cursors (cursor.pxd).
 #
 # A publish goes to the buffer; the commit writes the buffer to the last segment, and with `fsync` syncs it, before
-# anything is acknowledged. Only then the records can be read: up to next, which never falls. What was written last stays
-# in memory as the tail, from which cursors that keep up are served.
+# anything is acknowledged. Only then the records can be read: up to next, which never falls. What was written last
+# stays in memory as the tail, from which cursors that keep up are served.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport Commit, CommitLog, CommitOwner, CommitSchedule

@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, memset
 from posix.unistd cimport close
@@ -15,8 +15,7 @@ from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log.format cimport DUE_BYTES, due_load, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_find, segments_free,
-                                      segments_rank)
+from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
@@ -223,7 +222,7 @@ cdef class TopicLog(CommitLog):
         cdef Segment segment
         cdef Segment *last
         cdef Piece *piece
-        cdef int64_t index, bytes_before = 0
+        cdef int64_t index
         self.recorder.exists = True
         for index in range(job.count):
             piece = &job.pieces[index]
