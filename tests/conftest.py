@@ -17,8 +17,9 @@ GROUPS = {
     "java": ("spark/test_connect.py", "spark/test_crash.py"),
 }
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
-LONG = ("tests/conformance/", "tests/firsthour/", "tests/perf/", "tests/e2e/test_restart.py", "tests/e2e/test_kill.py",
-        "tests/e2e/test_scale.py")
+LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/perf/", "tests/power/test_log.py",
+        "tests/e2e/test_log_damage.py", "tests/e2e/test_log_model.py", "tests/e2e/test_restart.py",
+        "tests/e2e/test_kill.py", "tests/e2e/test_scale.py")
 TREE = Path(__file__).parent.parent
 
 # On a busy machine an example may take any time; speed belongs to perf/.

@@ -109,8 +109,10 @@ cdef class Cursor(Journaled):
             requeued_pop(&self.requeued)
             self.done(item.offset)
             return True
+        if self.again.running:
+            return False
         if not (self.again.block.begin <= item.offset < self.again.block.end):
-            if not self._read(&self.again, item.offset, AGAIN_WANT):
+            if not known_damaged(&self.again, item.offset) and not self._read(&self.again, item.offset, AGAIN_WANT):
                 return False
             if not (self.again.block.begin <= item.offset < self.again.block.end):
                 requeued_pop(&self.requeued)
@@ -231,13 +233,9 @@ cdef class Cursor(Journaled):
             self.owner.on_unreadable()
             return False
         self.read_error = 0
-        if damaged:
-            if reader is &self.ahead:
-                self._lost(first, damaged)
-                self._step_over(first + damaged)
-            else:
-                # Only the one that was asked for; the others have their turn.
-                reader.block.begin = reader.block.end = -1
+        if damaged and reader is &self.ahead:
+            self._lost(first, damaged)
+            self._step_over(first + damaged)
         return True
 
     cdef void _step_over(self, int64_t next) noexcept:
@@ -405,6 +403,11 @@ cdef const char *find_record(Reader *reader, int64_t offset) noexcept:
         reader.at += SIZE_BYTES + <int64_t> load_i32(reader.block.c_data + reader.at)
         reader.offset += 1
     return reader.block.c_data + reader.at
+
+
+cdef inline bint known_damaged(Reader *reader, int64_t offset) noexcept:
+    """Whether the last read has found that this record is not intact."""
+    return reader.block.offset <= offset < reader.block.begin
 
 
 cdef void release_reader(Reader *reader) noexcept:
