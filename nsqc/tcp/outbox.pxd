@@ -22,7 +22,7 @@ cdef class Iteration:
     # A loop iteration, as far as connections are concerned: input is read for a limited time, and what was collected is
     # sent at the end.
     cdef Slicer slicer
-    cdef CommitSchedule commits # begun before the output is sent: much of what they write is answered at once
+    cdef CommitSchedule commits     # begun before the output is sent: much of what they write is answered at once
     cdef object loop
     cdef list due               # outboxes to flush at the end of this iteration
     cdef bint scheduled

@@ -58,6 +58,14 @@ cdef class Earlier:
         return self.state.topic_cursor if self.state.topic_known else None
 
     @property
+    def reached(self) -> int:
+        """The highest offset that a channel continues at: no message with a lower one is new."""
+        cdef int64_t index, highest = 0
+        for index in range(self.state.count):
+            highest = max(highest, self.state.channels[index].cursor)
+        return highest
+
+    @property
     def next_number(self) -> int:
         """Of the next new channel."""
         return self.state.highest + 1
@@ -80,6 +88,8 @@ cdef class Earlier:
             return None
         cursor = Cursor(log, name, owner, state.number, min(state.cursor, log.next))
         cursor.restore(state)
+        if self.damaged:
+            cursor.add_name(name)       # a snapshot of what is left of the journal might not have it
         return cursor
 
 
@@ -89,5 +99,6 @@ cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint epheme
         return Cursor(log, name, owner, NO_NUMBER, start)
     cursor = Cursor(log, name, owner, log.recorder.next_number, start)
     log.recorder.next_number += 1
-    cursor.add_name(name, start)
+    cursor.add_name(name)
+    cursor.add_cursor(OP_RESET, start)
     return cursor

@@ -28,7 +28,7 @@ cdef class Journaled(JobOwner):
     cdef void add_req(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
     cdef void add_cursor(self, int kind, int64_t cursor) noexcept
     cdef void add_skip(self, int64_t first, int64_t count) noexcept
-    cdef void add_name(self, bytes name, int64_t cursor) noexcept
+    cdef void add_name(self, bytes name) noexcept
     cdef void add_drop(self) noexcept
     cdef void mark_dirty(self) noexcept
     cdef void complete(self) noexcept               # the subclass's: what is known but not in ops yet

@@ -102,14 +102,14 @@ cdef class Journaled(JobOwner):
             self.ops.length = put_cursor(c_to, kind, cursor, &self.last) - self.ops.c_data
         self.mark_dirty()
 
-    cdef void add_name(self, bytes name, int64_t cursor) noexcept:
-        cdef char *c_to = self._room(MOST_OP_BYTES + len(name), cursor)
+    cdef void add_name(self, bytes name) noexcept:
+        cdef char *c_to = self._room(MOST_OP_BYTES + len(name), 0)
         if c_to is not NULL:
             c_to[0] = OP_NAME
             c_to = put_varint(c_to + 1, <uint64_t> len(name))
             memcpy(c_to, PyBytes_AS_STRING(name), len(name))
             self.ops.length = c_to + len(name) - self.ops.c_data
-        self.add_cursor(OP_RESET, cursor)
+        self.mark_dirty()
 
     cdef void add_drop(self) noexcept:
         cdef char *c_to

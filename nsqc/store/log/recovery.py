@@ -79,30 +79,18 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
-<<<<<<< HEAD
     for first, following in zip(firsts, [*firsts[1:], None], strict=False):
-=======
-    for first, following in zip(firsts, [*firsts, None][1:], strict=True):
->>>>>>> e4946a17d4c5747653e5b9ebfdbc947606463b14
         segments.append(open_segment(folder, first, files[first], following, log))
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)
     earlier = Earlier(folder)
     first_journal, last_journal, journal_bytes = earlier.journals
-<<<<<<< HEAD
     begun = firsts[-1] if firsts else earlier.topic_cursor or 0
     end = segments[-1].end if segments else begun
-    jumps = power_failed and bool(firsts)
+    resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
     return Opened(
-        exists=True, segments=segments, next=end, ends=jumps or not segments or end < begun,
-        resume_at=max(end, begun + JUMP) if jumps else max(end, begun), first_journal=first_journal or 1,
-=======
-    end = segments[-1].end if segments else (earlier.topic_cursor or 0)
-    last_first = segments[-1].first if segments else 0
-    return Opened(
-        exists=True, segments=segments, next=end, ends=power_failed or not segments,
-        resume_at=max(end, last_first + JUMP) if power_failed else end, first_journal=first_journal or 1,
->>>>>>> e4946a17d4c5747653e5b9ebfdbc947606463b14
+        exists=True, segments=segments, next=end, resume_at=resume_at, ends=resume_at > end or not segments,
+        first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 
