@@ -356,29 +356,57 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
                         INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
         if got < 0:
             return <int> -got
-        error = read_block(job, dat, c_entries, got // ENTRY_BYTES, have, size)
+        error = read_block(job, idx, dat, c_entries, got // ENTRY_BYTES, have, size)
         if job.cached and job.damaged:
             return EAGAIN       # a search for intact records may be long: a thread does it
     return error
 
 
-cdef int read_block(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t asked,
+cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
+    """Where the record at job.begin lies, by the sizes of those before it, from the last sound entry on; -1: unknown."""
+    cdef char c_entry[ENTRY_BYTES]
+    cdef IndexEntry entry
+    cdef int64_t offset = job.begin, position = 0, total
+    while offset > job.first:
+        offset -= 1
+        if read_some(job, idx, c_entry, ENTRY_BYTES, INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
+            return -1
+        if entry_load(c_entry, offset, &entry):
+            position = entry.position
+            break
+    while offset < job.begin:
+        if read_some(job, dat, c_entry, SIZE_BYTES, position) < SIZE_BYTES:
+            return -1
+        total = record_bytes(c_entry)
+        if not HEAD_BYTES <= total <= size - position:
+            return -1
+        position += total
+        offset += 1
+    return position
+
+
+cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have, int64_t asked,
                     int64_t size) noexcept nogil:
     """Reads the records that follow job.begin, as far as these index entries go. If the first ones are damaged, it
     passes them by; then it may have read nothing."""
     cdef IndexEntry entry, following
     cdef int64_t count = 0, position = 0, end = 0, length, got
-    # Damaged entries at the beginning, and entries that the index lacks: nothing says where their records are.
+    # Damaged entries at the beginning, and entries that the index lacks: only records before them say where theirs are.
     while count < have and not entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &entry):
         count += 1
     if count == have and have < asked:
         count = asked
-    if count:
+    if count and have:
+        position = position_behind(job, idx, dat, size)
+    if count and (have == 0 or position < 0):
         job.damaged += count
         job.begin += count
         job.end = job.begin
         return 0
-    position = end = entry.position
+    if count == 0:
+        position = entry.position
+    end = position
+    count = 0
     while count < have and count < ENTRIES_AT_ONCE and end - position < job.want:
         count += 1
         if count == have:
