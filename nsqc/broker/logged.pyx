@@ -7,6 +7,12 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.broker.channel cimport Channel
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport TopicPlace, new_cursor
+from nsqc.store.log.segments cimport segments_rank
+
+
+cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept:
+    """Records from an offset up to another; below 0 if that comes first."""
+    return segments_rank(&log.segments, end) - segments_rank(&log.segments, begin)
 
 
 cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) except -1:
@@ -54,7 +60,7 @@ cdef int give_cursor(TopicState topic, Channel channel, start) except -1:
             begin = topic.log.visible if topic.channels and topic.started else topic.place.next
         begin = min(max(begin, topic.log.first_offset()), topic.log.next)
         cursor = new_cursor(topic.log, channel.name, channel, channel.ephemeral, begin)
-        channel.message_count += <uint64_t> (topic.log.rank(topic.log.visible) - topic.log.rank(begin))
+        channel.message_count += <uint64_t> max(0, ranks_between(topic.log, begin, topic.log.visible))
     channel.set_cursor(cursor, not topic.logs)
     return 0
 
@@ -85,12 +91,13 @@ cdef void unhold_log(TopicState topic) noexcept:
     cdef int64_t before
     if not topic.log.held:
         return
-    before = topic.log.rank(topic.log.visible)
+    before = topic.log.visible
     topic.log.unhold()
     topic.clock.refresh()
     topic.slicer.begin(topic.clock.monotonic)
     for channel in topic.fan:
-        channel.on_grown(topic.log.rank(topic.log.visible) - before)
+        # One that was created meanwhile may begin further on.
+        channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))
 
 
 cdef void empty_log(TopicState topic) noexcept:
@@ -108,7 +115,7 @@ cdef int64_t log_depth(TopicState topic) noexcept:
     cdef int64_t begin = topic.log.visible if topic.channels and topic.log.held else topic.place.next
     if topic.channels and not topic.log.held:
         return 0
-    return topic.log.rank(topic.log.next) - topic.log.rank(begin)
+    return ranks_between(topic.log, begin, topic.log.next)
 
 
 cdef bint retain_log(TopicState topic) except -1:

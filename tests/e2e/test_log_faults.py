@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.counting import consume
 from tests.support.daemon import Daemon, batch, wait_until
-from tests.support.power.disk import Chance, Disk, Some
+from tests.support.power.disk import Chance, Disk, Some, other_boot
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
 
@@ -138,6 +138,7 @@ def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
     disk.play(trace.events())
     for number, chance in enumerate((Chance(), Some(skip))):
         disk.write(tmp_path / f"disk{number}", chance)
+        other_boot(tmp_path / f"disk{number}")
         after = daemon(*LOG, "--log-sync=fsync", data_path=tmp_path / f"disk{number}")
         there = consume(after, "t", "c", acknowledged).keys()
         assert acknowledged <= there, f"{len(acknowledged - there)} of {len(acknowledged)} are missing"

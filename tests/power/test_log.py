@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.counting import consume
 from tests.support.daemon import Daemon, wait_until
-from tests.support.power.disk import Chance, Disk, Names, Some
+from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
 
@@ -106,6 +106,7 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
     assert not books.refused
     where: dict[bytes, int] = {}
     for position, path in disks(trace, moments(trace, begin, MOMENTS, SEED), tmp_path, SEED):
+        other_boot(path)
         after = daemon(*LOG, "--log-sync=fsync", data_path=path)
         required = {body for batch in books.until(position) for body in batch.bodies}
         offsets = log_of(after)
@@ -119,13 +120,6 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
         books.check(there - {b"later-1-0/1-"})
         books.check(delivered(after, "read", {b"later-1-0/1-"}) - {b"later-1-0/1-"})
         after.close()
-
-
-def other_boot(data: Path) -> None:
-    """The rebuilt disk belongs to a machine that has started again."""
-    path = data / "nsqc.ids.dat"
-    if path.exists():
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"boot_id": "another"}))
 
 
 def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(daemon, traced, tmp_path):

@@ -214,6 +214,10 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
     if due_at[0] > due_begin:
         error = write_due(job, piece, job.due.c_data + due_begin, due_at[0] - due_begin)
         folder = folder or piece.due_bytes == 0
+    if error == 0 and fresh:
+        # First: a segment whose index has a head is one whose index was not lost, so records without entries are what a
+        # kill has left of a batch.
+        error = io_write(job.idx, c_index, head, 0, &written)
     if error == 0:
         error = io_write(job.dat, c_from, length, piece.bytes, &written)
     if error == 0:
@@ -470,14 +474,15 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
             if got < 0:
                 return got
             intact = got >= total
-        if intact and valid:
+        if intact:
             intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
-        elif intact:
-            # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends.
-            intact = head_plausible(job.c_data + at, total) and (
-                index + 1 >= have
-                or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
-                or following.position == position + at + total)
+            if not intact and not valid and entry.position == position + at and (entry.position or entry.crc):
+                # Of its entry, the checksum may be damaged: the record counts if it looks like one and the next entry
+                # agrees on where it ends. An entry of zeros was never written, and vouches for nothing.
+                intact = head_plausible(job.c_data + at, total) and (
+                    index + 1 >= have
+                    or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
+                    or following.position == position + at + total)
         if not intact:
             break
         at += total

@@ -68,7 +68,7 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
     try:
         files = list_segments(folder)
-        if files:
+        if files and not power_failed:
             from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
 
             mend_indexes(folder, lambda step: log.error("LOG: %s", step))

@@ -143,7 +143,8 @@ class Repair:
 
 def mend_indexes(folder: str, report: Report) -> None:
     """For a start: makes indexes again that are missing, or whose head or last entries are damaged. Costs some reads
-    for each segment as long as there are none. Raises OSError or MetadataError."""
+    for each segment as long as there are none. Not for after a power failure: then files may have any part of what was
+    written last, and what no index vouches for was not acknowledged. Raises OSError or MetadataError."""
     repair, unsure = Repair(folder, report), []
     for segment, below in with_following(read_folder(folder)):
         if segment.size and is_index_lost(folder, segment, below):

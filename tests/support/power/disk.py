@@ -10,6 +10,7 @@ again.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -260,3 +261,10 @@ def contents(node: Node, chance: Chance) -> bytes:
                 del data[change.at:]
             grow(change.at)
     return bytes(data)
+
+
+def other_boot(data: Path) -> None:
+    """The rebuilt disk belongs to a machine that has started again."""
+    path = data / "nsqc.ids.dat"
+    if path.exists():
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"boot_id": "another"}))
