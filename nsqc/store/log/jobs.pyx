@@ -441,6 +441,14 @@ cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) n
     return read_some(job, dat, job.c_data, length, position)
 
 
+cdef bint is_blank(const char *c_entry) noexcept nogil:
+    cdef int at
+    for at in range(ENTRY_BYTES):
+        if c_entry[at]:
+            return False
+    return True
+
+
 cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
                         int64_t size) noexcept nogil:
     """Checks records from the beginning of the block on; its length, or -errno. 0: the first one is damaged, and passed
@@ -473,8 +481,9 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         if intact and valid:
             intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
         elif intact:
-            # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends.
-            intact = head_plausible(job.c_data + at, total) and (
+            # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends. One of
+            # zeros never reached the disk, nor need the whole record.
+            intact = not is_blank(c_entries + index * ENTRY_BYTES) and head_plausible(job.c_data + at, total) and (
                 index + 1 >= have
                 or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
                 or following.position == position + at + total)
