@@ -22,7 +22,7 @@ from tests.support.power.disk import Chance, Disk, Names, Some
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
 
-SEED = 23
+SEED = 24
 SECONDS = 1.0               # of publishing
 MOMENTS = 6                 # of power failure, for each run
 SEGMENT = "--max-bytes-per-file=20000"      # so that files appear all the time

@@ -13,7 +13,7 @@ from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_TIME
 from nsqc.store.disk.syscalls cimport (io_open, io_read, io_read_cached, io_size, io_sync_data, io_sync_path,
                                        io_truncate, io_write)
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
-                                    entry_load, entry_store, head_store)
+                                    entry_blank, entry_load, entry_store, head_store)
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
@@ -363,13 +363,14 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
 
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
-    """Where the record at job.begin lies, by the sizes of those before it, from the last sound entry on; -1: unknown."""
+    """Where the record at job.begin lies, by the sizes of those before it from the last sound entry on. -1: unknown."""
     cdef char c_entry[ENTRY_BYTES]
     cdef IndexEntry entry
     cdef int64_t offset = job.begin, position = 0, total
     while offset > job.first:
         offset -= 1
-        if read_some(job, idx, c_entry, ENTRY_BYTES, INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
+        if read_some(job, idx, c_entry, ENTRY_BYTES,
+                     INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
             return -1
         if entry_load(c_entry, offset, &entry):
             position = entry.position
@@ -441,14 +442,6 @@ cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) n
     return read_some(job, dat, job.c_data, length, position)
 
 
-cdef bint is_blank(const char *c_entry) noexcept nogil:
-    cdef int at
-    for at in range(ENTRY_BYTES):
-        if c_entry[at]:
-            return False
-    return True
-
-
 cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
                         int64_t size) noexcept nogil:
     """Checks records from the beginning of the block on; its length, or -errno. 0: the first one is damaged, and passed
@@ -483,7 +476,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         elif intact:
             # A damaged entry: the record counts if it looks like one and the next entry agrees on where it ends. One of
             # zeros never reached the disk, nor need the whole record.
-            intact = not is_blank(c_entries + index * ENTRY_BYTES) and head_plausible(job.c_data + at, total) and (
+            intact = not entry_blank(c_entries + index * ENTRY_BYTES) and head_plausible(job.c_data + at, total) and (
                 index + 1 >= have
                 or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
                 or following.position == position + at + total)
