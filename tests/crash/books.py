@@ -201,7 +201,9 @@ class ChannelBooks:
         """No consumer or operator works any more. when: time.monotonic() of the kill."""
         with self._lock:
             if self._moves % 2:
-                self._change()      # the call was not answered: it took effect at any time up to the kill, or did not
+                # The call was not answered: it took effect at any time up to the kill and is remembered, or it is not.
+                self._change()
+                self._skip()
                 self._moves += 1
             self._killed = when
             late = [body for body, finished in self._finished.items() if finished > when - JOURNAL_SECONDS]

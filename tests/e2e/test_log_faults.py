@@ -38,16 +38,16 @@ def traced(daemon, tmp_path):
         trace.close()
 
 
-def refused(node: Daemon, reason: str) -> None:
+def refused(node: Daemon, reason: str, body: bytes = b"refused") -> None:
     """Every way to publish is refused, with the reason; over TCP the connection ends then."""
-    for line, body in (("PUB t", b"refused"), ("MPUB t", batch(b"refused", b"refused")), ("DPUB t 1", b"refused")):
+    for line, sent in (("PUB t", body), ("MPUB t", batch(body, body)), ("DPUB t 1", body)):
         client = node.connect()
-        client.command(line, body)
+        client.command(line, sent)
         kind, text = client.frame()
         assert kind == 1 and text.startswith(b"E_" + line.split()[0].encode() + b"_FAILED"), text
         assert reason.encode() in text, text
     for path in ("/pub?topic=t", "/mpub?topic=t"):
-        status, text = node.http("POST", path, b"refused\nrefused")
+        status, text = node.http("POST", path, body + b"\n" + body)
         assert status == 503 and reason in text.decode(), (status, text)
 
 
@@ -169,34 +169,37 @@ def test_reads_that_fail_for_a_while(traced, times):
     assert trace.failed("read") == times
 
 
-def test_a_full_disk(daemon, tmp_path):
-    """A file system of its own, which consumers empty again."""
+@pytest.fixture
+def small(tmp_path):
+    """A file system of 3 MB."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
-    data = tmp_path / "small"
-    data.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", data], check=True)
-    try:
-        node = daemon(*LOG, "--min-free-disk=0", "--max-rdy-count=100000", data_path=data)
-        node.post("/topic/create?topic=t")
-        node.post("/channel/create?topic=t&channel=c")
-        client, good = node.connect(), set()
-        for number in range(10_000):
-            body = b"%d-" % number + b"x" * 2000
-            client.command("PUB t", body)
-            kind, text = client.frame()
-            if kind:
-                break
-            good.add(body)
-        assert text.startswith(b"E_PUB_FAILED") and b"No space left" in text
-        assert len(good) > 1000
-        refused(node, "No space left")
-        assert good <= consume(node, "t", "c", good).keys()
-        wait_until(lambda: json.loads(node.http("GET", "/topic/log?topic=t")[1])["segments"] == 1, "segments to go")
-        wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-        node.connect().pub("t", b"after")
-        assert b"after" in consume(node, "t", "c", {b"after"})
-        assert node.stop() == 0
-    finally:
-        node.close()
-        subprocess.run(["umount", data], check=True)
+    path = tmp_path / "small"
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", path], check=True)
+    yield path
+    subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk(small, daemon):
+    """Consumers empty it again."""
+    node = daemon(*LOG, "--min-free-disk=0", "--max-rdy-count=100000", data_path=small)
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    client, good = node.connect(), set()
+    for number in range(10_000):
+        body = b"%d-" % number + b"x" * 2000
+        client.command("PUB t", body)
+        kind, text = client.frame()
+        if kind:
+            break
+        good.add(body)
+    assert text.startswith(b"E_PUB_FAILED") and b"No space left" in text
+    assert len(good) > 1000
+    refused(node, "No space left", b"x" * 5000)
+    assert good <= consume(node, "t", "c", good).keys()
+    wait_until(lambda: json.loads(node.http("GET", "/topic/log?topic=t")[1])["segments"] == 1, "segments to go")
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+    node.connect().pub("t", b"after")
+    assert b"after" in consume(node, "t", "c", {b"after"})
+    assert node.stop() == 0

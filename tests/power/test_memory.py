@@ -63,7 +63,7 @@ def test_what_was_synced_is_delivered(daemon, tmp_path, channels):
     synced = [event.end for event in trace.events() if event.kind in ("synced", "unlink") and event.end > valid[0]]
     positions = [at for at in sorted({*valid[-2:], *synced[::max(1, len(synced) // (MOMENTS - 2))]}) for _ in range(3)]
     most = 0
-    for position, path in disks(trace, positions, tmp_path, seed=COUNT):    # each position with each kind of disk
+    for position, path, _ in disks(trace, positions, tmp_path, seed=COUNT):    # each position with each kind of disk
         wanted = durable(trace, position)
         after = daemon("--mem-queue-size=0", data_path=path)
         after.post("/topic/unpause?topic=t")

@@ -24,6 +24,7 @@ cdef struct IndexEntry:
 
 cdef void entry_store(char *c_to, int64_t offset, IndexEntry *entry) noexcept nogil
 cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noexcept nogil     # False: damaged
+cdef bint entry_blank(const char *c_from) noexcept nogil       # True: it never reached the disk, so nor need its record
 cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil
 cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexcept nogil       # False: damaged
 cdef void due_store(char *c_to, int64_t offset, int64_t due_ns) noexcept nogil

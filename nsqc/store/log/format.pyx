@@ -42,6 +42,10 @@ cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noex
     return <uint32_t> load_i32(c_from + 12) == entry_check(c_from, offset)
 
 
+cdef bint entry_blank(const char *c_from) noexcept nogil:
+    return load_i64(c_from) == 0 and load_i64(c_from + 8) == 0
+
+
 cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil:
     memcpy(c_to, INDEX_MAGIC, MAGIC_BYTES)
     store_i64(c_to + 8, first)

@@ -13,7 +13,7 @@ from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_TIME
 from nsqc.store.disk.syscalls cimport (io_open, io_read, io_read_cached, io_size, io_sync_data, io_sync_path,
                                        io_truncate, io_write)
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
-                                    entry_load, entry_store, head_store)
+                                    entry_blank, entry_load, entry_store, head_store)
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
@@ -367,13 +367,14 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
 
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
-    """Where the record at job.begin lies, by the sizes of those before it, from the last sound entry on; -1: unknown."""
+    """Where the record at job.begin lies, by the sizes of those before it from the last sound entry on. -1: unknown."""
     cdef char c_entry[ENTRY_BYTES]
     cdef IndexEntry entry
     cdef int64_t offset = job.begin, position = 0, total
     while offset > job.first:
         offset -= 1
-        if read_some(job, idx, c_entry, ENTRY_BYTES, INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
+        if read_some(job, idx, c_entry, ENTRY_BYTES,
+                     INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
             return -1
         if entry_load(c_entry, offset, &entry):
             position = entry.position
@@ -476,7 +477,8 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
             intact = got >= total
         if intact:
             intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
-            if not intact and not valid and entry.position == position + at and (entry.position or entry.crc):
+            if (not intact and not valid and entry.position == position + at
+                    and not entry_blank(c_entries + index * ENTRY_BYTES)):
                 # Of its entry, the checksum may be damaged: the record counts if it looks like one and the next entry
                 # agrees on where it ends. An entry of zeros was never written, and vouches for nothing.
                 intact = head_plausible(job.c_data + at, total) and (

@@ -68,6 +68,8 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
     try:
         files = list_segments(folder)
+        # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
+        # its record did as a whole.
         if files and not power_failed:
             from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
 

@@ -14,8 +14,8 @@ from libc.string cimport memcpy, memset
 
 from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, head_plausible,
                                       window_fill, window_free)
-from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, entry_load,
-                                    head_load)
+from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, entry_blank,
+                                    entry_load, head_load)
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.gojson cimport utf8_bytes
@@ -190,10 +190,17 @@ cdef int entry_of(Range *range_, int64_t offset, IndexEntry *entry, bint *valid)
     return error
 
 
+cdef bint is_blank(Range *range_, int64_t offset) noexcept nogil:
+    """Of an index entry that entry_of() has just looked at."""
+    cdef int64_t at = INDEX_HEAD_BYTES + ENTRY_BYTES * (offset - range_.segment) - range_.index.start
+    return 0 <= at <= range_.index.length - ENTRY_BYTES and entry_blank(range_.index.c_data + at)
+
+
 cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length) noexcept nogil:
     """0 or errno; length: of the record that begins here, in memory by then, or 0 if it is not intact.
 
-    If its index entry is damaged, it is intact as long as it is plausible and ends where the next one begins.
+    If its index entry is damaged, it is intact as long as it is plausible and ends where the next one begins. One of
+    zeros never reached the disk, nor need the whole record.
     """
     cdef IndexEntry entry
     cdef bint valid
@@ -201,7 +208,7 @@ cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length
     cdef const char *c_record
     cdef int error = entry_of(range_, offset, &entry, &valid)
     length[0] = 0
-    if error or (valid and entry.position != at):
+    if error or (entry.position != at if valid else is_blank(range_, offset)):
         return error
     error = window_fill(&range_.data, range_.data_fd, at, HEAD_BYTES)
     if error or range_.data.limit - at < HEAD_BYTES:
