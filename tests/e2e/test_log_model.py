@@ -58,6 +58,7 @@ class ChannelModel:
     requeues: int = 0
     client: Client | None = None
     left: list[Entry] = field(default_factory=list)     # in flight to consumers that are gone
+    begin: int = 0                                      # offset that it was last placed at
 
     def close(self) -> None:
         """The consumer leaves."""
@@ -148,7 +149,7 @@ class LogMachine(RuleBasedStateMachine):
         """What waits in the topic reaches the channels."""
         if self.channels and not self.paused:
             for channel in self.channels.values():
-                channel.arrive(self.pending, self.delays)
+                channel.arrive([offset for offset in self.pending if offset >= channel.begin], self.delays)
                 for entry in channel.queue:
                     entry.loose = entry.loose or entry.offset in self.late
             self.pending = []
@@ -304,10 +305,10 @@ class LogMachine(RuleBasedStateMachine):
         self.drain()
 
     def place(self, channel: ChannelModel, begin: int | str) -> None:
-        """The channel begins there; what waits in the topic comes later."""
+        """The channel begins there; what waits in the topic behind that comes later."""
         reached = self.pending[0] if self.pending else len(self.log)
-        first = {"beginning": 0, "end": reached}.get(begin, begin)
-        channel.arrive(list(range(first, reached)), self.delays)
+        channel.begin = {"beginning": 0, "end": len(self.log)}.get(begin, begin)
+        channel.arrive(list(range(channel.begin, reached)), self.delays)
         for entry in channel.queue:
             entry.loose = entry.offset in self.late
 
