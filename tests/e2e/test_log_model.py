@@ -292,7 +292,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(name=channels, begin=st.sampled_from((None, None, "beginning", "end", "offset")), place=positions)
     def make(self, name, begin, place):
         if name not in self.channels:
-            self.create(name, self.chosen(begin, place))
+            # While something waits in the topic, another beginning would be in conflict with that.
+            self.create(name, None if self.pending else self.chosen(begin, place))
 
     def chosen(self, begin: str | None, place: float) -> int | str | None:
         return int(place * len(self.log)) if begin == "offset" else begin

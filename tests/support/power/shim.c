@@ -7,11 +7,10 @@
  * does not know how to note ends the process: a gap in the trace would prove something that is not so.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
+#include "shim.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -53,7 +51,7 @@ static char root[PATH_MAX];
 static size_t root_size;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-__attribute__((noreturn)) static void give_up(const char *why) {
+void give_up(const char *why) {
     dprintf(2, "power shim: %s\n", why);
     abort();
 }
@@ -146,7 +144,7 @@ static const char *below(const char *path) {
 }
 
 /* Where a descriptor leads; False: not below the root. */
-static int fd_below(int fd, struct stat *status) {
+int fd_below(int fd, struct stat *status) {
     char link[64], path[PATH_MAX];
     int error = errno, counts = 0;
     if (control && fd >= 0 && !fstat(fd, status) && (S_ISREG(status->st_mode) || S_ISDIR(status->st_mode))) {
@@ -180,7 +178,7 @@ static void normalise(char *path) {
 }
 
 /* The path that a call means, below the root, into `space`; NULL: it is not below it. */
-static const char *resolved(int folder, const char *path, char space[PATH_MAX]) {
+const char *resolved(int folder, const char *path, char space[PATH_MAX]) {
     char link[64];
     size_t size = 0;
     int error = errno;
@@ -221,11 +219,6 @@ static int fault_of(enum Fault fault) {
     return error;
 }
 
-/* NEXT(type of the result, name, types of the arguments): the function behind ours. */
-#define NEXT(result, name, ...) \
-    static result (*next)(__VA_ARGS__); \
-    if (!next) \
-        next = (result(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 #define TYPES(...) __VA_ARGS__
 
 /* ------------------------------------------------------------------ contents */
@@ -473,60 +466,3 @@ int mkdirat(int folder, const char *path, mode_t mode) {
     return done;
 }
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
-
-/* ------------------------------------------------------------------ what is not noted */
-
-static void refuse_fd(int fd, const char *what) {
-    struct stat status;
-    if (fd_below(fd, &status))
-        give_up(what);
-}
-
-static void refuse_path(const char *path, const char *what) {
-    char space[PATH_MAX];
-    if (resolved(AT_FDCWD, path, space))
-        give_up(what);
-}
-
-void *mmap(void *where, size_t size, int protection, int flags, int fd, off_t at) {
-    if (fd >= 0 && flags & MAP_SHARED && protection & PROT_WRITE)
-        refuse_fd(fd, "a writable mapping is not noted");
-    return (void *)syscall(SYS_mmap, where, size, protection, flags, fd, at);
-}
-void *mmap64(void *where, size_t size, int protection, int flags, int fd, off64_t at) {
-    return mmap(where, size, protection, flags, fd, at);
-}
-ssize_t sendfile(int to, int from, off_t *at, size_t count) {
-    refuse_fd(to, "sendfile into a file is not noted");
-    return syscall(SYS_sendfile, to, from, at, count);
-}
-ssize_t sendfile64(int to, int from, off64_t *at, size_t count) { return sendfile(to, from, at, count); }
-ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size_t count, unsigned flags) {
-    refuse_fd(to, "copy_file_range is not noted");
-    return syscall(SYS_copy_file_range, from, from_at, to, to_at, count, flags);
-}
-int syncfs(int fd) {
-    refuse_fd(fd, "syncfs is not noted");
-    return (int)syscall(SYS_syncfs, fd);
-}
-int truncate(const char *path, off_t size) {
-    refuse_path(path, "truncate by path is not noted");
-    return (int)syscall(SYS_truncate, path, size);
-}
-int truncate64(const char *path, off64_t size) { return truncate(path, size); }
-int symlink(const char *target, const char *path) {
-    refuse_path(path, "symlink is not noted");
-    return (int)syscall(SYS_symlinkat, target, AT_FDCWD, path);
-}
-FILE *fopen(const char *path, const char *mode) {
-    NEXT(FILE *, fopen, const char *, const char *);
-    if (mode[0] != 'r' || strchr(mode, '+'))
-        refuse_path(path, "fopen for writing is not noted");
-    return next(path, mode);
-}
-FILE *fopen64(const char *path, const char *mode) {
-    NEXT(FILE *, fopen64, const char *, const char *);
-    if (mode[0] != 'r' || strchr(mode, '+'))
-        refuse_path(path, "fopen for writing is not noted");
-    return next(path, mode);
-}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perf.programs import program
 
-SHIM = Path(__file__).with_name("shim.c")
+SHIM = [Path(__file__).with_name(name) for name in ("shim.c", "refused.c")]
 ROOM = 1 << 30                          # of a trace; the file is sparse
 CONTROL = struct.Struct("=3Q13q")
 SIZE, KILL, FAILING = 0, 16, 32         # where they lie in the control
@@ -61,7 +61,7 @@ class Trace:
 
     def environment(self) -> dict[str, str]:
         """For the daemon: this process's variables and those of the shim."""
-        shim = program("power-shim.so", [SHIM], "-shared", "-fPIC", "-ldl")
+        shim = program("power-shim.so", SHIM, "-shared", "-fPIC", "-ldl")
         return {**os.environ, "LD_PRELOAD": str(shim), "NSQC_TRACE": str(self.path), "NSQC_TRACE_ROOT": str(self.folder)}
 
     @property
