@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX
 cdef class DiskSpace:
     """The state of one data path. Nobody watches it at first, and it has room for everything."""
 
-    def __init__(self):
+    def __cinit__(self):
         self.reason = ""
         self.trusted = INT64_MAX
 

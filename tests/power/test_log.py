@@ -96,13 +96,6 @@ def delivered(node: Daemon, channel: str, wanted: set[bytes]) -> set[bytes]:
     return there
 
 
-def other_boot(data: Path) -> None:
-    """The rebuilt disk belongs to a machine that has started again."""
-    path = data / "nsqc.ids.dat"
-    if path.exists():
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"boot_id": "another"}))
-
-
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node, "kept", "read")

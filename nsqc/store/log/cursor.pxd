@@ -1,5 +1,6 @@
 # A channel's place in the log of its topic: what it was never given (from next on), what waits to be delivered again,
-# and what waits for its time. What is in flight is the channel's. All of it is in the journal; bodies are only in the log.
+# and what waits for its time. What is in flight is the channel's. All of it is in the journal; bodies are only in the
+# log.
 #
 # Everything before next that is not in flight, requeued or deferred is finished.
 

@@ -95,8 +95,8 @@ class Logs:
             return
         damaged, damaged_bytes, missing, _ = opened.earlier.damage
         if damaged or missing:
-            self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that were "
-                            "finished may come again", topic, damaged_bytes, missing)
+            self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that "
+                            "were finished may come again", topic, damaged_bytes, missing)
 
     def segment_bytes(self, retain_bytes: int) -> int:
         """How large segments are: what is removed is a segment, so a bounded log has several."""

@@ -1,8 +1,8 @@
 # number, name ("": lost), cursor, unfinished ranges, finished ranges ahead, waiting (offset, attempts, due)
-Channel = tuple[int, str, int, list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int, int]]]
+_Channel = tuple[int, str, int, list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int, int]]]
 
 def replay(folder: str, upto: int = 0) -> tuple[
-    list[Channel],
+    list[_Channel],
     int | None,  # the topic's cursor
     list[tuple[str, int, bool]],  # files: kind, number, whether it is damaged
     tuple[int, int, int, int],  # snapshot used, last journal, where its last frame ends, bytes read
