@@ -104,7 +104,7 @@ class LogStats(Struct, frozen=True, gc=False):
 
 
 class TopicStats(Struct, frozen=True):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: only if records of it are damaged."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if records of it are damaged."""
 
     topic_name: str
     channels: list[ChannelStats]

@@ -8,6 +8,9 @@
 # written, the kernel makes writers wait now and then, and those should be threads. After a slow job, short ones are
 # left to threads for QUARANTINE_NS; after each further slow one, for twice as long.
 #
+# Urgent jobs are short ones that somebody waits for. They are run within submit() however much is written, and after a
+# slow one for URGENT_NS not; each further slow one doubles that, and many quick ones in a row set it back.
+#
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
 from cpython.object cimport PyObject
@@ -19,7 +22,7 @@ cdef struct Job:
     void (*run)(Job *job) noexcept nogil            # called on a thread; must not touch Python
     PyObject *owner                                 # a JobOwner; a reference from submit() to job_done()
     bint is_short           # may be run within submit()
-    bint is_urgent          # a short one that is: unless the disk has been slow lately, however much is written
+    bint is_urgent          # somebody waits for it; of short ones only
     int64_t bytes           # that it writes
     int64_t took_ns         # run() did
 
@@ -34,6 +37,9 @@ cdef class IoPool:
     cdef int64_t quick                  # short jobs that were quick, counted up to FIRST_QUICK
     cdef int64_t trusted_ns             # monotonic: until then short jobs are left to threads
     cdef int64_t quarantine_ns          # how long, after the next slow one
+    cdef int64_t urgent_ns              # monotonic: until then urgent jobs are left to threads, too
+    cdef int64_t urgent_quarantine_ns   # how long, after the next slow one
+    cdef int64_t urgent_quick           # quick ones in a row
     cdef int64_t window_ns              # monotonic: when the current window began
     cdef int64_t bytes_before           # written in the previous window
     cdef int64_t bytes_now
@@ -49,6 +55,7 @@ cdef class IoPool:
     cdef bint _may_run_here(self, Job *job) noexcept
     cdef void _count_bytes(self, Job *job) noexcept
     cdef void _judge(self, Job *job) noexcept
+    cdef void _judge_urgent(self, Job *job) noexcept
     cdef bint _opened(self) noexcept
     cdef void _finish(self, Job *job) noexcept
     cdef void _no_thread(self) noexcept

@@ -46,6 +46,9 @@ cdef enum:
     STACK_BYTES = 262144        # of a thread; jobs are shallow
     FIRST_QUICK = 32            # short jobs that must have been quick on threads before any is run within submit()
     QUICK_NS = 1000000          # a short job that takes longer is slow
+    URGENT_QUICK_NS = 2000000   # the same of an urgent job
+    URGENT_NS = 20000000
+    MANY_QUICK = 256            # urgent jobs in a row that were quick: the disk keeps up
     WINDOW_NS = 1000000000      # bytes are counted by windows of this length
     MUCH_BYTES = 16777216       # from so many in this window and the previous one on, only threads write
     BURST_NS = 6000000
@@ -126,6 +129,7 @@ cdef class IoPool:
     def __init__(self, int threads=0, loop=None):
         self.threads = threads if loop is not None else 0
         self.quarantine_ns = QUARANTINE_NS
+        self.urgent_quarantine_ns = URGENT_NS
         self.loop = loop
 
     cdef void submit(self, Job *job, JobOwner owner) noexcept:
@@ -162,7 +166,9 @@ cdef class IoPool:
         """Returns a finished job to its owner."""
         cdef JobOwner owner = <JobOwner> job.owner
         self.under_way -= 1
-        if job.is_short:
+        if job.is_urgent:
+            self._judge_urgent(job)
+        elif job.is_short:
             self._judge(job)
         owner.job_done(job)
         Py_DECREF(owner)
@@ -178,7 +184,7 @@ cdef class IoPool:
     cdef bint _may_run_here(self, Job *job) noexcept:
         cdef int64_t now
         if job.is_urgent:
-            return monotonic_ns() >= self.trusted_ns
+            return monotonic_ns() >= self.urgent_ns
         if self.quick < FIRST_QUICK or self.bytes_before + self.bytes_now >= MUCH_BYTES:
             return False
         now = monotonic_ns()
@@ -199,6 +205,17 @@ cdef class IoPool:
             self.quarantine_ns = min(2 * self.quarantine_ns, LONGEST_NS)
         else:
             self.trusted_ns = max(self.trusted_ns, now + QUARANTINE_NS)
+
+    cdef void _judge_urgent(self, Job *job) noexcept:
+        """The same for urgent jobs, of which a few are slow on any machine."""
+        if job.took_ns <= URGENT_QUICK_NS:
+            self.urgent_quick += 1
+            if self.urgent_quick >= MANY_QUICK:
+                self.urgent_quarantine_ns = URGENT_NS
+            return
+        self.urgent_quick = 0
+        self.urgent_ns = monotonic_ns() + self.urgent_quarantine_ns
+        self.urgent_quarantine_ns = min(2 * self.urgent_quarantine_ns, QUARANTINE_NS)
 
     cdef void _no_thread(self) noexcept:
         """No thread could be started. If there is none at all, the next job is run here."""

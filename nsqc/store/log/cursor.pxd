@@ -7,9 +7,9 @@
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.fifo cimport Entry
-from nsqc.store.log.jobs cimport ReadRecords
 from nsqc.store.log.journal cimport CursorState
 from nsqc.store.log.offsets cimport OffsetSet
+from nsqc.store.log.reads cimport ReadRecords
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.log.waiting cimport DeferredHeap, RequeuedFifo

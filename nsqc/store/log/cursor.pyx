@@ -11,11 +11,11 @@ import os
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport record_load
-from nsqc.store.log.jobs cimport records_free, run_read_records
 from nsqc.store.log.journal cimport CursorState
 from nsqc.store.log.offsets cimport (Range, Waiting, Walk, offsets_add, offsets_free, offsets_next, offsets_remove,
                                      waiting_next)
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
+from nsqc.store.log.reads cimport records_free, run_read_records
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
                                      deferred_push, requeued_first, requeued_free, requeued_least, requeued_pop,

@@ -1,10 +1,11 @@
-# What the threads of an IoPool do for a log: append records with their index, read verified records, append to the
-# journal. Paths are FOLDER/NNN…; see format.pxd and docs/ondisk.md for what is in the files.
+# What the threads of an IoPool do for a log: append records with their index, and frames to the journal. reads.pxd has
+# the reads. See format.pxd and docs/ondisk.md for what is in the files.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.disk.pool cimport Job
 
 cdef enum:
+    PATH_BYTES = 4500
     MORE_MARK = 1           # in place of a record's attempts, until it is written: its batch continues
 
 
@@ -41,22 +42,6 @@ cdef struct AppendJob:
     int64_t count, room
 
 
-cdef struct ReadRecords:
-    Job job
-    const char *c_folder
-    int64_t first           # of the segment
-    int64_t offset, limit   # records wanted; the limit is the end of the segment
-    int64_t bytes           # of the segment's records; -1: as many as the file has
-    int64_t want            # bytes, about; one record at least
-    bint cached             # only what the page cache has
-    # The result.
-    int error               # EAGAIN: not in the page cache
-    char *c_data            # owned: whole verified records
-    int64_t length, room
-    int64_t begin, end      # their offsets; begin is offset + damaged
-    int64_t damaged         # records from offset on that are not intact
-
-
 cdef struct JournalJob:
     Job job
     const char *c_folder
@@ -69,8 +54,8 @@ cdef struct JournalJob:
 
 
 cdef void run_append(Job *c_job) noexcept nogil         # of an AppendJob
-cdef void run_read_records(Job *c_job) noexcept nogil   # of a ReadRecords
 cdef void run_journal(Job *c_job) noexcept nogil        # of a JournalJob
 cdef int buf_room(LogBuf *buf, int64_t need) noexcept nogil     # room for need more bytes; -1: no memory
 cdef void buf_free(LogBuf *buf) noexcept nogil
-cdef void records_free(ReadRecords *job) noexcept nogil     # the block
+# c_path: room for PATH_BYTES. c_kind: dat, idx or due.
+cdef void segment_path(char *c_path, const char *c_folder, int64_t first, const char *c_kind) noexcept nogil

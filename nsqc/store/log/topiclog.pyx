@@ -181,7 +181,8 @@ cdef class TopicLog(CommitLog):
             job.last.time = last.time
             hand_over(self, job)
         job.job.bytes = job.out.length
-        job.job.is_short = job.out.length <= SHORT_BYTES and not job.syncs and not job.fresh
+        # Publishers wait for it: handing it to a thread and back would take longer than the write.
+        job.job.is_short = job.job.is_urgent = job.out.length <= SHORT_BYTES and not job.syncs and not job.fresh
         self.writing = job
         self.io.submit(&job.job, self)
         return True

@@ -1,0 +1,25 @@
+# What the threads of an IoPool read of a log: records that match their checksums. What the page cache has may be read
+# on the loop.
+
+from libc.stdint cimport int64_t
+from nsqc.store.disk.pool cimport Job
+
+
+cdef struct ReadRecords:
+    Job job
+    const char *c_folder
+    int64_t first           # of the segment
+    int64_t offset, limit   # records wanted; the limit is the end of the segment
+    int64_t bytes           # of the segment's records; -1: as many as the file has
+    int64_t want            # bytes, about; one record at least
+    bint cached             # only what the page cache has
+    # The result.
+    int error               # EAGAIN: not in the page cache
+    char *c_data            # owned: whole verified records
+    int64_t length, room
+    int64_t begin, end      # their offsets; begin is offset + damaged
+    int64_t damaged         # records from offset on that are not intact
+
+
+cdef void run_read_records(Job *c_job) noexcept nogil       # of a ReadRecords
+cdef void records_free(ReadRecords *job) noexcept nogil     # the block

@@ -1,0 +1,266 @@
+"""Reads verified records of a segment, without the GIL. See the .pxd."""
+
+from libc.errno cimport EAGAIN, ENOMEM
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, realloc
+from posix.fcntl cimport O_RDONLY
+from posix.unistd cimport close
+
+from nsqc.store.disk.segment cimport HEAD_BYTES, head_plausible
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_read_cached, io_size
+from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MORE, IndexEntry, entry_blank, entry_load)
+from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
+from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.hton cimport load_i32
+
+cdef extern from "<fcntl.h>" nogil:
+    int posix_fadvise(int fd, long long offset, long long length, int advice)
+    int POSIX_FADV_WILLNEED
+
+cdef enum:
+    NO_OFFSET = -1
+    ENTRIES_AT_ONCE = 1024  # of an index, in one read
+    AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
+
+cdef long allocated = 0     # blocks that exist now
+
+cdef extern from *:
+    """
+    #define NSQC_ADD(counter, n) __atomic_fetch_add(&(counter), (n), __ATOMIC_RELAXED)
+    """
+    void NSQC_ADD(long counter, long n) nogil
+
+
+cdef inline int64_t record_bytes(const char *c_record) noexcept nogil:
+    return SIZE_BYTES + <int64_t> load_i32(c_record)
+
+
+cdef void records_free(ReadRecords *job) noexcept nogil:
+    NSQC_ADD(allocated, -(job.c_data is not NULL))
+    free(job.c_data)
+    job.c_data = NULL
+    job.length = job.room = 0
+    job.begin = job.end = NO_OFFSET
+
+
+cdef int64_t read_some(ReadRecords *job, int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
+    return io_read_cached(fd, c_to, room, at) if job.cached else io_read(fd, c_to, room, at)
+
+
+cdef void run_read_records(Job *c_job) noexcept nogil:
+    cdef ReadRecords *job = <ReadRecords *> c_job
+    cdef char c_path[PATH_BYTES]
+    cdef int idx, dat
+    job.begin = job.end = job.offset
+    job.damaged = job.length = 0
+    job.error = 0
+    segment_path(c_path, job.c_folder, job.first, b"idx")
+    idx = io_open(c_path, O_RDONLY)
+    if idx < 0:
+        job.error = -idx
+        return
+    segment_path(c_path, job.c_folder, job.first, b"dat")
+    dat = io_open(c_path, O_RDONLY)
+    if dat < 0:
+        job.error = -dat
+    else:
+        job.error = read_records(job, idx, dat)
+        close(dat)
+    close(idx)
+
+
+cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
+    cdef char c_entries[(ENTRIES_AT_ONCE + 1) * ENTRY_BYTES]
+    cdef int64_t have, got, size = job.bytes
+    cdef int error = 0
+    if size < 0:
+        size = io_size(dat)
+        if size < 0:
+            return <int> -size
+    while error == 0 and job.begin == job.end and job.begin < job.limit:
+        # One more than are returned: it says where the last of them ends.
+        have = min(job.limit - job.begin, <int64_t> ENTRIES_AT_ONCE + 1)
+        got = read_some(job, idx, c_entries, have * ENTRY_BYTES,
+                        INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
+        if got < 0:
+            return <int> -got
+        error = read_block(job, idx, dat, c_entries, got // ENTRY_BYTES, have, size)
+        if job.cached and job.damaged:
+            return EAGAIN       # a search for intact records may be long: a thread does it
+    return error
+
+
+cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
+    """Where the record at job.begin lies, by the sizes of those before it from the last sound entry on. -1: unknown."""
+    cdef char c_entry[ENTRY_BYTES]
+    cdef IndexEntry entry
+    cdef int64_t offset = job.begin, position = 0, total
+    while offset > job.first:
+        offset -= 1
+        if read_some(job, idx, c_entry, ENTRY_BYTES,
+                     INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
+            return -1
+        if entry_load(c_entry, offset, &entry):
+            position = entry.position
+            break
+    while offset < job.begin:
+        if read_some(job, dat, c_entry, SIZE_BYTES, position) < SIZE_BYTES:
+            return -1
+        total = record_bytes(c_entry)
+        if not HEAD_BYTES <= total <= size - position:
+            return -1
+        position += total
+        offset += 1
+    return position
+
+
+cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have, int64_t asked,
+                    int64_t size) noexcept nogil:
+    """Reads the records that follow job.begin, as far as these index entries go. If the first ones are damaged, it
+    passes them by; then it may have read nothing."""
+    cdef IndexEntry entry, following
+    cdef int64_t count = 0, position = 0, end = 0, length, got
+    # Damaged entries at the beginning, and entries that the index lacks: only records before them say where theirs are.
+    while count < have and not entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &entry):
+        count += 1
+    if count == have and have < asked:
+        count = asked
+    if count and have:
+        position = position_behind(job, idx, dat, size)
+    if count and (have == 0 or position < 0):
+        job.damaged += count
+        job.begin += count
+        job.end = job.begin
+        return 0
+    if count == 0:
+        position = entry.position
+    end = position
+    # Entries are checked only where something seems wrong: a record that matches its checksum is where it belongs.
+    count = count_within(c_entries, min(have - 1, <int64_t> ENTRIES_AT_ONCE), position, job.want)
+    if count and entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &following):
+        end = following.position
+    else:
+        count = 0
+    while count < have and count < ENTRIES_AT_ONCE and end - position < job.want:
+        count += 1
+        if count == have:
+            end = size if have == job.limit - job.begin else end
+        elif entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &following):
+            end = following.position
+        else:
+            break
+    length = end - position
+    if count == have and have < job.limit - job.begin and length <= 0:
+        length = job.want       # a block of one record whose end no entry says
+    if length <= 0:
+        length = job.want
+    length = max(min(length, size - position), <int64_t> 0)
+    got = fill(job, dat, position, length)
+    if got < 0:
+        return <int> -got
+    got = take_whole(job, dat, c_entries, have, position, got, size)
+    return <int> -got if got < 0 else 0
+
+
+cdef inline int64_t raw_position(const char *c_entry) noexcept nogil:
+    """What an entry that was not checked says."""
+    return <int64_t> (<uint32_t> load_i32(c_entry) & ~MORE)
+
+
+cdef int64_t count_within(const char *c_entries, int64_t most, int64_t position, int64_t bytes) noexcept nogil:
+    """The number of the last entry, at most this one, that lies at most so many bytes behind a position."""
+    cdef int64_t low = 0, high = most, middle
+    while low < high:
+        middle = (low + high + 1) // 2
+        if raw_position(c_entries + middle * ENTRY_BYTES) <= position + bytes:
+            low = middle
+        else:
+            high = middle - 1
+    return max(low, <int64_t> 0)
+
+
+cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) noexcept nogil:
+    """Reads bytes of the segment into the block; how many, or -errno."""
+    cdef char *c_grown
+    if length > job.room:
+        c_grown = <char *> realloc(job.c_data, <size_t> length)
+        if c_grown is NULL:
+            return -ENOMEM
+        NSQC_ADD(allocated, job.c_data is NULL)
+        job.c_data = c_grown
+        job.room = length
+    return read_some(job, dat, job.c_data, length, position)
+
+
+cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
+                        int64_t size) noexcept nogil:
+    """Checks records from the beginning of the block on; its length, or -errno. 0: the first one is damaged, and passed
+    by."""
+    cdef IndexEntry entry, following
+    cdef int64_t at = 0, total, index = 0
+    cdef bint valid, intact
+    cdef const char *c_entry
+    while index < have and index < ENTRIES_AT_ONCE:
+        c_entry = c_entries + index * ENTRY_BYTES
+        if raw_position(c_entry) == position + at and got - at >= HEAD_BYTES:
+            total = record_bytes(job.c_data + at)
+            if (HEAD_BYTES <= total <= got - at
+                    and crc32c(<const unsigned char *> job.c_data + at, total) == <uint32_t> load_i32(c_entry + 8)):
+                at += total
+                index += 1
+                continue
+        if at >= got:
+            break
+        valid = entry_load(c_entries + index * ENTRY_BYTES, job.begin + index, &entry)
+        if valid and entry.position != position + at:
+            break       # the records before this one were damaged in size
+        if got - at < HEAD_BYTES:
+            if index == 0 and size - position >= HEAD_BYTES and got < HEAD_BYTES:
+                got = fill(job, dat, position, min(size - position, max(job.want, <int64_t> HEAD_BYTES)))
+                if got < 0:
+                    return got
+                if got >= HEAD_BYTES:
+                    continue
+            break
+        total = record_bytes(job.c_data + at)
+        intact = HEAD_BYTES <= total <= size - position - at
+        if intact and total > got - at:
+            if index > 0:
+                break
+            # One record larger than was read.
+            got = fill(job, dat, position, total)
+            if got < 0:
+                return got
+            intact = got >= total
+        if intact:
+            intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
+            if (not intact and not valid and entry.position == position + at
+                    and not entry_blank(c_entries + index * ENTRY_BYTES)):
+                # Of its entry, the checksum may be damaged: the record counts if it looks like one and the next entry
+                # agrees on where it ends. An entry of zeros was never written, and vouches for nothing.
+                intact = head_plausible(job.c_data + at, total) and (
+                    index + 1 >= have
+                    or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
+                    or following.position == position + at + total)
+        if not intact:
+            break
+        at += total
+        index += 1
+        if at >= got:
+            break
+    if index == 0:
+        job.damaged += 1
+        job.begin += 1
+        job.end = job.begin
+        return 0
+    job.end = job.begin + index
+    job.length = at
+    if not job.cached:
+        posix_fadvise(dat, position + at, AHEAD_BYTES, POSIX_FADV_WILLNEED)
+    return at
+
+
+def alive() -> int:
+    """Blocks of records that exist now."""
+    return allocated
