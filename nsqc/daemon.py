@@ -58,7 +58,8 @@ TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
 # and again, for a quarter of a second each time; objects here are freed by reference counts.
 COLLECT = (10_000, 20, 100)
-LINGER_S = 1.0  # how long a stop waits for clients to take their last replies
+LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
+LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
 ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
 FAREWELL_S = 0.1  # how long for clients that have taken all to confirm the end of TLS
 
@@ -396,10 +397,15 @@ class Daemon:
 
         New clients may publish and leave by themselves.
         """
-        start = self.loop.time()
+        start = last = self.loop.time()
+        left = sum(connection.unsent() for connection in self.hub.connections)
         while self.hub.connections:
-            waited = self.loop.time() - start
-            if waited >= LINGER_S or (waited >= FAREWELL_S and not any(map(is_busy, self.hub.connections))):
+            now, before = self.loop.time(), left
+            left = sum(connection.unsent() for connection in self.hub.connections)
+            if left < before:
+                last = now
+            if (now - last >= LINGER_S or now - start >= LINGER_MOST_S
+                    or (now - start >= FAREWELL_S and not any(map(is_busy, self.hub.connections)))):
                 break
             await asyncio.sleep(0.01)
             self.hub.close(ARRIVING_S)

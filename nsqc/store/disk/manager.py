@@ -77,6 +77,7 @@ class DiskQueues:
 
     def tick(self) -> None:
         """Begins syncs that are due, and looks for idle queues."""
+        self.pool.look()
         self.syncer.tick()
         if CHECKS:
             self.check_rules()

@@ -8,8 +8,9 @@
 # written, the kernel makes writers wait now and then, and those should be threads. After a slow job, short ones are
 # left to threads for QUARANTINE_NS; after each further slow one, for twice as long.
 #
-# Urgent jobs are short ones that somebody waits for. They are run within submit() however much is written, and after a
-# slow one for URGENT_NS not; each further slow one doubles that, and many quick ones in a row set it back.
+# Urgent jobs are short ones that somebody waits for. They are run within submit() as long as the kernel has so little to
+# write back that it lets writers write, however much that is. After a slow one they are left to threads for URGENT_NS;
+# each further slow one doubles that, and many quick ones in a row set it back.
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
@@ -37,6 +38,8 @@ cdef class IoPool:
     cdef int64_t quick                  # short jobs that were quick, counted up to FIRST_QUICK
     cdef int64_t trusted_ns             # monotonic: until then short jobs are left to threads
     cdef int64_t quarantine_ns          # how long, after the next slow one
+    cdef int vmstat                     # descriptor of /proc/vmstat; -1: not open
+    cdef readonly bint crowded          # the kernel has so much to write back that it may make writers wait
     cdef int64_t urgent_ns              # monotonic: until then urgent jobs are left to threads, too
     cdef int64_t urgent_quarantine_ns   # how long, after the next slow one
     cdef int64_t urgent_quick           # quick ones in a row

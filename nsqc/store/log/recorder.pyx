@@ -245,6 +245,7 @@ cdef class Recorder(Scheduled):
             self.error = 0
             self.syncer.failing.pop(self.folder, None)
             self.log.info("LOG(%s): the journal can be written again", self.folder)
+            self.synced.recorded_again()
         self._wrote()
 
     cdef void _failed(self, LogBuf *written) noexcept:

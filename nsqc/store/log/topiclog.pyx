@@ -410,12 +410,12 @@ cdef class TopicLog(CommitLog):
         return f"{self.folder}/{first:020d}.{kind}"
 
     def drop_delays(self) -> None:
-        """Removes due times that have all passed."""
+        """Removes due times that have all passed; not those of the last segment, which may get more."""
         drop_due(&self.delays, self.clock.monotonic)
-        if self.delays.count or self.writing is not NULL or self.due.length:
+        if self.delays.count:
             return
         paths = []
-        for index in range(self.segments.count):
+        for index in range(self.segments.count - 1):
             if self.segments.items[index].due_bytes:
                 paths.append((self._path(self.segments.items[index].first, "due"), ""))
                 self.segments.items[index].due_bytes = 0
@@ -513,13 +513,17 @@ cdef class TopicLog(CommitLog):
     @property
     def needs_attention(self) -> bool:
         """Whether retain() or drop_delays() may have something to do later."""
-        return self.segments.count > 1 or self.delays.count > 0 or any(
-            self.segments.items[index].due_bytes for index in range(self.segments.count))
+        return self.segments.count > 1 or self.delays.count > 0
 
     @property
     def write_path(self) -> str:
         """The segment that is written to."""
         return self._path(self.segments.items[self.segments.count - 1].first if self.segments.count else 0, "dat")
+
+    def recorded_again(self):
+        """The journal, which could not be written for a while, can be."""
+        if self.owner is not None:
+            self.owner.on_appended(0)       # channels had stopped delivering
 
     @property
     def busy(self) -> bool:
