@@ -58,7 +58,8 @@ def test_publishes_are_refused_in_time_and_it_heals(small):
     bodies = numbered(120_000, size=1000)
     done, error = fill(node, bodies)
     assert error == b"E_MPUB_FAILED MPUB failed " + reason
-    assert limit // 2 < free(node) < limit
+    # Publishes are also refused when the file system has not said for a while how much is left.
+    assert limit // 2 < free(node) < 2 * limit
     assert node.http("GET", "/ping") == (500, b"NOK - " + reason)
     assert node.stats()["health"] == "NOK - " + reason.decode()
     assert b"\nHealth: NOK - " + reason in node.http("GET", "/stats")[1]
@@ -88,7 +89,8 @@ def test_a_log_refuses_all_publishes_and_heals(small, sync):
     reason = REASON % (2 * MIB)
     done, error = fill(node, numbered(60_000, size=1000))
     assert error == b"E_MPUB_FAILED MPUB failed " + reason
-    assert MIB < free(node) < 2 * MIB
+    # Publishes are also refused when the file system has not said for a while how much is left.
+    assert MIB < free(node) < 4 * MIB
     assert node.http("GET", "/ping") == (500, b"NOK - " + reason)
     assert node.http("POST", "/pub?topic=new", b"x") == (503, b'{"message":"FAILED - %b"}' % reason)
     node.connect().pub("t#ephemeral", b"x")

@@ -160,6 +160,8 @@ cdef class Cursor(Journaled):
         if self.tail_serial == self.log.tail_serial and self.tail_offset <= self.next:
             offset = self.tail_offset
             at = self.tail_at
+        elif self.ahead.block.room:
+            release_reader(&self.ahead)     # it has caught up
         while offset < self.next:
             at += SIZE_BYTES + <int64_t> load_i32(self.log.tail.c_data + at)
             offset += 1
@@ -377,12 +379,10 @@ cdef class Cursor(Journaled):
             return self.requeued.count
         if self.skips.offsets:
             waits -= skipped_before(self, visible)
-        if self.log.delays.count:
-            waits -= self.log.delayed_from(self.next) - self.log.delayed_from(visible)
-        return max(waits, 0) + self.requeued.count
+        return max(waits - delayed_ahead(self), 0) + self.requeued.count
 
     cdef int64_t deferred_count(self) noexcept:
-        return self.deferred.count + self.log.delayed_from(self.next) - self.log.delayed_from(self.log.visible)
+        return self.deferred.count + delayed_ahead(self)
 
     cdef int64_t least_waiting(self) noexcept:
         return deferred_least(&self.deferred, requeued_least(&self.requeued, self.next))
@@ -446,6 +446,26 @@ cdef int64_t skipped_before(Cursor cursor, int64_t end) noexcept:
         first = max(skip.first, cursor.next)
         if min(skip.end, end) > first:
             count += min(skip.end, end) - first
+
+
+cdef int64_t delayed_ahead(Cursor cursor) noexcept:
+    """Messages from next on that are delayed and not skipped."""
+    cdef Walk walk
+    cdef Range *skip
+    cdef int64_t visible = cursor.log.visible, count, first, end
+    if cursor.log.delays.count == 0 or cursor.next >= visible:
+        return 0
+    count = cursor.log.delayed_from(cursor.next) - cursor.log.delayed_from(visible)
+    memset(&walk, 0, sizeof(walk))
+    while count:
+        skip = offsets_next(&cursor.skips, &walk)
+        if skip is NULL or skip.first >= visible:
+            break
+        first = max(skip.first, cursor.next)
+        end = min(skip.end, visible)
+        if first < end:
+            count -= cursor.log.delayed_from(first) - cursor.log.delayed_from(end)
+    return count
 
 
 # ---------------------------------------------------------------------- what segments are needed for

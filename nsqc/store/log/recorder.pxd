@@ -48,6 +48,7 @@ cdef class Recorder(Scheduled):
     cdef readonly int64_t number        # of the journal that is written
     cdef readonly int64_t at            # where the next frame goes; 0: the file does not exist
     cdef int64_t first_number           # the oldest journal that is needed
+    cdef int64_t failed_number          # when compaction failed last
     cdef int64_t older                  # bytes of journals and snapshot before this one
     cdef int64_t next_number            # of the next channel
     cdef int fd                         # -1: closed

@@ -20,6 +20,7 @@ from nsqc.wire.hton cimport store_i32, store_i64
 cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     LEAST_COMPACTED = 4194304   # bytes of a journal; smaller ones are not worth a snapshot
+    MANY_JOURNALS = 16          # each start begins one
     KEPT_OPS = 65536            # memory for operations that a quiet channel keeps
 
 cdef double RETRY_S = 0.25
@@ -268,7 +269,9 @@ cdef class Recorder(Scheduled):
         self._call_waiting()
         if self.dirty:
             self.schedule.add(self)
-        elif not self.compacting and self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older) and not self.closed:
+        elif not self.compacting and not self.closed and (
+                self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older)
+                or self.number - max(self.first_number, self.failed_number) >= MANY_JOURNALS):
             self._compact()
 
     cdef void _call_waiting(self) noexcept:
@@ -297,7 +300,9 @@ cdef class Recorder(Scheduled):
         self.compacting = False
         if job.error:
             self.log.error("LOG(%s): failed to compact the journal - %s", self.folder, os.strerror(job.error))
-            self.older = self.older + self.at       # not before it has grown again
+            # Not before there is as much again.
+            self.older = self.older + self.at
+            self.failed_number = self.number
         else:
             self.older = job.bytes
             self.first_number = job.upto
