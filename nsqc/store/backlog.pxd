@@ -87,8 +87,10 @@ cdef class CommitSchedule:
     cdef DiskSpace space        # of the disk that is written to
     cdef list due               # Scheduled
     cdef bint scheduled
+    cdef bint awaited           # somebody calls run() at the end of this loop iteration
 
     cdef void add(self, Scheduled work) noexcept
+    cpdef run(self)
 
 
 cdef class Commit(Scheduled):

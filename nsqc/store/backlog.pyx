@@ -102,10 +102,11 @@ cdef class CommitSchedule:
             self.due.append(work)
             work.listed = True
         if not self.scheduled and self.loop is not None:
-            self.loop.call_soon(self.run)
+            if not self.awaited:
+                self.loop.call_soon(self.run)
             self.scheduled = True
 
-    def run(self):
+    cpdef run(self):
         """Begins the writes of everything that is dirty."""
         cdef Scheduled work
         cdef list due

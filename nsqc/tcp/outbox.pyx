@@ -43,7 +43,7 @@ cdef class Iteration:
     cdef void schedule(self) noexcept:
         if not self.scheduled:
             self.loop.call_soon(self.end)
-            self.scheduled = True
+            self.scheduled = self.commits.awaited = True
 
     cdef void begin_reading(self, int64_t now_ns) noexcept:
         if not self.reading:
@@ -61,6 +61,7 @@ cdef class Iteration:
         cdef list due
         cdef Py_ssize_t count, at = 0
         cdef int64_t until_ns
+        self.commits.awaited = False
         if self.commits.scheduled:
             self.commits.run()      # what can be written at once is answered and delivered with the rest
         until_ns = monotonic_ns() + ITERATION_NS

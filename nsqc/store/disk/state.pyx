@@ -72,6 +72,11 @@ cdef class QueueState(JobOwner):
                                 self.write_number, self.write_at)
 
     @property
+    def rests(self) -> bool:
+        """Whether it rests after a sync."""
+        return False
+
+    @property
     def needs_sync(self) -> bool:
         """Whether positions or data have changed since the last sync began."""
         return self.unsynced > 0 or bool(self.done_files) or not is_durable(self)

@@ -2,7 +2,8 @@
 The folder is synced before each step that relies on the names of the one before.
 
 A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
-has one under way at most; the next begins when that ends, if it is due by then. The files of a deleted queue are
+has one under way at most; the next begins when that ends, if it is due by then. After a sync a log rests, so that syncs
+take a tenth of the time of whoever publishes as fast as it can. The files of a deleted queue are
 removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its first sync.
 """
 
@@ -21,6 +22,8 @@ from nsqc.log import Log
 from nsqc.store.disk import names, syscalls
 
 REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
+REST = 9  # times as long as its last sync took, a log rests
+LONGEST_REST_NS = 100_000_000
 
 Job = Callable[[], OSError | None]  # for a worker thread; what it failed with
 Future = asyncio.Future[OSError | None]
@@ -53,6 +56,10 @@ class SyncedQueue(Protocol):
     @property
     def needs_sync(self) -> bool:
         """Whether positions or data have changed since then."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether it rests after a sync."""
 
     def sync_began(self) -> tuple[Data, bool, bytes, Done]:
         """What the sync has to do: see Work."""
@@ -93,6 +100,7 @@ class Syncer:
         self._run = run
         self._log = log
         self._since: dict[SyncedQueue, int] = {}  # to the monotonic time of the first unsynced operation; 0: due now
+        self._rests: dict[SyncedQueue, int] = {}  # to when its rest ends
         self._running: dict[str, Future] = {}  # queue name to its sync, or to the removal of its files
         self._dying: dict[str, list[tuple[SyncedQueue, Done]]] = {}  # deleted queues by name, with files to remove
         self.stale_writes = 0  # under way, of deleted queues; the queues count them
@@ -107,6 +115,11 @@ class Syncer:
         self._since.setdefault(queue, time.monotonic_ns())
         self._used.add(queue)
 
+    def start_rested(self, queue: SyncedQueue) -> None:
+        """Syncs a queue now, or as soon as it has rested."""
+        if queue.name not in self._running and self._rests.get(queue, 0) <= time.monotonic_ns():
+            self.start(queue)
+
     def start(self, queue: SyncedQueue) -> None:
         """Syncs a queue now, or once what runs under its name has ended."""
         if queue.closed:
@@ -117,7 +130,7 @@ class Syncer:
             return
         self._since.pop(queue, None)
         work = Work(queue.meta_path, *queue.sync_began())
-        self._start(queue.name, partial(sync, work), partial(self._ended, queue, work))
+        self._start(queue.name, partial(sync, work), partial(self._ended, queue, work, time.monotonic_ns()))
 
     def _start(self, name: str, job: Job, ended: Ended) -> None:
         """Runs a job under the name of a queue, and then ended(error)."""
@@ -136,8 +149,9 @@ class Syncer:
         self._running.pop(name, None)
         ended(job.exception() or job.result())
 
-    def _ended(self, queue: SyncedQueue, work: Work, error: BaseException | None) -> None:
+    def _ended(self, queue: SyncedQueue, work: Work, began: int, error: BaseException | None) -> None:
         """A sync has ended."""
+        now = time.monotonic_ns()
         if queue.closed:
             if queue.name in self._dying:
                 self._remove_next(queue.name)
@@ -150,12 +164,19 @@ class Syncer:
             return
         queue.sync_succeeded()
         self.failing.pop(queue.name, None)
-        if queue in self._since and (self._since[queue] == 0 or queue.unsynced >= self.every):
+        if queue.rests:
+            self._rests[queue] = now + min(REST * (now - began), LONGEST_REST_NS)
+        if queue in self._since and (self._since[queue] == 0 or (queue.unsynced >= self.every and not queue.rests)):
             self.start(queue)
 
     def tick(self) -> None:
         """Begins the syncs that are due, and has idle queues free their memory."""
-        due = time.monotonic_ns() - self.timeout_ns
+        now = time.monotonic_ns()
+        due = now - self.timeout_ns
+        for queue in [queue for queue, until in self._rests.items() if until <= now]:
+            del self._rests[queue]
+            if queue.unsynced >= self.every:
+                self.start_rested(queue)
         for queue in [queue for queue, since in self._since.items() if since <= due]:
             self.start(queue)
         for queue in list(self._used):
@@ -177,6 +198,7 @@ class Syncer:
     def deleted(self, queue: SyncedQueue) -> None:
         """A queue is deleted: its positions are removed, then its files."""
         self._since.pop(queue, None)
+        self._rests.pop(queue, None)
         self._used.discard(queue)
         self.failing.pop(queue.name, None)
         done = queue.sync_began()[3]
@@ -245,6 +267,7 @@ class Syncer:
         and now, and raises OSError.
         """
         self._since.pop(queue, None)
+        self._rests.pop(queue, None)
         self._used.discard(queue)
         if not queue.needs_sync:
             return

@@ -50,6 +50,7 @@ cdef class Recorder(Scheduled):
     cdef int64_t first_number           # the oldest journal that is needed
     cdef int64_t failed_number          # when compaction failed last
     cdef int64_t older                  # bytes of journals and snapshot before this one
+    cdef bint told              # the syncer knows that something waits for a sync
     cdef int64_t next_number            # of the next channel
     cdef int fd                         # -1: closed
     cdef bint exists                    # the folder does
@@ -71,6 +72,7 @@ cdef class Recorder(Scheduled):
     cdef void _compact(self) noexcept
     cdef void _compacted(self, CompactJob *job) noexcept
     cdef void _failed(self, LogBuf *written) noexcept
+    cdef void wrote(self) noexcept                  # something waits for a sync from now on
     cdef void _wrote(self) noexcept
     cdef void _call_waiting(self) noexcept
     cdef void close_file(self) noexcept

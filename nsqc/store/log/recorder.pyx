@@ -265,7 +265,7 @@ cdef class Recorder(Scheduled):
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
-        self.syncer.began(self.synced)
+        self.wrote()
         self._call_waiting()
         if self.dirty:
             self.schedule.add(self)
@@ -273,6 +273,11 @@ cdef class Recorder(Scheduled):
                 self.at > max(<int64_t> LEAST_COMPACTED, 2 * self.older)
                 or self.number - max(self.first_number, self.failed_number) >= MANY_JOURNALS):
             self._compact()
+
+    cdef void wrote(self) noexcept:
+        if not self.told:
+            self.told = True
+            self.syncer.began(self.synced)
 
     cdef void _call_waiting(self) noexcept:
         cdef list ended

@@ -213,10 +213,10 @@ cdef class TopicLog(CommitLog):
                 self.owner.on_write_failed(error, records, body_bytes)
             elif before:
                 self.owner.on_write_healed()
-        self.commit.one_ended(error)
         if error == 0 and self.owner is not None:
             self.owner.on_appended(records)
             self._wake()
+        self.commit.one_ended(error)        # answers publishers; consumers come first, who wait longer
 
     cdef int _take_pieces(self, AppendJob *job) except -1:
         """Enters what was written into the table of segments."""
@@ -246,12 +246,11 @@ cdef class TopicLog(CommitLog):
             last.last_ns = self.clock.wall
         self.ends = False
         self.active = True
-        if self.unsynced == 0:
-            self.syncer.began(self)
+        self.recorder.wrote()
         if not self.syncs:
             self.unsynced += job.out.records
         if self.unsynced >= self.syncer.every:
-            self.syncer.start(self)
+            self.syncer.start_rested(self)
         return 0
 
     cdef void _take_tail(self, AppendJob *job) noexcept:
@@ -430,12 +429,18 @@ cdef class TopicLog(CommitLog):
         return f"{self.folder}/positions"
 
     @property
+    def rests(self) -> bool:
+        """Whether it rests after a sync."""
+        return True
+
+    @property
     def needs_sync(self) -> bool:
         """Whether anything was written since the last sync began."""
         return self.unsynced > 0 or self.recorder.at > 0
 
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
+        self.recorder.told = False
         cdef int64_t index, again = 0 if self.rewrite else -1
         cdef Segment *segment
         cdef list data = []
