@@ -19,7 +19,7 @@ cdef struct NameSlot:
 cdef class Broker(TopicOwner):
     cdef readonly dict topics           # by name; owns them
     cdef Clock clock
-    cdef CommitSchedule commits
+    cdef readonly CommitSchedule commits
     cdef readonly Slicer slicer         # of long work
     cdef readonly DiskSpace space       # of the data path
     cdef GuidFactory guids

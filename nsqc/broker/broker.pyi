@@ -16,6 +16,7 @@ from nsqc.broker.protocols import (
 from nsqc.broker.seams import TopicOwner
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
+from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
@@ -41,6 +42,8 @@ class Broker(TopicOwner):
     def watched(self) -> dict[bytes, Topic]: ...
     @property
     def listeners(self) -> list[TopicListener]: ...
+    @property
+    def commits(self) -> CommitSchedule: ...
     @property
     def space(self) -> DiskSpace: ...
     @property

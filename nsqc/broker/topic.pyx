@@ -16,9 +16,11 @@ from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMOR
                                  CallWaiter, Commit, CommitSchedule, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.earlier cimport Earlier
+from nsqc.store.log.jobs cimport LogBuf, buf_free
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
@@ -95,8 +97,11 @@ cdef class Topic(TopicState):
         cdef Entry entry
         if self.logs:
             return append_slice(self, batch)
-        if batch.staged is not NULL and batch.staged.records and self.log.unstage(batch.staged) == 0:
-            batch.result = PUT_DISK     # its topic has left the log meanwhile
+        if batch.staged is not NULL and batch.staged.records:
+            batch.result = self._publish_staged(batch.staged)
+            if is_refused(batch.result):
+                batch.left = 0
+                return True
         while batch.left > 0:
             if batch.gathered is NULL:
                 size = load_i32(batch.c_at)
@@ -121,6 +126,21 @@ cdef class Topic(TopicState):
                     return False
                 left = STEPS
         return True
+
+    cdef int _publish_staged(self, LogBuf *staged) noexcept:
+        """The topic has left its log since the batch began: what was staged for that goes where the rest goes."""
+        cdef int64_t at = 0, size
+        cdef int put, result = PUT_MEMORY
+        self.message_count -= <uint64_t> staged.records
+        self.message_bytes -= <uint64_t> (staged.length - staged.records * HEAD_BYTES)
+        while at < staged.length and not is_refused(result):
+            size = SIZE_BYTES + <int64_t> load_i32(staged.c_data + at)
+            put = self.publish_bytes(staged.c_data + at + HEAD_BYTES, <uint32_t> (size - HEAD_BYTES), 0)
+            if put == PUT_DISK or is_refused(put):
+                result = put
+            at += size
+        buf_free(staged)
+        return result
 
     cdef bint holds(self, Publisher publisher) noexcept:
         if not self.commit.is_full() and not self._holds():
@@ -188,8 +208,14 @@ cdef class Topic(TopicState):
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         if self.logs:
+            if batch is None:
+                raise TypeError("a topic in a log needs an OpenBatch")
             c_at = append_lines(self, c_at, c_end, batch, &result)
             return self._settle(result), c_at - <const char *> lines, c_end - c_at
+        if batch is not None and batch.staged.records:
+            result = self._publish_staged(&batch.staged)
+            if is_refused(result):
+                return self._settle(result), len(lines), 0
         while c_at < c_end:
             c_feed = <const char *> memchr(c_at, c'\n', c_end - c_at)
             if c_feed is NULL:
@@ -215,6 +241,8 @@ cdef class Topic(TopicState):
         same for all slices. Returns (as publish(), where to continue, how many are left).
         """
         cdef Batch part
+        if self.logs and staged is None:
+            raise TypeError("a topic in a log needs an OpenBatch")
         part.c_at = <const char *> batch + start
         part.gathered = NULL
         part.staged = &staged.staged if staged is not None else NULL

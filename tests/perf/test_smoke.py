@@ -48,7 +48,7 @@ def test_start_gives_ratio_and_memory():
 
 
 def test_every_compiled_room_of_the_hot_path_has_a_bench():
-    assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "inflight", "fifo", "slab", "guid", "diskqueue", "topic",
+    assert {"parser", "inbuf", "mpub", "framer", "names", "heap", "inflight", "fifo", "slab", "guid", "diskqueue", "topic", "log",
             "latency"} <= set(micro.names())
 
 
