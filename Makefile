@@ -7,11 +7,12 @@ SOURCES := $(shell find nsqc tests/compiled -name '*.pyx' -o -name '*.pxd')
 PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
-# Four processes: the tests wait more than they compute. tests/conftest.py distributes them.
-PYTEST := $(CURDIR)/$(BIN)/python -m pytest --numprocesses=4
+# More processes than cores: the tests wait more than they compute. tests/conftest.py distributes them.
+PROCESSES := 5
+PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test background unit e2e debug-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -73,13 +74,15 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-# The tests wait half of the time: builds use what they leave, and the two that need these builds run side by side.
+# The tests wait half of the time: builds use what they leave, and then the tests that need these builds do.
 test: check-tests $(VENV)/.testing build   ## all tests, then those of the compiled rooms in the debug build, and of packages
-	@$(MAKE) --no-print-directory -j2 main-test background
-	@$(MAKE) --no-print-directory -j2 --output-sync=target debug-test package-test
+	@$(MAKE) --no-print-directory -j2 main-test other-tests
 
 main-test:
 	$(PYTEST) --ignore=tests/packaging $(ARGS)
+
+other-tests: background
+	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=2 debug-test package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
