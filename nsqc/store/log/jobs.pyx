@@ -10,7 +10,7 @@ from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.segment cimport RECORD_ATTEMPTS_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.disk.syscalls cimport io_open, io_sync_data, io_sync_path, io_truncate, io_write
+from nsqc.store.disk.syscalls cimport io_begin_sync, io_open, io_sync_data, io_sync_path, io_truncate, io_write
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
                                     entry_store, head_store)
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
@@ -208,6 +208,9 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         error = io_write(job.idx, c_index, head + records * ENTRY_BYTES, index_at, &written)
     free(c_index)
     if error == 0 and job.syncs:
+        # The disk writes both at a time; one after the other takes half as long again.
+        io_begin_sync(job.dat, piece.bytes)
+        io_begin_sync(job.idx, index_at)
         error = io_sync_data(job.dat)
         if error == 0:
             error = io_sync_data(job.idx)
