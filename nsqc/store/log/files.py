@@ -70,7 +70,8 @@ class Span(NamedTuple):
 
 def read_folder(folder: str) -> LogFiles:
     """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
-    names = [parts for name in os.listdir(folder) if (parts := split_name(name)) is not None]
+    with os.scandir(folder) as entries:
+        names = [parts for entry in entries if (parts := split_name(entry.name)) is not None and entry.is_file()]
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
     segments = [read_segment(folder, first, following)

@@ -7,7 +7,6 @@ segment was never acknowledged, and is cut off.
 from __future__ import annotations
 
 import os
-import re
 import struct
 from contextlib import suppress
 from typing import NamedTuple
@@ -15,8 +14,8 @@ from typing import NamedTuple
 from nsqc.log import Log
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
+from nsqc.store.log.names import split_name
 
-SEGMENT_FILE = re.compile(r"(\d{20})\.(dat|idx|due)")
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
 # After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
@@ -101,10 +100,10 @@ def list_segments(folder: str) -> dict[int, Files]:
     found: dict[int, Files] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = SEGMENT_FILE.fullmatch(entry.name)
-            if name and entry.is_file():
-                first = int(name[1])
-                found[first] = found.get(first, Files())._replace(**{name[2]: entry.stat().st_size})
+            name = split_name(entry.name)
+            if name is not None and entry.is_file():
+                first, kind = name
+                found[first] = found.get(first, Files())._replace(**{kind: entry.stat().st_size})
     return found
 
 
@@ -141,7 +140,8 @@ def last_record(dat: int, idx: int, first: int, files: Files) -> tuple[int, int,
         if checksum(struct.pack(">q", first + count - 1) + raw[:12]) == check and not position & MORE:
             head = os.pread(dat, 4, position)
             length = 4 + int.from_bytes(head, "big")
-            if checksum(os.pread(dat, length, position)) == crc:
+            # Not more than there is: a damaged size must not allocate gigabytes.
+            if position + length <= (files.dat or 0) and checksum(os.pread(dat, length, position)) == crc:
                 return count, position + length, time
         count -= 1
     return 0, 0, 0
