@@ -158,12 +158,12 @@ def is_index_lost(folder: str, segment: Segment, below: int) -> bool:
     if segment.base_ns is None:
         return True
     known = min(segment.first + segment.entries, below)
-    if segment.end == known:
+    if segment.intact == known:
         return False
     # A batch whose writing was interrupted has sound entries.
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(dat, idx, segment.first, known)
-    return any(kind == BAD_ENTRY and end > segment.end for kind, _, end in runs)
+    return any(kind == BAD_ENTRY and end > segment.intact for kind, _, end in runs)
 
 
 def with_following(files: LogFiles) -> list[tuple[Segment, int]]:
