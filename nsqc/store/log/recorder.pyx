@@ -240,6 +240,7 @@ cdef class Recorder(Scheduled):
         buf_free(&written)
         if self.closed:
             self.close_file()
+            self._call_all()
             return
         self.active = True
         if self.error:
@@ -261,7 +262,9 @@ cdef class Recorder(Scheduled):
         buf_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()
-        if not self.closed and self.schedule.loop is not None:
+        if self.closed:
+            self._call_all()
+        elif self.schedule.loop is not None:
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
@@ -285,6 +288,11 @@ cdef class Recorder(Scheduled):
             ended, self.under_way = self.under_way, []
             for call in ended:
                 call()
+
+    cdef void _call_all(self) noexcept:
+        """Nothing more is written: whoever waits for that has waited long enough."""
+        self.under_way, self.waiting = self.under_way + self.waiting, []
+        self._call_waiting()
 
     cdef void _compact(self) noexcept:
         """Begins the next journal, and has a thread sum up the older ones."""
@@ -320,10 +328,10 @@ cdef class Recorder(Scheduled):
 
     def when_written(self, call):
         """Calls call() when everything recorded so far is in the journal, or could not be written."""
-        if self.dirty or (self.kept.length and not self.running):
-            self.waiting.append(call)
-        elif self.running:
+        if self.running and (self.closed or not self.dirty):
             self.under_way.append(call)
+        elif not self.closed and (self.dirty or self.kept.length):
+            self.waiting.append(call)
         else:
             call()
 
@@ -337,8 +345,14 @@ cdef class Recorder(Scheduled):
         """All journals that are needed."""
         return [f"{self.folder}/cursors.{number:06d}.journal" for number in range(self.first_number, self.number + 1)]
 
+    cdef void forget(self) noexcept:
+        """The log is deleted: what is left is not written."""
+        self.closed = True
+        if not self.running:
+            self._call_all()
+
     def close(self):
-        """For a stop, or before the log is deleted: writes what is left, if it can be written."""
+        """For a stop: writes what is left, if it can be written."""
         self.closed = True
         if not self.running and (self.dirty or self.kept.length):
             self.begin()

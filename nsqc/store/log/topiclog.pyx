@@ -511,7 +511,7 @@ cdef class TopicLog(CommitLog):
             return
         self.closed = True
         self.owner = None
-        self.recorder.closed = True
+        self.recorder.forget()
         self._wake()
         close_files(self)
 
