@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
+from nsqc.store.log.jobs cimport buf_free, buf_room, kept_open, may_keep, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
@@ -156,6 +156,7 @@ cdef class Recorder(Scheduled):
         if self.fd >= 0 and not self.running:
             close(self.fd)
             self.fd = -1
+            kept_open(-1)
 
     cdef bint _gather(self) noexcept:
         """Puts the operations of all channels behind the frames that are kept, as one more frame."""
@@ -216,6 +217,7 @@ cdef class Recorder(Scheduled):
         self.job.number = self.number
         self.job.at = self.at
         self.job.fd = self.fd
+        kept_open(-(self.fd >= 0))
         self.job.c_data = self.kept.c_data
         self.job.length = self.kept.length
         memset(&self.kept, 0, sizeof(self.kept))
@@ -229,6 +231,7 @@ cdef class Recorder(Scheduled):
             return
         self.running = False
         self.fd = self.job.fd
+        kept_open(self.fd >= 0)
         memset(&written, 0, sizeof(written))
         written.c_data = self.job.c_data
         written.room = written.length = self.job.length
@@ -242,6 +245,8 @@ cdef class Recorder(Scheduled):
             self.close_file()
             self._call_all()
             return
+        if not may_keep():
+            self.close_file()
         self.active = True
         if self.error:
             self.error = 0
@@ -256,9 +261,7 @@ cdef class Recorder(Scheduled):
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
         self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+        self.close_file()
         buf_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()
