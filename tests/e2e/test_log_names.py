@@ -75,6 +75,9 @@ def test_folders_and_junk_instead_of_files(killed):
         (folder / name).mkdir()
     for name in (f"{2**63 - 1:020}.dat", f"{2**63:020}.idx", f"{10**20 - 1}.dat"):
         (folder / name).write_bytes(b"junk")
+    index = folder / f"{0:020}.idx"
+    index.unlink()
+    index.mkdir()
     killed.start()
     killed.post("/pub?topic=t", b"new")
     wanted = {*numbered(COUNT), b"new"}

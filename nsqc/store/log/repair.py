@@ -74,7 +74,9 @@ class Repair:
         for first, end in rebuilt.unsure:
             text += f"; messages {first} to {end - 1} may have had other offsets and come again"
         if self._step(path, text):
-            if os.path.exists(path):
+            if os.path.isdir(path):
+                os.rename(path, bad_name(path))
+            elif os.path.exists(path):
                 keep_bad(path)
             replace_file(path, rebuilt.data)
 
