@@ -166,7 +166,8 @@ cdef int close_log(TopicState topic) except -1:
     if topic.log.unwritten_records() > 0:
         topic.commit.begin()
     lost = topic.log.unwritten_records()
-    error = topic.log.errno
+    # Publishes that were refused are not lost: their clients know.
+    error = topic.log.errno if lost else topic.log.recorder.error
     path = topic.log.write_path
     topic.log.close()
     if error:

@@ -84,7 +84,8 @@ async def unpause_topic(app: App, request: Request) -> None:
 
 
 def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None:
-    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins."""
+    """Creates the channel of an existing topic, unless it exists; `from` says where in a log it begins. With a log, it
+    answers once that is in the journal."""
     topic, name = _topic_and_channel(app, request)
     arguments = request.arguments()
     if b"from" in arguments:
@@ -92,7 +93,7 @@ def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None
 
         return create_from(app, topic, name, arguments)
     topic.get_channel(name)
-    return None
+    return None if topic.log is None else app.broker.recorded(topic)
 
 
 def delete_channel(app: App, request: Request) -> Awaitable[None]:

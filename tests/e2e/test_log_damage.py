@@ -218,3 +218,31 @@ def test_damage_is_reported(daemon, origin, tmp_path):
     assert json.loads(node.http("GET", "/topic/log?topic=t0")[1])["damaged"] == 1
     assert node.stats("t0")["log"]["damaged"] == 1
     assert [line for line in node.log.splitlines() if "LOG(t0)" in line and "1 damaged records from offset 1 on" in line]
+
+
+@pytest.mark.parametrize("behind", [b"", b"x" * 200], ids=["last", "not-last"])
+def test_damage_at_the_end_of_a_batch_costs_one_message(daemon, tmp_path, behind):
+    """Also where the batch ends a segment, and where it is the last thing in the log."""
+    node = daemon(*LOG, data_path=tmp_path / "node")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    client = node.connect()
+    client.pub("t", *(b"%d" % number for number in range(8)))
+    if behind:
+        client.pub("t", behind)
+    node.kill()
+    path = min((node.data_path / "t.log").glob("*.dat"))
+    path.write_bytes(flipped(path.read_bytes(), path.stat().st_size - 1))
+    for _ in range(2):
+        node.start()
+        assert [node.http("GET", f"/topic/read?topic=t&offset={offset}&max_messages=1")[0] for offset in (0, 6)] == [200, 200]
+        node.kill()
+    node.start()
+    node.post("/pub?topic=t", b"new")
+    consumer = node.connect().sub("t", "c", 100)
+    wanted = [b"%d" % number for number in range(7)] + [behind] * bool(behind) + [b"new"]
+    assert [message.body for message in consumer.messages(len(wanted), finish=True)] == wanted
+    wait_until(lambda: node.stats("t")["log"]["damaged"] == 1)
+    held = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    assert (held["next_offset"], held["damaged"], held["channels"][0]["lag_messages"]) == (9 + bool(behind), 1, 0)
+    assert node.stop() == 0

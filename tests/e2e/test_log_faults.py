@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,6 +19,24 @@ from tests.support.publishing import Books, Publishers
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=20000")
 ALWAYS = 1 << 40
+
+
+SLOW_JOURNAL = r"""
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static ssize_t slow(int fd, const void *data, size_t size, off_t at) {
+    char name[64], path[4096] = "";
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    if (readlink(name, path, sizeof(path) - 1) > 0 && strstr(path, ".journal"))
+        usleep(100000);
+    return syscall(SYS_pwrite64, fd, data, size, at);
+}
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return slow(fd, data, size, at); }
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) { return slow(fd, data, size, at); }
+"""
 
 
 @pytest.fixture
@@ -202,4 +222,27 @@ def test_a_full_disk(small, daemon):
     wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
     node.connect().pub("t", b"after")
     assert b"after" in consume(node, "t", "c", {b"after"})
+    assert node.stop() == 0
+
+
+@pytest.mark.parametrize("deleted", ["topic", "channel"])
+def test_deletes_while_the_journal_is_slow(daemon, tmp_path, deleted):
+    """They are answered, and so is a seek that waits for the journal at that moment."""
+    source, library = tmp_path / "slow.c", tmp_path / "slow.so"
+    source.write_text(SLOW_JOURNAL)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    node = daemon(*LOG, env={**os.environ, "LD_PRELOAD": str(library)})
+    for number in range(3):
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        node.connect().pub("t", *(b"%d" % number for number in range(20)))
+        consumer = node.connect().sub("t", "c", 20)
+        for message in consumer.messages(20):
+            consumer.fin(message)
+        with ThreadPoolExecutor(2) as pool:
+            seek = pool.submit(node.http, "POST", "/channel/seek?topic=t&channel=c&to=beginning")
+            time.sleep(number * 0.04)
+            delete = pool.submit(node.http, "POST", f"/{deleted}/delete?topic=t&channel=c")
+            assert delete.result(5)[0] == 200
+            assert seek.result(5)[0] in (200, 404)
     assert node.stop() == 0

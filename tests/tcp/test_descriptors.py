@@ -175,3 +175,20 @@ def keepalive_timer(local: int, remote: int) -> str:
                 if columns[1].endswith(f":{local:04X}") and columns[2].endswith(f":{remote:04X}"):
                     return columns[5]
     return ""
+
+
+def test_logs_have_more_files_than_there_are_descriptors(daemon):
+    """Segments, indexes and journals: what logs keep open is a small part of the limit."""
+    node = daemon("--topic-storage=log", preexec=limit_open_files)
+    client = node.connect()
+    for _ in range(2):
+        for number in range(60):
+            client.ok(f"PUB topic{number}", b"x")
+    for number in range(60):
+        consumer = node.connect().sub(f"topic{number}", "c", 1)
+        consumer.messages(2, finish=True)
+        consumer.close()
+    newcomers = [node.connect() for _ in range(10)]
+    for number, newcomer in enumerate(newcomers):
+        newcomer.ok(f"PUB topic{number}", b"x")
+    assert "Too many open files" not in node.log

@@ -32,6 +32,7 @@ class Segment(NamedTuple):
     entries: int  # in the index; those behind `end` included
     base_ns: int | None  # what its times begin with, since 1970; None: the index is missing, or its head is damaged
     last_ns: int | None  # time of its last record; None: there is none, or the index does not say
+    intact: int  # behind the last batch whose last record is what its entry says
 
     @property
     def bounds(self) -> Bounds:
@@ -70,7 +71,8 @@ class Span(NamedTuple):
 
 def read_folder(folder: str) -> LogFiles:
     """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
-    names = [parts for name in os.listdir(folder) if (parts := split_name(name)) is not None]
+    with os.scandir(folder) as entries:
+        names = [parts for entry in entries if (parts := split_name(entry.name)) is not None and entry.is_file()]
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
     segments = [read_segment(folder, first, following)
@@ -84,6 +86,8 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
     size = os.path.getsize(segment_path(folder, first, "dat"))
     with SegmentFile(folder, first, below, size) as file:
         end = min(first + file.entries, below)
+        # If the next segment was begun right behind, what is wrong at the end of this one is damage.
+        is_known = end == below
         while end > first:
             entry = file.entry(end - 1)
             if entry is not None and not entry.more and file.is_intact(end - 1):
@@ -95,12 +99,14 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
             end = min(first + records, below)
             if end < first + records:
                 data_bytes = file.position(end) or 0
-            return Segment(first, end, data_bytes, size, file.entries, None, None)
+            return Segment(first, end, data_bytes, size, file.entries, None, None, end)
+        if is_known and end < below:
+            return Segment(first, below, size, size, file.entries, file.base_ns, file.time_ns(below - 1), end)
         if end == first:
-            return Segment(first, end, 0, size, file.entries, file.base_ns, None)
+            return Segment(first, end, 0, size, file.entries, file.base_ns, None, end)
         at = file.position(end - 1) or 0
         data_bytes = at + (file.length_at(at) or 0)
-        return Segment(first, end, data_bytes, size, file.entries, file.base_ns, file.time_ns(end - 1))
+        return Segment(first, end, data_bytes, size, file.entries, file.base_ns, file.time_ns(end - 1), end)
 
 
 # ---------------------------------------------------------------------- records by offset and time

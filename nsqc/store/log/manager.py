@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,14 +13,13 @@ from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.format import LARGEST_SEGMENT
+from nsqc.store.log.names import GONE, split_folder
 from nsqc.store.log.recovery import NEW, Opened, open_folder
 from nsqc.store.log.topiclog import TopicLog
 
 if TYPE_CHECKING:
     from nsqc.store.clock import Clock
 
-FOLDER = re.compile(r"(.+)\.log(?:~(\d+))?")  # a second log of one name has a number until the first one is gone
-GONE = ".gone"  # ends the name of a folder that is being removed
 LEAST_SEGMENTS = 8  # that a bounded log is divided into
 LEAST_SEGMENT = 1 << 20
 
@@ -46,17 +44,20 @@ class Logs:
     def _list(self) -> set[str]:
         """The topics that have a log; what was about to be removed is removed."""
         found: dict[str, int] = {}
+        folders: list[tuple[str, int]] = []
         gone = []
         with os.scandir(self._data_path) as entries:
             for entry in entries:
-                if not entry.is_dir(follow_symlinks=False):
+                topic, number = split_folder(entry.name.removesuffix(GONE))
+                # A link says that an operator has put the folder on another disk.
+                if not topic or not entry.is_dir():
                     continue
                 if entry.name.endswith(GONE):
                     gone.append(entry.path)
-                elif name := FOLDER.fullmatch(entry.name):
-                    found[name[1]] = max(found.get(name[1], 0), int(name[2] or 0))
-        for topic, number in found.items():
-            gone += [self.folder_of(topic, lower) for lower in range(number)]
+                else:
+                    folders.append((topic, number))
+                    found[topic] = max(found.get(topic, 0), number)
+        gone += [self.folder_of(topic, number) for topic, number in folders if number < found[topic]]
         for path in gone:
             remove_tree(path)
         self._names = found
@@ -77,8 +78,10 @@ class Logs:
     def open(self, topic: str, clock: Clock, schedule: CommitSchedule) -> tuple[TopicLog, Opened]:
         """The log of a topic, with what an earlier run has left. Raises OSError."""
         opened = NEW
-        if topic in self._found:
+        # A folder that has appeared since the start may be a backup that was put back: a new log would overwrite it.
+        if topic in self._found or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
+            self._names.setdefault(topic, 0)
             opened = open_folder(self.folder_of(topic, self._names[topic]), self._power_failed, self._log)
             self._report(topic, opened)
         number = self._names.setdefault(topic, 0)
@@ -150,4 +153,7 @@ def remove_tree(path: str) -> None:
     """Removes a folder with what is in it, as far as that is possible."""
     import shutil  # here: only where a log is removed
 
-    shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(os.path.realpath(path), ignore_errors=True)
+    if os.path.islink(path):
+        with suppress(OSError):
+            os.unlink(path)

@@ -5,14 +5,30 @@ from __future__ import annotations
 import os
 import re
 
-FOLDER = re.compile(r"(.+)\.log(?:~(\d+))?")  # while one is being removed, a second one of its name has a number
-SEGMENT = re.compile(r"(\d{20})\.(dat|idx|due)")
+from nsqc.wire.names import is_ephemeral, is_valid_name
+
+# While a folder is being removed, a second one of its name has a number: written as the daemon does, or it is not ours.
+FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
+GONE = ".gone"  # ends the name of a folder that is being removed
+SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
+# Of an offset that a segment may begin with. Behind it there is room for all that are ever added.
+MOST_OFFSET = 2**62
+
+
+def split_folder(name: str) -> tuple[str, int]:
+    """(topic, number) of a folder of this name; no topic: it is not that of a log."""
+    found = FOLDER.fullmatch(name)
+    if found is None or not found[1].isascii():
+        return "", 0
+    topic = found[1].encode()
+    if not is_valid_name(topic) or is_ephemeral(topic):
+        return "", 0
+    return found[1], int(found[2] or 0)
 
 
 def topic_of(folder: str) -> str:
     """The topic whose folder has this name; empty: it is not that of a log."""
-    found = FOLDER.fullmatch(os.path.basename(os.path.abspath(folder)))
-    return found[1] if found else ""
+    return split_folder(os.path.basename(os.path.abspath(folder)))[0]
 
 
 def folders_in(data_path: str) -> dict[str, str]:
@@ -20,9 +36,10 @@ def folders_in(data_path: str) -> dict[str, str]:
     found: dict[str, tuple[int, str]] = {}
     with os.scandir(data_path) as entries:
         for entry in entries:
-            name = FOLDER.fullmatch(entry.name)
-            if name and entry.is_dir(follow_symlinks=False):
-                found[name[1]] = max(found.get(name[1], (-1, "")), (int(name[2] or 0), entry.path))
+            topic, number = split_folder(entry.name)
+            # A link says that an operator has put the folder on another disk.
+            if topic and entry.is_dir():
+                found[topic] = max(found.get(topic, (-1, "")), (number, entry.path))
     return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
 
 
@@ -34,4 +51,4 @@ def segment_path(folder: str, first: int, kind: str) -> str:
 def split_name(name: str) -> tuple[int, str] | None:
     """(first offset, kind) of a file of a segment; None: it is another file."""
     found = SEGMENT.fullmatch(name)
-    return (int(found[1]), found[2]) if found and int(found[1]) < 2**63 else None
+    return (int(found[1]), found[2]) if found and int(found[1]) <= MOST_OFFSET else None

@@ -75,4 +75,6 @@ cdef class Recorder(Scheduled):
     cdef void wrote(self) noexcept                  # something waits for a sync from now on
     cdef void _wrote(self) noexcept
     cdef void _call_waiting(self) noexcept
+    cdef void _call_all(self) noexcept
+    cdef void forget(self) noexcept
     cdef void close_file(self) noexcept

@@ -10,7 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
+from nsqc.store.log.jobs cimport buf_free, buf_room, kept_open, may_keep, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
@@ -156,6 +156,7 @@ cdef class Recorder(Scheduled):
         if self.fd >= 0 and not self.running:
             close(self.fd)
             self.fd = -1
+            kept_open(-1)
 
     cdef bint _gather(self) noexcept:
         """Puts the operations of all channels behind the frames that are kept, as one more frame."""
@@ -216,6 +217,7 @@ cdef class Recorder(Scheduled):
         self.job.number = self.number
         self.job.at = self.at
         self.job.fd = self.fd
+        kept_open(-(self.fd >= 0))
         self.job.c_data = self.kept.c_data
         self.job.length = self.kept.length
         memset(&self.kept, 0, sizeof(self.kept))
@@ -229,6 +231,7 @@ cdef class Recorder(Scheduled):
             return
         self.running = False
         self.fd = self.job.fd
+        kept_open(self.fd >= 0)
         memset(&written, 0, sizeof(written))
         written.c_data = self.job.c_data
         written.room = written.length = self.job.length
@@ -240,7 +243,10 @@ cdef class Recorder(Scheduled):
         buf_free(&written)
         if self.closed:
             self.close_file()
+            self._call_all()
             return
+        if not may_keep():
+            self.close_file()
         self.active = True
         if self.error:
             self.error = 0
@@ -255,13 +261,13 @@ cdef class Recorder(Scheduled):
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
         self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
-        if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+        self.close_file()
         buf_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()
-        if not self.closed and self.schedule.loop is not None:
+        if self.closed:
+            self._call_all()
+        elif self.schedule.loop is not None:
             self.schedule.loop.call_later(RETRY_S, self.retry)
 
     cdef void _wrote(self) noexcept:
@@ -285,6 +291,11 @@ cdef class Recorder(Scheduled):
             ended, self.under_way = self.under_way, []
             for call in ended:
                 call()
+
+    cdef void _call_all(self) noexcept:
+        """Nothing more is written: whoever waits for that has waited long enough."""
+        self.under_way, self.waiting = self.under_way + self.waiting, []
+        self._call_waiting()
 
     cdef void _compact(self) noexcept:
         """Begins the next journal, and has a thread sum up the older ones."""
@@ -320,10 +331,10 @@ cdef class Recorder(Scheduled):
 
     def when_written(self, call):
         """Calls call() when everything recorded so far is in the journal, or could not be written."""
-        if self.dirty or (self.kept.length and not self.running):
-            self.waiting.append(call)
-        elif self.running:
+        if self.running and (self.closed or not self.dirty):
             self.under_way.append(call)
+        elif not self.closed and (self.dirty or self.kept.length):
+            self.waiting.append(call)
         else:
             call()
 
@@ -337,8 +348,14 @@ cdef class Recorder(Scheduled):
         """All journals that are needed."""
         return [f"{self.folder}/cursors.{number:06d}.journal" for number in range(self.first_number, self.number + 1)]
 
+    cdef void forget(self) noexcept:
+        """The log is deleted: what is left is not written."""
+        self.closed = True
+        if not self.running:
+            self._call_all()
+
     def close(self):
-        """For a stop, or before the log is deleted: writes what is left, if it can be written."""
+        """For a stop: writes what is left, if it can be written."""
         self.closed = True
         if not self.running and (self.dirty or self.kept.length):
             self.begin()

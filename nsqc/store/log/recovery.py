@@ -1,13 +1,13 @@
 """What a log folder has when the daemon starts: the segments, where the last one ends, and the journals.
 
 A segment ends at the last record whose index entry is intact and whose batch is complete. What follows in the last
-segment was never acknowledged, and is cut off.
+segment was never acknowledged, and is cut off. Entries are written behind their records, so without a power failure a
+record that does not match its entry was damaged later, and its batch counts.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import struct
 from contextlib import suppress
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from typing import NamedTuple
 from nsqc.log import Log
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
+from nsqc.store.log.names import split_name
 
-SEGMENT_FILE = re.compile(r"(\d{20})\.(dat|idx|due)")
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
 # After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
@@ -81,8 +81,10 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
+    is_sound = True
     for first, following in zip(firsts, [*firsts[1:], None], strict=False):
-        segments.append(open_segment(folder, first, files[first], following, log))
+        found, is_sound = open_segment(folder, first, files[first], following, power_failed, log)
+        segments.append(found)
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)
     earlier = Earlier(folder)
@@ -91,7 +93,8 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     end = segments[-1].end if segments else begun
     resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
     return Opened(
-        exists=True, segments=segments, next=end, resume_at=resume_at, ends=resume_at > end or not segments,
+        exists=True, segments=segments, next=end, resume_at=resume_at,
+        ends=resume_at > end or not segments or not is_sound,
         first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
@@ -101,10 +104,10 @@ def list_segments(folder: str) -> dict[int, Files]:
     found: dict[int, Files] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
-            name = SEGMENT_FILE.fullmatch(entry.name)
-            if name and entry.is_file():
-                first = int(name[1])
-                found[first] = found.get(first, Files())._replace(**{name[2]: entry.stat().st_size})
+            name = split_name(entry.name)
+            if name is not None and entry.is_file():
+                first, kind = name
+                found[first] = found.get(first, Files())._replace(**{kind: entry.stat().st_size})
     return found
 
 
@@ -115,33 +118,64 @@ def remove(folder: str, first: int) -> None:
             os.unlink(f"{folder}/{first:020d}.{kind}")
 
 
-def open_segment(folder: str, first: int, files: Files, following: int | None, log: Log) -> SegmentFound:
-    """One segment; if it is the last one, it is cut behind what counts."""
+def open_segment(folder: str, first: int, files: Files, following: int | None, power_failed: bool,
+                 log: Log) -> tuple[SegmentFound, bool]:
+    """One segment, and whether its last record is sound. If it is the last one, it is cut behind what counts."""
     path = f"{folder}/{first:020d}"
+    is_sound = True
     with open(f"{path}.dat", "r+b") as dat, open(f"{path}.idx", "r+b" if files.idx is not None else "w+b") as idx:
         base_ns = struct.unpack(">q", (os.pread(idx.fileno(), 24, 0) + bytes(24))[16:24])[0]
         count, size, time = last_record(dat.fileno(), idx.fileno(), first, files)
-        if following is not None and first + count > following:
-            count = following - first
-        elif following is None and (size, INDEX_HEAD + count * INDEX_ENTRY) != (files.dat, files.idx):
+        if following is not None:
+            known = following - first
+            if count < known <= entries_of(files):
+                # The next one was begun right behind: what is wrong at its end is damage.
+                size, is_sound = files.dat or 0, False
+                count = known
+            count = min(count, known)
+        elif not power_failed and (vouched := last_vouched(idx.fileno(), first, files)) > count:
+            log.error("LOG(%s): segment %d: its last record is damaged", folder, first)
+            count, size, is_sound = vouched, files.dat or 0, False
+        elif (size, INDEX_HEAD + count * INDEX_ENTRY) != (files.dat, files.idx):
             log.warn("LOG(%s): segment %d: %d bytes that were never acknowledged are cut off", folder, first,
                      (files.dat or 0) - size)
             dat.truncate(size)
             idx.truncate(INDEX_HEAD + count * INDEX_ENTRY)
         last_ns = os.fstat(dat.fileno()).st_mtime_ns
-    return SegmentFound(first, first + count, size, files.due or 0, base_ns, last_ns, time)
+    return SegmentFound(first, first + count, size, files.due or 0, base_ns, last_ns, time), is_sound
+
+
+def entries_of(files: Files) -> int:
+    """Whole entries in the index of a segment."""
+    return max(((files.idx or 0) - INDEX_HEAD) // INDEX_ENTRY, 0)
+
+
+def entry_at(idx: int, first: int, index: int) -> tuple[int, int, int] | None:
+    """(position, time, checksum) of the record of a sound entry with which a batch ends; None: it is not one."""
+    raw = os.pread(idx, INDEX_ENTRY, INDEX_HEAD + index * INDEX_ENTRY)
+    position, time, crc, check = ENTRY.unpack(raw)
+    is_end = checksum(struct.pack(">q", first + index) + raw[:12]) == check and not position & MORE
+    return (position, time, crc) if is_end else None
+
+
+def last_vouched(idx: int, first: int, files: Files) -> int:
+    """Records up to the last entry that ends a batch and says that its record was begun within the data."""
+    for count in range(entries_of(files), 0, -1):
+        entry = entry_at(idx, first, count - 1)
+        if entry is not None and entry[0] < (files.dat or 0):
+            return count
+    return 0
 
 
 def last_record(dat: int, idx: int, first: int, files: Files) -> tuple[int, int, int]:
     """(records, bytes of them, time of the last index entry) of a segment."""
-    count = max(((files.idx or 0) - INDEX_HEAD) // INDEX_ENTRY, 0)
-    while count > 0:
-        raw = os.pread(idx, INDEX_ENTRY, INDEX_HEAD + (count - 1) * INDEX_ENTRY)
-        position, time, crc, check = ENTRY.unpack(raw)
-        if checksum(struct.pack(">q", first + count - 1) + raw[:12]) == check and not position & MORE:
-            head = os.pread(dat, 4, position)
-            length = 4 + int.from_bytes(head, "big")
-            if checksum(os.pread(dat, length, position)) == crc:
-                return count, position + length, time
-        count -= 1
+    for count in range(entries_of(files), 0, -1):
+        entry = entry_at(idx, first, count - 1)
+        if entry is None:
+            continue
+        position, time, crc = entry
+        length = 4 + int.from_bytes(os.pread(dat, 4, position), "big")
+        # Not more than there is: a damaged size must not allocate gigabytes.
+        if position + length <= (files.dat or 0) and checksum(os.pread(dat, length, position)) == crc:
+            return count, position + length, time
     return 0, 0, 0

@@ -74,7 +74,9 @@ class Repair:
         for first, end in rebuilt.unsure:
             text += f"; messages {first} to {end - 1} may have had other offsets and come again"
         if self._step(path, text):
-            if os.path.exists(path):
+            if os.path.isdir(path):
+                os.rename(path, bad_name(path))
+            elif os.path.exists(path):
                 keep_bad(path)
             replace_file(path, rebuilt.data)
 
@@ -158,12 +160,12 @@ def is_index_lost(folder: str, segment: Segment, below: int) -> bool:
     if segment.base_ns is None:
         return True
     known = min(segment.first + segment.entries, below)
-    if segment.end == known:
+    if segment.intact == known:
         return False
     # A batch whose writing was interrupted has sound entries.
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(dat, idx, segment.first, known)
-    return any(kind == BAD_ENTRY and end > segment.end for kind, _, end in runs)
+    return any(kind == BAD_ENTRY and end > segment.intact for kind, _, end in runs)
 
 
 def with_following(files: LogFiles) -> list[tuple[Segment, int]]:

@@ -2,7 +2,7 @@
 
 import os
 
-from libc.errno cimport ENOMEM, errno
+from libc.errno cimport EISDIR, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, qsort, realloc, strtoll
@@ -279,6 +279,10 @@ cdef int replay_file(LogState *state, const char *c_folder, CursorFile *file, bi
         error = replay_frames(state, &window, fd, ended)
         if not sound:
             state.last_end = 0
+    if error == EISDIR:
+        # It is not the journal that was there: nothing of it is left.
+        state.damaged += 1
+        error = 0
     file.damaged = state.damaged != damaged
     window_free(&window)
     close(fd)

@@ -7,6 +7,7 @@ heads of records, from the last sound entry before it.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from types import TracebackType
 from typing import NamedTuple
@@ -32,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class SegmentFile:
-    """Raises OSError when its files cannot be opened or read; an index that is missing counts as damaged."""
+    """Raises OSError when its files cannot be opened or read; an index that is missing or a folder is as if damaged."""
 
     def __init__(self, folder: str, first: int, end: int, data_bytes: int):
         """end: the offset behind its last record, which ends at data_bytes."""
@@ -49,6 +50,9 @@ class SegmentFile:
         except OSError:
             os.close(self._data)
             raise
+        if self._index >= 0 and stat.S_ISDIR(os.fstat(self._index).st_mode):
+            os.close(self._index)
+            self._index = -1
         self._base: int | None = None
 
     def __enter__(self) -> SegmentFile:

@@ -1,0 +1,103 @@
+"""What lies in a data path by the names of logs and their files: what is not the daemon's stays as it is, and costs nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+from tests.support.counting import consume, numbered, publish
+
+LOG = ("--topic-storage=log", "--max-bytes-per-file=3000")
+COUNT = 100
+
+
+@pytest.fixture
+def killed(daemon):
+    """A daemon that was killed with messages in topic t."""
+    node = daemon(*LOG)
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    publish(node, "t", numbered(COUNT))
+    node.kill()
+    return node
+
+
+def everything(path) -> set[str]:
+    """Folders, and files in them."""
+    return {os.path.join(folder, name) for folder, folders, files in os.walk(path) for name in [*folders, *files]}
+
+
+def test_folders_of_others_are_neither_topics_nor_removed(killed):
+    others = [killed.data_path / name for name in (
+        "backup.gone", "t.log~01", "t.log~\u0663", "t.log~-1", "t.log.old", ".log", "no name!.log", "x#ephemeral.log",
+        f"{'y' * 65}.log", "z.log~1.log", "caf\u00e9.log")]
+    for folder in others:
+        folder.mkdir()
+        (folder / "kept").write_bytes(b"x")
+    killed.start()
+    assert [topic["topic_name"] for topic in killed.stats()["topics"]] == ["t"]
+    assert set(consume(killed, "t", "c", set(numbered(COUNT)))) == set(numbered(COUNT))
+    assert all((folder / "kept").exists() for folder in others)
+    assert killed.stop() == 0
+
+
+def test_a_folder_on_another_disk(killed, tmp_path):
+    """An operator has moved it, and left a link: it is the same log, until it is deleted."""
+    folder, elsewhere = killed.data_path / "t.log", tmp_path / "elsewhere"
+    shutil.move(folder, elsewhere)
+    folder.symlink_to(elsewhere)
+    killed.start()
+    killed.post("/pub?topic=t", b"new")
+    wanted = {*numbered(COUNT), b"new"}
+    assert consume(killed, "t", "c", wanted).keys() == wanted
+    killed.post("/topic/delete?topic=t")
+    assert not folder.is_symlink()
+    assert not elsewhere.exists()
+
+
+def test_a_folder_that_is_put_back_while_the_daemon_runs(killed, tmp_path):
+    """From a backup: a topic that is created then has what is in it."""
+    folder, backup = killed.data_path / "t.log", tmp_path / "backup"
+    shutil.copytree(folder, backup)
+    killed.start()
+    shutil.copytree(backup, killed.data_path / "again.log")
+    killed.post("/pub?topic=again", b"new")
+    wanted = {*numbered(COUNT), b"new"}
+    assert consume(killed, "again", "c", wanted).keys() == wanted
+
+
+def test_folders_and_junk_instead_of_files(killed):
+    """Segments and journals that are not files, and offsets that no log reaches."""
+    folder = killed.data_path / "t.log"
+    for name in (f"{90000:020}.dat", f"{90000:020}.idx", "cursors.000007.journal", "cursors.000005.snapshot"):
+        (folder / name).mkdir()
+    for name in (f"{2**63 - 1:020}.dat", f"{2**63:020}.idx", f"{10**20 - 1}.dat"):
+        (folder / name).write_bytes(b"junk")
+    index = folder / f"{0:020}.idx"
+    index.unlink()
+    index.mkdir()
+    killed.start()
+    killed.post("/pub?topic=t", b"new")
+    wanted = {*numbered(COUNT), b"new"}
+    assert consume(killed, "t", "c", wanted).keys() == wanted
+    assert killed.stop() == 0
+    killed.start()
+    assert "the daemon fails" not in killed.log
+
+
+def test_refused_publishes_are_not_lost_at_a_stop(daemon):
+    node = daemon(*LOG)
+    (node.data_path / "t.log").write_bytes(b"not a folder")
+    assert node.http("POST", "/pub?topic=t", b"refused")[0] == 503
+    assert node.stop() == 0
+
+
+def test_a_channel_that_was_answered_is_in_the_journal(daemon):
+    node = daemon(*LOG)
+    for number in range(40):
+        node.post(f"/pub?topic=t{number}", b"x")
+        node.post(f"/channel/create?topic=t{number}&channel=named")
+        journal = node.data_path / f"t{number}.log" / "cursors.000001.journal"
+        assert journal.exists() and b"named" in journal.read_bytes()
