@@ -9,9 +9,11 @@ from nsqc.broker.timers import Timers
 from nsqc.broker.topic import PENDING
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
+from nsqc.options.topic_rules import TopicRules
 from nsqc.store.disk import syscalls
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
+from nsqc.store.log.manager import Logs
 
 
 class Lines:
@@ -36,7 +38,9 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
             settings = Settings(Options(**options))
             disks = DiskQueues(settings.now, tmp_path, loop, workers, log)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
-            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop)
+            rules = TopicRules(loop, workers, str(tmp_path), settings, log)
+            logs = Logs(tmp_path, disks, False, settings.now.max_bytes_per_file, loop, workers, log)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop, rules, logs=logs)
             try:
                 await scenario(broker)
                 disks.check_rules()

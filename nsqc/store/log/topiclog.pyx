@@ -25,6 +25,7 @@ cdef enum:
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     FIRST_DELAYS = 64
     MOST_OPEN = 1024            # descriptors that all logs keep open
+    MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
 
 cdef int64_t open_files = 0     # descriptors of segments that are kept open
 
@@ -32,12 +33,14 @@ cdef int64_t open_files = 0     # descriptors of segments that are kept open
 cdef class WaitsForRecords:
     """Calls a function once a log has a record at an offset, unless it is cancelled."""
 
+    cdef TopicLog log
     cdef int64_t offset
     cdef object call
 
     def cancel(self):
         """The function is not called."""
         self.call = None
+        self.log.waiting.pop(self, None)    # a log may rest for long, and be asked again and again
 
 
 @cython.final
@@ -57,7 +60,8 @@ cdef class TopicLog(CommitLog):
         self.log = log
         self.clock = clock
         self.dat = self.idx = -1
-        self.waiting = []
+        self.waiting = {}
+        self.woken = []
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
             segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns, segment.last_ns = found[:6]
@@ -320,27 +324,40 @@ cdef class TopicLog(CommitLog):
     def when_readable(self, int64_t offset, call):
         """Calls call() once there is a record at this offset, at once if there is; returns what cancels that."""
         cdef WaitsForRecords waits = WaitsForRecords.__new__(WaitsForRecords)
+        waits.log = self
         waits.offset = offset
         waits.call = call
         if self.next > offset or self.closed:
             call()
         else:
-            self.waiting.append(waits)
+            self.waiting[waits] = None
         return waits
 
     cdef void _wake(self) noexcept:
         cdef WaitsForRecords waits
-        cdef list waiting = self.waiting
-        if not waiting:
-            return
-        self.waiting = []
-        for waits in waiting:
-            if waits.call is None:
-                continue
-            if waits.offset < self.next or self.closed:
+        cdef bint scheduled = len(self.woken) > 0
+        if self.waiting:
+            for waits in list(self.waiting):
+                if waits.offset < self.next or self.closed:
+                    self.woken.append(waits)
+                    del self.waiting[waits]
+        if self.woken and (self.closed or not scheduled):
+            self._wake_some()
+
+    def _wake_some(self):
+        """Calls those that have waited longest; the others follow in the next loop iterations."""
+        cdef WaitsForRecords waits
+        cdef list woken = self.woken
+        cdef object loop = self.recorder.schedule.loop
+        if loop is None or self.closed:
+            self.woken = []
+        else:
+            woken, self.woken = woken[:MOST_WOKEN], woken[MOST_WOKEN:]
+        for waits in woken:
+            if waits.call is not None:
                 waits.call()
-            else:
-                self.waiting.append(waits)
+        if self.woken:
+            loop.call_soon(self._wake_some)
 
     cdef int64_t first_offset(self) noexcept:
         return self.segments.items[0].first if self.segments.count else self.next
