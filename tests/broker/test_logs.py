@@ -2,8 +2,12 @@
 
 import asyncio
 import itertools
+import os
 import sys
 
+import pytest
+
+from nsqc.store.log import openfiles
 from tests.broker.harness import publish, run, until
 from tests.compiled.taker import Taker
 
@@ -55,3 +59,38 @@ def test_many_who_wait_are_woken_in_turn(tmp_path):
         assert woken == [number for number in range(1000) if number != 500]
 
     run(tmp_path, scenario, topic_storage="log")
+
+
+@pytest.fixture
+def four_open():
+    """Logs keep four files open."""
+    openfiles.limit_to(4)
+    yield
+    openfiles.limit_to(1024)
+
+
+def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
+    async def scenario(broker):
+        for turn in range(3):
+            for number in range(20):
+                topic = broker.get_topic(b"t%d" % number)
+                topic.get_channel(b"c%d" % turn)        # in the journal
+                assert await publish(topic, b"x") == 0
+            await until(lambda: not any(topic.log.busy for topic in broker.topics.values()))
+            assert len(open_below(tmp_path)) <= 4
+        assert [broker.get_topic(b"t%d" % number).log.next for number in range(20)] == [3] * 20
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+def open_below(folder):
+    """The open files in a folder."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if path.startswith(f"{folder}/"):
+            found.append(path)
+    return found

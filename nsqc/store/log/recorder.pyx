@@ -12,6 +12,7 @@ import os
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
+from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
 from nsqc.wire.crc32c cimport crc32c
@@ -154,8 +155,13 @@ cdef class Recorder(Scheduled):
 
     cdef void close_file(self) noexcept:
         if self.fd >= 0 and not self.running:
-            close(self.fd)
-            self.fd = -1
+            self._close_now()
+
+    cdef void _close_now(self) noexcept:
+        close(self.fd)
+        self.fd = -1
+        was_closed(self.stays_open)
+        self.stays_open = False
 
     cdef bint _gather(self) noexcept:
         """Puts the operations of all channels behind the frames that are kept, as one more frame."""
@@ -238,8 +244,11 @@ cdef class Recorder(Scheduled):
         self.exists = True
         self.at = self.job.at
         buf_free(&written)
+        if not self.stays_open:
+            self.stays_open = stays_open(1)
+        if self.closed or not self.stays_open:
+            self._close_now()
         if self.closed:
-            self.close_file()
             return
         self.active = True
         if self.error:
@@ -256,8 +265,7 @@ cdef class Recorder(Scheduled):
         self.error = self.job.error
         self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
         if self.fd >= 0:
-            close(self.fd)
-            self.fd = -1
+            self._close_now()
         buf_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()

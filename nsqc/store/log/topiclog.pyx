@@ -15,6 +15,7 @@ from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log.format cimport DUE_BYTES, due_load, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
+from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
@@ -24,10 +25,7 @@ cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     FIRST_DELAYS = 64
-    MOST_OPEN = 1024            # descriptors that all logs keep open
     MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
-
-cdef int64_t open_files = 0     # descriptors of segments that are kept open
 
 
 cdef class WaitsForRecords:
@@ -561,20 +559,17 @@ cdef class TopicLog(CommitLog):
 # ---------------------------------------------------------------------- descriptors
 
 cdef void close_files(TopicLog log) noexcept:
-    global open_files
+    was_closed((log.dat >= 0) + (log.idx >= 0))
     if log.dat >= 0:
         close(log.dat)
-        open_files -= 1
     if log.idx >= 0:
         close(log.idx)
-        open_files -= 1
     log.dat = log.idx = -1
 
 
 cdef void hand_over(TopicLog log, AppendJob *job) noexcept:
     """The job uses the open files; keep_files() or close_job_files() follows."""
-    global open_files
-    open_files -= (log.dat >= 0) + (log.idx >= 0)
+    was_closed((log.dat >= 0) + (log.idx >= 0))
     job.dat = log.dat
     job.idx = log.idx
     log.dat = log.idx = -1
@@ -589,13 +584,11 @@ cdef void close_job_files(AppendJob *job) noexcept:
 
 
 cdef void keep_files(TopicLog log, AppendJob *job) noexcept:
-    global open_files
-    if log.closed or open_files >= MOST_OPEN:
+    if log.closed or not stays_open((job.dat >= 0) + (job.idx >= 0)):
         close_job_files(job)
         return
     log.dat = job.dat
     log.idx = job.idx
-    open_files += (log.dat >= 0) + (log.idx >= 0)
 
 
 cdef void free_append(AppendJob *job) noexcept:
