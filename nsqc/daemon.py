@@ -59,8 +59,8 @@ LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
 TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
 # and again, for a quarter of a second each time; objects here are freed by reference counts. What is young is traversed
-# in one loop iteration: 25,000 objects take some ten milliseconds.
-COLLECT = (5_000, 5, 800)
+# in one loop iteration: 10,000 objects take some ten milliseconds.
+COLLECT = (2_000, 5, 2_000)
 LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
 LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
 ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
