@@ -41,6 +41,7 @@ from nsqc.process.terminal import Terminal
 from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
+from nsqc.store.log import openfiles
 from nsqc.store.log.manager import Logs
 from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
@@ -54,10 +55,12 @@ if TYPE_CHECKING:
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
 SYNC_WORKERS = 4  # threads for fsync and unlink of queue files
 IDS_EVERY_S = 5.0  # how often the progress of message ids is saved
+LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
 TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
-# and again, for a quarter of a second each time; objects here are freed by reference counts.
-COLLECT = (10_000, 20, 100)
+# and again, for a quarter of a second each time; objects here are freed by reference counts. What is young is traversed
+# in one loop iteration: 10,000 objects take some ten milliseconds.
+COLLECT = (2_000, 5, 2_000)
 LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
 LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
 ARRIVING_S = 0.5  # how long a new client may take to send what it has connected for
@@ -141,7 +144,7 @@ class Daemon:
         self.data_path = os.path.join(os.getcwd(), options.data_path).rstrip("/") or "/"
         self.start_time = time.time()
         self.servers: list[Server] = []
-        self._scheduled: dict[str, asyncio.TimerHandle] = {}
+        self._scheduled: dict[str, asyncio.Handle] = {}
         try:
             self._lock = lock(self.data_path)
         except LockError as error:
@@ -294,6 +297,7 @@ class Daemon:
         if not 0 < self.settings.now.max_connections <= capacity:
             self.log.info("the limit of %d open files has room for %d connections", self.open_files, capacity)
         self.connection_limits.keep_within(capacity, self.listeners)
+        openfiles.limit_to(self.open_files // LOGS_SHARE)
 
     # ------------------------------------------------------------------ run
 
@@ -320,11 +324,11 @@ class Daemon:
             self.rules.forget(topic.name)
 
     def _tick(self) -> None:
-        self.disks.tick()
+        more = self.disks.tick()
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
             self._reserve_descriptors()
-        self._scheduled["tick"] = self.loop.call_later(TICK_S, self._tick)
+        self._scheduled["tick"] = self.loop.call_soon(self._tick) if more else self.loop.call_later(TICK_S, self._tick)
 
     def _ids_ahead(self) -> int:
         """How far ids may get before they are saved again: they rise even after a kill and a clock step."""

@@ -40,7 +40,7 @@ def run(tmp_path, scenario, closed=lambda broker, delays, lost: None, **options)
             write_health = WriteHealth(loop, workers, str(tmp_path), log, disks.failing_sync)
             rules = TopicRules(loop, workers, str(tmp_path), settings, log)
             logs = Logs(tmp_path, disks, False, settings.now.max_bytes_per_file, loop, workers, log)
-            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop, rules, None, logs)
+            broker = Broker(settings, log, Timers(loop), disks, write_health, GuidFactory.make(1), loop, rules, logs=logs)
             try:
                 await scenario(broker)
                 disks.check_rules()

@@ -81,12 +81,13 @@ class DiskQueues:
         self._queues[name] = queue
         return queue
 
-    def tick(self) -> None:
-        """Begins syncs that are due, and looks for idle queues."""
+    def tick(self) -> bool:
+        """Begins syncs that are due, and looks for idle queues. True: more is left for the next loop iteration."""
         self.pool.look()
-        self.syncer.tick()
+        more = self.syncer.tick()
         if CHECKS:
             self.check_rules()
+        return more
 
     def check_rules(self) -> None:
         """For the debug build: a broken rule is reported like an uncaught exception."""

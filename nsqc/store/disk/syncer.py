@@ -13,7 +13,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -24,6 +24,8 @@ from nsqc.store.disk import names, syscalls
 REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
 REST = 9  # times as long as its last sync took, a log rests
 LONGEST_REST_NS = 100_000_000
+SLICE_NS = 2_000_000  # of a look at all queues, in one loop iteration
+MOST_RUNNING = 1024  # syncs that are due wait for the next look while so many are under way
 
 Job = Callable[[], OSError | None]  # for a worker thread; what it failed with
 Future = asyncio.Future[OSError | None]
@@ -108,6 +110,7 @@ class Syncer:
         self._closed: Closed = []  # last syncs of closed queues
         self._last: set[Future] = set()  # their steps under way
         self._used: set[SyncedQueue] = set()  # queues that may hold memory for reading and writing
+        self._round: Iterator[None] | None = None  # the look that is not finished
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
 
     def began(self, queue: SyncedQueue) -> None:
@@ -169,20 +172,39 @@ class Syncer:
         if queue in self._since and (self._since[queue] == 0 or (queue.unsynced >= self.every and not queue.rests)):
             self.start(queue)
 
-    def tick(self) -> None:
-        """Begins the syncs that are due, and has idle queues free their memory."""
+    def tick(self) -> bool:
+        """Begins the syncs that are due, and has idle queues free their memory, for some milliseconds at most.
+
+        True: more is left to look at; call it again in the next loop iteration.
+        """
+        until = time.monotonic_ns() + SLICE_NS
+        if self._round is None:
+            self._round = self._look()
+        for _ in self._round:
+            if time.monotonic_ns() >= until:
+                return True
+        self._round = None
+        return False
+
+    def _look(self) -> Iterator[None]:
+        """One look at all queues, which may change between its steps."""
         now = time.monotonic_ns()
         due = now - self.timeout_ns
         for queue in [queue for queue, until in self._rests.items() if until <= now]:
-            del self._rests[queue]
-            if queue.unsynced >= self.every:
+            if self._rests.pop(queue, None) is not None and queue.unsynced >= self.every:
                 self.start_rested(queue)
+            yield
         for queue in [queue for queue, since in self._since.items() if since <= due]:
-            self.start(queue)
+            if len(self._running) >= MOST_RUNNING:
+                break
+            if queue in self._since:
+                self.start(queue)
+            yield
         for queue in list(self._used):
             if not queue.was_active() and queue.name not in self._running and queue not in self._since:
                 self._used.discard(queue)
                 queue.release()
+            yield
 
     # ------------------------------------------------------------------ deleted queues
 

@@ -21,6 +21,7 @@ from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferre
                                      deferred_push, requeued_first, requeued_free, requeued_least, requeued_pop,
                                      requeued_push)
 from nsqc.store.message cimport message_unref
+from nsqc.store.slices cimport STEPS
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32
 
@@ -60,9 +61,17 @@ cdef class Cursor(Journaled):
         cdef const char *c_record
         cdef uint16_t attempts
         cdef int64_t length, due_ns
+        cdef int steps = STEPS
         if self.recorder.is_full():
             return False
         while True:
+            if steps == 0:
+                # A million deferred messages, or requeued ones that are gone, may lie before the next to go out.
+                if self.recorder.schedule.slicer.over():
+                    self.owner.on_readable()
+                    return False
+                steps = STEPS
+            steps -= 1
             first = requeued_first(&self.requeued)
             if first is not NULL and self.next >= min(first.after, self.log.visible):
                 if not self._pop_requeued(entry):

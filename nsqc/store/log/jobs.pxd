@@ -59,7 +59,3 @@ cdef int buf_room(LogBuf *buf, int64_t need) noexcept nogil     # room for need 
 cdef void buf_free(LogBuf *buf) noexcept nogil
 # c_path: room for PATH_BYTES. c_kind: dat, idx or due.
 cdef void segment_path(char *c_path, const char *c_folder, int64_t first, const char *c_kind) noexcept nogil
-
-# Descriptors that logs keep open between writes. may_keep: whether one more may be; kept_open: so many more are.
-cdef bint may_keep() noexcept
-cdef void kept_open(int64_t change) noexcept

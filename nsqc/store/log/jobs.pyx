@@ -18,23 +18,8 @@ from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_u16
 
-cdef extern from *:
-    """
-    #include <sys/resource.h>
-    /* The soft limit of open files; an operator may change it for a running process. */
-    static long long nsqc_most_files(void) {
-        struct rlimit limit;
-        return getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur > (1 << 30) ? 1 << 30 : (long long) limit.rlim_cur;
-    }
-    """
-    long long nsqc_most_files() nogil
-
 cdef enum:
     FIRST_ROOM = 4096
-    MOST_OPEN = 1024            # descriptors that all logs keep open
-    OPEN_SHARE = 16             # at most this part of those there may be: clients and writes need the others
-
-cdef int64_t open_count = 0     # descriptors of segments and journals that are kept open
 
 cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
 cdef long allocated = 0         # buffers and blocks of logs that exist now
@@ -67,17 +52,6 @@ cdef void buf_free(LogBuf *buf) noexcept nogil:
     NSQC_ADD(allocated, -(buf.c_data is not NULL))
     free(buf.c_data)
     memset(buf, 0, sizeof(buf[0]))
-
-
-# ---------------------------------------------------------------------- descriptors that are kept open
-
-cdef bint may_keep() noexcept:
-    return open_count < min(<int64_t> MOST_OPEN, <int64_t> nsqc_most_files() // OPEN_SHARE)
-
-
-cdef void kept_open(int64_t change) noexcept:
-    global open_count
-    open_count += change
 
 
 # ---------------------------------------------------------------------- appending

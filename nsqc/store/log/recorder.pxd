@@ -53,6 +53,7 @@ cdef class Recorder(Scheduled):
     cdef bint told              # the syncer knows that something waits for a sync
     cdef int64_t next_number            # of the next channel
     cdef int fd                         # -1: closed
+    cdef bint stays_open                # from one write to the next
     cdef bint exists                    # the folder does
     cdef JournalJob job
     cdef bint running                   # job is under way
@@ -78,3 +79,4 @@ cdef class Recorder(Scheduled):
     cdef void _call_all(self) noexcept
     cdef void forget(self) noexcept
     cdef void close_file(self) noexcept
+    cdef void _close_now(self) noexcept

@@ -10,8 +10,9 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.log.jobs cimport buf_free, buf_room, kept_open, may_keep, run_journal
+from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
+from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
 from nsqc.wire.crc32c cimport crc32c
@@ -154,9 +155,13 @@ cdef class Recorder(Scheduled):
 
     cdef void close_file(self) noexcept:
         if self.fd >= 0 and not self.running:
-            close(self.fd)
-            self.fd = -1
-            kept_open(-1)
+            self._close_now()
+
+    cdef void _close_now(self) noexcept:
+        close(self.fd)
+        self.fd = -1
+        was_closed(self.stays_open)
+        self.stays_open = False
 
     cdef bint _gather(self) noexcept:
         """Puts the operations of all channels behind the frames that are kept, as one more frame."""
@@ -217,7 +222,6 @@ cdef class Recorder(Scheduled):
         self.job.number = self.number
         self.job.at = self.at
         self.job.fd = self.fd
-        kept_open(-(self.fd >= 0))
         self.job.c_data = self.kept.c_data
         self.job.length = self.kept.length
         memset(&self.kept, 0, sizeof(self.kept))
@@ -231,7 +235,6 @@ cdef class Recorder(Scheduled):
             return
         self.running = False
         self.fd = self.job.fd
-        kept_open(self.fd >= 0)
         memset(&written, 0, sizeof(written))
         written.c_data = self.job.c_data
         written.room = written.length = self.job.length
@@ -241,12 +244,13 @@ cdef class Recorder(Scheduled):
         self.exists = True
         self.at = self.job.at
         buf_free(&written)
+        if not self.stays_open:
+            self.stays_open = stays_open(1)
+        if self.closed or not self.stays_open:
+            self._close_now()
         if self.closed:
-            self.close_file()
             self._call_all()
             return
-        if not may_keep():
-            self.close_file()
         self.active = True
         if self.error:
             self.error = 0
@@ -261,7 +265,8 @@ cdef class Recorder(Scheduled):
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
         self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
-        self.close_file()
+        if self.fd >= 0:
+            self._close_now()
         buf_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()

@@ -58,7 +58,8 @@ cdef class TopicLog(CommitLog):
     cdef readonly int64_t visible       # channels read up to here: below next while it is held
     cdef bint held                      # what is appended does not become visible: the topic is paused
     cdef Delays delays
-    cdef list waiting                   # WaitsForRecords
+    cdef dict waiting                   # WaitsForRecords in the order they came: None
+    cdef list woken                     # WaitsForRecords that are still to be called
     cdef public int64_t damaged         # records that were found damaged
 
     # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.

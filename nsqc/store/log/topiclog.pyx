@@ -14,7 +14,8 @@ import time
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log.format cimport DUE_BYTES, due_load, due_store
-from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, kept_open, may_keep, run_append
+from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
+from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
@@ -24,17 +25,20 @@ cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     FIRST_DELAYS = 64
+    MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
 
 
 cdef class WaitsForRecords:
     """Calls a function once a log has a record at an offset, unless it is cancelled."""
 
+    cdef TopicLog log
     cdef int64_t offset
     cdef object call
 
     def cancel(self):
         """The function is not called."""
         self.call = None
+        self.log.waiting.pop(self, None)    # a log may rest for long, and be asked again and again
 
 
 @cython.final
@@ -54,7 +58,8 @@ cdef class TopicLog(CommitLog):
         self.log = log
         self.clock = clock
         self.dat = self.idx = -1
-        self.waiting = []
+        self.waiting = {}
+        self.woken = []
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
             segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns, segment.last_ns = found[:6]
@@ -317,27 +322,40 @@ cdef class TopicLog(CommitLog):
     def when_readable(self, int64_t offset, call):
         """Calls call() once there is a record at this offset, at once if there is; returns what cancels that."""
         cdef WaitsForRecords waits = WaitsForRecords.__new__(WaitsForRecords)
+        waits.log = self
         waits.offset = offset
         waits.call = call
         if self.next > offset or self.closed:
             call()
         else:
-            self.waiting.append(waits)
+            self.waiting[waits] = None
         return waits
 
     cdef void _wake(self) noexcept:
         cdef WaitsForRecords waits
-        cdef list waiting = self.waiting
-        if not waiting:
-            return
-        self.waiting = []
-        for waits in waiting:
-            if waits.call is None:
-                continue
-            if waits.offset < self.next or self.closed:
+        cdef bint scheduled = len(self.woken) > 0
+        if self.waiting:
+            for waits in list(self.waiting):
+                if waits.offset < self.next or self.closed:
+                    self.woken.append(waits)
+                    del self.waiting[waits]
+        if self.woken and (self.closed or not scheduled):
+            self._wake_some()
+
+    def _wake_some(self):
+        """Calls those that have waited longest; the others follow in the next loop iterations."""
+        cdef WaitsForRecords waits
+        cdef list woken = self.woken
+        cdef object loop = self.recorder.schedule.loop
+        if loop is None or self.closed:
+            self.woken = []
+        else:
+            woken, self.woken = woken[:MOST_WOKEN], woken[MOST_WOKEN:]
+        for waits in woken:
+            if waits.call is not None:
                 waits.call()
-            else:
-                self.waiting.append(waits)
+        if self.woken:
+            loop.call_soon(self._wake_some)
 
     cdef int64_t first_offset(self) noexcept:
         return self.segments.items[0].first if self.segments.count else self.next
@@ -541,18 +559,17 @@ cdef class TopicLog(CommitLog):
 # ---------------------------------------------------------------------- descriptors
 
 cdef void close_files(TopicLog log) noexcept:
+    was_closed((log.dat >= 0) + (log.idx >= 0))
     if log.dat >= 0:
         close(log.dat)
-        kept_open(-1)
     if log.idx >= 0:
         close(log.idx)
-        kept_open(-1)
     log.dat = log.idx = -1
 
 
 cdef void hand_over(TopicLog log, AppendJob *job) noexcept:
     """The job uses the open files; keep_files() or close_job_files() follows."""
-    kept_open(-((log.dat >= 0) + (log.idx >= 0)))
+    was_closed((log.dat >= 0) + (log.idx >= 0))
     job.dat = log.dat
     job.idx = log.idx
     log.dat = log.idx = -1
@@ -567,12 +584,11 @@ cdef void close_job_files(AppendJob *job) noexcept:
 
 
 cdef void keep_files(TopicLog log, AppendJob *job) noexcept:
-    if log.closed or not may_keep():
+    if log.closed or not stays_open((job.dat >= 0) + (job.idx >= 0)):
         close_job_files(job)
         return
     log.dat = job.dat
     log.idx = job.idx
-    kept_open((log.dat >= 0) + (log.idx >= 0))
 
 
 cdef void free_append(AppendJob *job) noexcept:

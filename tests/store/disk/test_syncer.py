@@ -2,6 +2,7 @@
 
 import errno
 import os
+from concurrent.futures import Future
 
 import pytest
 
@@ -342,3 +343,47 @@ def test_what_a_killed_run_has_written_is_synced_before_positions_rely_on_it(tmp
     assert len(written) > 3
     assert {name for call, name in before if call == "sync"} >= {"", *written[1:]}
     assert drain(fresh) == list(range(12))
+
+
+def test_a_look_at_many_queues_has_an_end(tmp_path, monkeypatch):
+    files = Harness(tmp_path, 10**6, every=10**6)
+    queues = [files.open(f"q{number}") for number in range(10)]
+    for queue in queues:
+        put(queue, 1)
+        diskqueue.commit(queue)
+    files.syncer.timeout_ns = 0
+    monkeypatch.setattr(syncer, "SLICE_NS", 0)
+    left = []
+    while files.syncer.tick():
+        left.append(sum(queue.needs_sync for queue in queues))
+    assert left[:10] == list(range(9, -1, -1)), "one in each slice"
+
+
+def test_no_more_syncs_begin_than_can_be_under_way(tmp_path, monkeypatch):
+    files = Harness(tmp_path, 10**6, every=10**6)
+    queues = [files.open(f"q{number}") for number in range(10)]
+    for queue in queues:
+        put(queue, 1)
+        diskqueue.commit(queue)
+    jobs = []
+
+    def run(job):
+        jobs.append((job, Future()))
+        return jobs[-1][1]
+
+    files.syncer.timeout_ns = 0
+    monkeypatch.setattr(files.syncer, "_run", run)
+    monkeypatch.setattr(syncer, "MOST_RUNNING", 4)
+    assert not files.syncer.tick()
+    assert len(jobs) == 4
+    for job, future in jobs[:3]:
+        future.set_result(job())
+    assert not files.syncer.tick()
+    assert len(jobs) == 7
+    for job, future in jobs[3:]:
+        future.set_result(job())
+    files.syncer.tick()
+    for job, future in jobs[7:]:
+        future.set_result(job())
+    assert len(jobs) == 10
+    assert not any(queue.needs_sync for queue in queues)

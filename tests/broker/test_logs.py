@@ -1,0 +1,96 @@
+"""Topics in a log, without sockets: long work is done in slices, and nothing stays of those who have left."""
+
+import asyncio
+import itertools
+import os
+import sys
+
+import pytest
+
+from nsqc.store.log import openfiles
+from tests.broker.harness import publish, run, until
+from tests.compiled.taker import Taker
+
+MANY = 150_000      # take some ten slices
+
+
+def test_a_channel_steps_over_deferred_messages_in_slices(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        channel = topic.get_channel(b"c")
+        channel.pause()
+        for _ in range(MANY):
+            topic.publish(b"x", 3_600_000)
+        assert await publish(topic, b"at once") == 0
+        await until(lambda: topic.log.visible == MANY + 1)
+        taker = Taker(1)
+        taker.subscribe(channel)
+        channel.unpause()
+        assert 0 < channel.position < MANY, "the first slice has an end"
+        await until(lambda: taker.message_count == 1)
+        assert (channel.depth, channel.deferred_count, channel.in_flight_count) == (0, MANY, 1)
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+def test_a_log_keeps_nothing_of_those_who_wait_no_longer(tmp_path):
+    async def scenario(broker):
+        log = broker.get_topic(b"t").log
+        waits = log.when_readable(0, lambda: None)
+        waits.cancel()
+        assert sys.getrefcount(waits) == 2, "the name and the argument"
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+def test_many_who_wait_are_woken_in_turn(tmp_path):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        woken = []
+        waits = [topic.log.when_readable(0, lambda number=number: woken.append(number)) for number in range(1000)]
+        waits[500].cancel()
+        assert await publish(topic, b"x") == 0
+        counts = [len(woken)]
+        while counts[-1] < 999:
+            await asyncio.sleep(0)
+            counts.append(len(woken))
+        # Before the publisher hears of it, there may have been two turns.
+        assert max(after - before for before, after in itertools.pairwise([0, *counts])) <= 128
+        assert woken == [number for number in range(1000) if number != 500]
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+@pytest.fixture
+def four_open():
+    """Logs keep four files open."""
+    openfiles.limit_to(4)
+    yield
+    openfiles.limit_to(1024)
+
+
+def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
+    async def scenario(broker):
+        for turn in range(3):
+            for number in range(20):
+                topic = broker.get_topic(b"t%d" % number)
+                topic.get_channel(b"c%d" % turn)        # in the journal
+                assert await publish(topic, b"x") == 0
+            await until(lambda: not any(topic.log.busy for topic in broker.topics.values()))
+            assert len(open_below(tmp_path)) <= 4
+        assert [broker.get_topic(b"t%d" % number).log.next for number in range(20)] == [3] * 20
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
+def open_below(folder):
+    """The open files in a folder."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if path.startswith(f"{folder}/"):
+            found.append(path)
+    return found

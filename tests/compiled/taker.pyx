@@ -1,0 +1,24 @@
+"""A consumer without a session (nsqc.broker.consumer), driven from Python."""
+
+from libc.stdint cimport int64_t, uint16_t
+
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.consumer cimport Consumer
+from nsqc.store.message cimport Message
+
+
+cdef class Taker(Consumer):
+    """Takes so many messages, and finishes none."""
+
+    def __init__(self, int64_t ready_count):
+        self.id = 1
+        self.ready_count = ready_count
+        self.msg_timeout_ns = 60000000000
+
+    def subscribe(self, Channel channel not None):
+        """Is ready from now on; the channel looks at what waits when it is unpaused or gets something."""
+        channel.add_client(self)
+        channel.update(self)
+
+    cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
+        pass
