@@ -10,11 +10,13 @@ from hypothesis import settings
 from tests.support.daemon import Daemon
 
 # Files whose tests run in one process each, in order: those of a group share a Spark session, or start Java themselves and
-# would slow down each other. By file, because only the path of a test is known where tests are distributed.
+# would slow down each other; and two players of scenarios would take each other's ports. By file, because only the path of a
+# test is known where tests are distributed.
 GROUPS = {
     "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py"),
     "jobs": ("spark/test_jobs.py",),
     "java": ("spark/test_connect.py", "spark/test_crash.py"),
+    "scenarios": ("conformance/test_conformance.py",),
 }
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.
 LONG = ("tests/conformance/", "tests/crash/", "tests/firsthour/", "tests/perf/", "tests/power/test_log.py",

@@ -115,6 +115,8 @@ class LogMachine(RuleBasedStateMachine):
         self.published = 0                  # since the daemon's start
         self.channels: dict[str, ChannelModel] = {}
         self.post("/topic/create")
+        # A kill may take a topic that is not in nsqd.dat yet and has nothing in its log.
+        wait_until(lambda: f'"{self.topic}"' in (self.node.data_path / "nsqd.dat").read_text(), "the topic to be saved")
         self.publisher = self.node.connect()
         if first:
             self.create("a", None)
