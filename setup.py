@@ -18,7 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -99,10 +99,27 @@ def report(stage: str, done: int, total: int) -> None:
 def translated() -> list[Extension]:
     """The same with C in place of Cython."""
     modules = extensions()
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as processes:
-        for done, _ in enumerate(processes.map(translate, modules), 1):
-            report("translating-to-C", done, len(modules))
+    count = os.cpu_count() or 1
+    done = multiprocessing.Value("i")
+    # Forked: where a package is built, this file is no module that another process could import.
+    fork = multiprocessing.get_context("fork").Process
+    processes = [fork(target=translate_some, args=(modules[at::count], len(modules), done)) for at in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        if process.exitcode:
+            raise SystemExit("Cython has refused a module")
     return translate(*modules)      # nothing is left to translate
+
+
+def translate_some(modules: list[Extension], total: int, done: Synchronized) -> None:
+    """On a process of its own."""
+    for module in modules:
+        translate(module)
+        with done.get_lock():
+            done.value += 1
+            report("translating-to-C", done.value, total)
 
 
 def translate(*modules: Extension) -> list[Extension]:
