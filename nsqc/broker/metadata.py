@@ -33,7 +33,7 @@ from nsqc.wire.names import is_valid_name
 
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
-LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat)\.\d+\.tmp$")
+LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat|nsqc\.rules\.json)\.\d+\.tmp$")
 SLICE_S = 0.002  # of making pieces, before the loop turns to other work
 
 BOOLEANS = {False: b"false", True: b"true"}
