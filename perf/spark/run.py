@@ -240,10 +240,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="sinks,sources,files")
+    parser.add_argument("--cold", action="store_true", help="no round that warms up Java: figures of such a run say nothing")
     chosen = parser.parse_args()
     bench = Bench(chosen.rows)
     try:
-        for number in range(chosen.rounds + 1):
+        for number in range(int(chosen.cold), chosen.rounds + 1):
             for part in chosen.only.split(","):
                 getattr(bench, part)()
             if not number:      # the first round warms up Java

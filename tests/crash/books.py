@@ -197,8 +197,10 @@ class ChannelBooks:
 
     # ------------------------------------------------------------------ after a kill
 
-    def killed(self, when: float) -> None:
-        """No consumer or operator works any more. when: time.monotonic() of the kill."""
+    def killed(self, when: float, stall: float) -> None:
+        """No consumer or operator works any more. when: time.monotonic() of the kill; stall: how long the machine has
+        let a writer wait before that."""
+        journal_seconds = JOURNAL_SECONDS + stall
         with self._lock:
             if self._moves % 2:
                 # The call was not answered: it took effect at any time up to the kill and is remembered, or it is not.
@@ -206,12 +208,12 @@ class ChannelBooks:
                 self._skip()
                 self._moves += 1
             self._killed = when
-            late = [body for body, finished in self._finished.items() if finished > when - JOURNAL_SECONDS]
+            late = [body for body, finished in self._finished.items() if finished > when - journal_seconds]
             for body in late:
                 del self._finished[body]
             self._doubtful.update(late)
             requeues, self._requeues = self._requeues, []
-        self.take_back([requeue for requeue in requeues if requeue.when > when - JOURNAL_SECONDS])
+        self.take_back([requeue for requeue in requeues if requeue.when > when - journal_seconds])
         with self._lock:
             self._finish(self._gone)
             self._doubtful -= self._gone

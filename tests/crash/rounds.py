@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.crash.books import ChannelBooks, Known, Promises
 from tests.crash.clients import Worker, look
+from tests.crash.stalls import Stalls
 from tests.support.daemon import Daemon
 from tests.support.power.trace import Trace
 from tests.support.publishing import WAYS, Books, Publishers
@@ -24,6 +25,7 @@ from tests.support.publishing import WAYS, Books, Publishers
 TOPIC = "t"
 FIXED = ("kept", "worked", "sought")    # channels: without consumers, with two, and one that is sought and emptied
 SHORTEST, LONGEST = 0.05, 0.5           # seconds of load before the kill
+STALL_SECONDS = 1.0                     # before a kill, in which the machine's stalls count
 DRAINED_EVERY = 3                       # rounds, after which everything is finished
 TRACE_BYTES = 1 << 30
 MOMENTS = ("time", "record", "create", "rename", "unlink", "sync", "stop", "start", "graceful")
@@ -51,6 +53,7 @@ class Rounds:
         data.mkdir()
         self._trace: Trace | None = None
         self._killed = 0.0              # time.monotonic()
+        self._stall = 0.0               # before that
         self._moment = "time"           # of the next kill
         self.node = Daemon(data, "--max-rdy-count=1000000", "--msg-timeout=60s", *flags)
         self.node.post(f"/topic/create?topic={TOPIC}")
@@ -111,12 +114,14 @@ class Rounds:
         workers = [Worker(self.node, TOPIC, self.channels[name], self.random.randrange(1 << 30))
                    for name in worked for _ in range(2)]
         operator = threading.Thread(target=self._operate, args=(random.Random(self.random.randrange(1 << 30)),), daemon=True)
-        with Publishers(self.node, self.known.books, TOPIC, ways, self.random.randrange(1 << 30), f"r{self.number}p",
-                        pause=0.005):
+        with Stalls(self.folder / "stalls") as stalls, Publishers(
+                self.node, self.known.books, TOPIC, ways, self.random.randrange(1 << 30), f"r{self.number}p",
+                pause=0.005):
             for worker in workers:
                 worker.start()
             operator.start()
             self._end(moment)
+            self._stall = stalls.longest(self._killed - STALL_SECONDS)
             for worker in workers:
                 worker.join(30)
                 assert not worker.is_alive(), "a consumer is stuck"
@@ -207,7 +212,7 @@ class Rounds:
     def _check(self, finish: bool) -> None:
         self.known.take_acknowledged()
         for books in self.channels.values():
-            books.killed(self._killed)
+            books.killed(self._killed, self._stall)
         status, _ = self.node.http("GET", "/ping")
         assert status == 200
         for path in (f"/topic/unpause?topic={TOPIC}", f"/channel/unpause?topic={TOPIC}&channel=worked"):

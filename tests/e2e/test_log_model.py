@@ -207,7 +207,7 @@ class LogMachine(RuleBasedStateMachine):
     def deliver(self, name, count):
         channel = self.fed(name)
         for _ in range(min(count, len(channel.queue)) if channel else 0):
-            entry, message = self.receive(channel, channel.client, len(channel.flying) + len(channel.stale) + 1)
+            entry, message = self.receive(channel, channel.client, len(channel.flying) + 1)
             channel.flying[entry.offset] = entry, message
 
     @rule(name=channels)

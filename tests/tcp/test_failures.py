@@ -89,6 +89,9 @@ def test_subscribing_where_there_are_no_more_files(daemon):
 def test_the_data_path_is_gone(daemon, name):
     node = daemon("--mem-queue-size=0")
     client = node.connect()
+    # Not while a file is being replaced: it would go, or come, in the middle of this.
+    wait_until(lambda: not list(node.data_path.glob("*.tmp")) and (node.data_path / "nsqc.ids.dat").exists(),
+               "the files of a start")
     shutil.rmtree(node.data_path)
     client.command(LINES[name].format("new"), BODIES[name])
     kind, text = client.frame()

@@ -46,10 +46,7 @@ class DiskQueues:
         """workers: for syncs, and for nothing else that anybody waits for."""
 
         def run(job: Job) -> Future:
-            running = loop.run_in_executor(workers, job)
-            self.pool.syncs += 1
-            running.add_done_callback(self._sync_ended)
-            return running
+            return loop.run_in_executor(workers, job)
 
         self._folder = os.fspath(data_path)
         self._options = options
@@ -58,9 +55,6 @@ class DiskQueues:
         self.syncer = Syncer(options.sync_every, options.sync_timeout, run, log)
         self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
         self.index = Index(self._folder)
-
-    def _sync_ended(self, _: Future) -> None:
-        self.pool.syncs -= 1
 
     def has(self, name: str) -> bool:
         """Whether an earlier run has left files of this queue, which is not open yet."""

@@ -40,7 +40,6 @@ cdef class IoPool:
     cdef int64_t quarantine_ns          # how long, after the next slow one
     cdef int vmstat                     # descriptor of /proc/vmstat; -1: not open
     cdef readonly bint crowded          # the kernel has so much to write back that it may make writers wait
-    cdef public int syncs               # under way, elsewhere
     cdef int64_t urgent_ns              # monotonic: until then urgent jobs are left to threads, too
     cdef int64_t urgent_quarantine_ns   # how long, after the next slow one
     cdef int64_t urgent_quick           # quick ones in a row

@@ -189,8 +189,7 @@ cdef class IoPool:
     cdef bint _may_run_here(self, Job *job) noexcept:
         cdef int64_t now
         if job.is_urgent:
-            # A file system may hold up whoever writes while it syncs a file nearby.
-            return not self.crowded and self.syncs == 0 and monotonic_ns() >= self.urgent_ns
+            return not self.crowded and monotonic_ns() >= self.urgent_ns
         if self.quick < FIRST_QUICK or self.bytes_before + self.bytes_now >= MUCH_BYTES:
             return False
         now = monotonic_ns()

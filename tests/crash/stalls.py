@@ -1,0 +1,43 @@
+"""How long this machine lets a writer wait: the promises of a journal count from when it could be written."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+STEP_SECONDS = 0.005
+
+
+class Stalls(threading.Thread):
+    """Writes a little to a file all the time, and notes what takes long: the disk, or waiting for a processor."""
+
+    def __init__(self, path: Path):
+        super().__init__(daemon=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._stopping = threading.Event()
+        self._seen: list[tuple[float, float]] = []      # when it ended, how long it took
+
+    def __enter__(self) -> Stalls:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self.join()
+        os.close(self._file)
+
+    def run(self) -> None:
+        at, began = 0, time.monotonic()
+        while not self._stopping.is_set():
+            os.pwrite(self._file, b"x" * 512, at)
+            at += 512
+            time.sleep(STEP_SECONDS)
+            now = time.monotonic()
+            self._seen.append((now, now - began - STEP_SECONDS))
+            began = now
+
+    def longest(self, since: float) -> float:
+        """Seconds of the longest wait that ended after a moment of time.monotonic()."""
+        return max((took for ended, took in list(self._seen) if ended >= since), default=0.0)
