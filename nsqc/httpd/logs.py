@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from nsqc.broker.stats import Slice
 from nsqc.httpd import records
@@ -56,6 +56,8 @@ class LogState(Struct, frozen=True):
     damaged: int
     sync: str
     channels: list[ChannelPosition]
+    # First offset, offset behind the last, bytes of each: only if asked for.
+    segment_list: list[tuple[int, int, int]] | UnsetType = UNSET
 
 
 class _Query(Struct, frozen=True, gc=False):
@@ -73,11 +75,16 @@ class _Query(Struct, frozen=True, gc=False):
 
 def show(app: App, request: Request) -> Awaitable[LogState]:
     """The log of a topic and the positions of its channels."""
-    topic = named(app, read_arguments(app.log, request))
-    return _show(app, topic, log_of(topic))
+    arguments = read_arguments(app.log, request)
+    topic = named(app, arguments)
+    log = log_of(topic)
+    with_segments = arguments.get(b"segments", b"false")
+    if with_segments not in (b"true", b"false"):
+        raise invalid(b"segments")
+    return _show(app, topic, log, with_segments == b"true")
 
 
-async def _show(app: App, topic: Topic, log: TopicLog) -> LogState:
+async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> LogState:
     part = Slice()
     places: list[tuple[Channel, int, int]] = []     # with position and oldest unfinished offset
     for name in sorted(topic.channels):
@@ -108,6 +115,7 @@ async def _show(app: App, topic: Topic, log: TopicLog) -> LogState:
         damaged=log.damaged,
         sync=topic.rule.sync,
         channels=channels,
+        segment_list=segments if with_segments else UNSET,
     )
 
 

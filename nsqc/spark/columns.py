@@ -15,20 +15,22 @@ if TYPE_CHECKING:
     from nsqc.client.chunk import Chunk
 
 MESSAGE = "value binary, topic string, id string, timestamp timestamp, attempts int, nsqd string"
+LOG = f"{MESSAGE}, offset bigint"
 RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
           "pos bigint")
 ID_BYTES = 16
-# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
+# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions; Block.batch() has offsets in
+# the log in place of positions.
 RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TYPES = {
     "value": pa.binary(), "topic": pa.string(), "id": pa.string(), "timestamp": TIMESTAMP, "attempts": pa.int32(),
-    "nsqd": pa.string(), "channel": pa.string(), "file": pa.string(), "pos": pa.int64(),
+    "nsqd": pa.string(), "offset": pa.int64(), "channel": pa.string(), "file": pa.string(), "pos": pa.int64(),
 }
 SQL_TYPES = {
     "value": "binary", "topic": "string", "id": "string", "timestamp": "timestamp", "attempts": "int",
-    "nsqd": "string", "channel": "string", "file": "string", "pos": "bigint",
+    "nsqd": "string", "offset": "bigint", "channel": "string", "file": "string", "pos": "bigint",
 }
 
 

@@ -18,15 +18,21 @@ from nsqc.client.options import MPUB_ROOM
 from nsqc.spark import kafka
 from nsqc.spark.values import (
     ADDRESSES,
+    EARLIEST,
     FILE,
     FLAG,
     GIB,
     KIB,
+    LATEST,
     MIB,
     NAME,
+    NAMES,
+    PATTERN,
+    PLACES,
     TEXT,
     TIB,
     Kind,
+    Places,
     one_of,
     seconds,
     size,
@@ -65,7 +71,7 @@ class Declared(NamedTuple):
 # Attributes are named like the options. Sizes in bytes, times in seconds unless the name says otherwise.
 
 @dataclass(frozen=True, kw_only=True)
-class NsqdOptions:
+class NodeOptions:
     """Which nsqd, and how to connect to them."""
 
     nsqd: Annotated[tuple[str, ...], Option(
@@ -82,6 +88,12 @@ class NsqdOptions:
     tlsCertFile: Annotated[str | None, Option(FILE, "the client's certificate, PEM; on every executor")] = None
     tlsKeyFile: Annotated[str | None, Option(FILE, "the key of the certificate, PEM; on every executor")] = None
     tlsVerify: Annotated[bool, Option(FLAG, "`false` accepts any server")] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class NsqdOptions(NodeOptions):
+    """How to speak with nsqd over TCP."""
+
     compression: Annotated[str, Option(
         one_of("none", "deflate", "snappy"), "of connections; it is an error if an nsqd does not offer it")] = "none"
     deflateLevel: Annotated[int, Option(whole(1, 9), "for `compression=deflate`")] = 6
@@ -145,6 +157,68 @@ class Stream(NsqdOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Log(NodeOptions):
+    """Which messages of topics that are kept in a log, and how to fetch them."""
+
+    topic: Annotated[tuple[str, ...], Option(
+        NAMES, "the topic to read, or several separated by commas", default="this or `topicPattern` is required")] = ()
+    topicPattern: Annotated[str | None, Option(
+        PATTERN, "a regular expression for whole names of topics; those in memory are passed over",
+        default="see `topic`")] = None
+    startingOffsets: Annotated[Places | None, Option(
+        PLACES, "where to begin: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query that has a "
+        "checkpoint goes on from there", default="`earliest` for a table, `latest` for a stream")] = None
+    startingTimestamp: Annotated[int | None, Option(
+        whole(0, 2**53), "begin with what was published then or later, in ms since 1970; at the end if there is none")
+    ] = None
+    minPartitions: Annotated[int | None, Option(
+        whole(1, 100_000), "at least so many partitions, if there are as many messages",
+        default="one for each 128 MiB")] = None
+    maxRecordsPerPartition: Annotated[int | None, Option(whole(1, 2**53), "so many messages at most")] = None
+    failOnDataLoss: Annotated[bool, Option(
+        FLAG, "`false` goes on, with a warning and a count, if messages are gone, damaged, or on a node that does not "
+        "answer")] = True
+    fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "of records in one answer of a node")] = 4 * MIB
+    batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
+    failWhenUnreachable: Annotated[float, Option(
+        seconds(0, 10**7), "how long a task waits for a node that has messages for it, and a stream for any node at "
+        "all, before they fail. A table is planned only if all nodes answer")] = 60.0
+    backoff: Annotated[float, Option(
+        seconds(0.001, 3600), "the first pause between tries; it doubles up to 5 s")] = 0.1
+    clockStep: Annotated[float, Option(
+        seconds(0, 10**9), "how far a node's clock may have been set back: a filter `timestamp < T` reads what was "
+        "published until `T` and so much longer")] = 7200.0
+    http: Annotated[tuple[str, ...], Option(
+        ADDRESSES, "HTTP addresses of the nsqd, in the order of `nsqd`; those of HTTPS with `tls=true`",
+        default="the port after TCP's, or what nsqlookupd reports; the port after that with `tls=true`")] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogTable(Log):
+    """How to read logs as a table."""
+
+    endingOffsets: Annotated[Places | None, Option(
+        PLACES, "where to end, in the form of `startingOffsets`; these offsets are left out",
+        default="`latest`")] = None
+    endingTimestamp: Annotated[int | None, Option(
+        whole(0, 2**53), "end before what was published then or later, in ms since 1970")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogStream(Log):
+    """How to read logs as a stream."""
+
+    maxOffsetsPerTrigger: Annotated[int | None, Option(
+        whole(1, 2**53), "messages of one micro-batch, shared by nodes according to what waits there")] = None
+    minOffsetsPerTrigger: Annotated[int | None, Option(
+        whole(1, 2**53), "no micro-batch before so many messages are there, or `maxTriggerDelay` is over")] = None
+    maxTriggerDelay: Annotated[float, Option(
+        seconds(0, 10**7), "how long `minOffsetsPerTrigger` waits; minutes as 15m are understood, too")] = 900.0
+    lookupInterval: Annotated[float, Option(
+        seconds(0.05, 86400), "between looks for topics and nodes that are new")] = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class DiskQueue:
     """Which records of which disk queues to read."""
 
@@ -161,10 +235,10 @@ class DiskQueue:
     batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
 
 
-O = TypeVar("O", Sink, Stream, DiskQueue)  # noqa: E741
+O = TypeVar("O", Sink, Stream, LogTable, LogStream, DiskQueue)  # noqa: E741
 
 
-def declared(kind: type[NsqdOptions | DiskQueue]) -> dict[str, Declared]:
+def declared(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
     """The options of a class by their names in lower case, inherited ones first."""
     hints = get_type_hints(kind, include_extras=True)
     return {item.name.lower(): Declared(item.name, hints[item.name].__metadata__[0], item.default)
@@ -176,7 +250,7 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     known = declared(kind)
     texts = {name.lower(): text for name, text in given.items()}
     if unknown := sorted(texts.keys() - known.keys() - SPARKS):
-        hints = "; ".join(f"unknown option {name}{hint(name, known)}" for name in unknown)
+        hints = "; ".join(f"unknown option {name}{hint(name, known, kind)}" for name in unknown)
         raise OptionError(f"{source}: {hints}; there are {', '.join(item.name for item in known.values())}")
     missing = [item.name for key, item in known.items() if item.default is MISSING and key not in texts]
     if missing:
@@ -192,8 +266,13 @@ def parse(kind: type[O], given: Mapping[str, str], source: str) -> O:
     return kind(**values)
 
 
-def hint(name: str, known: Mapping[str, Declared]) -> str:
+def hint(name: str, known: Mapping[str, Declared], kind: type[NodeOptions | DiskQueue]) -> str:
     """What an unknown option, in lower case, was probably meant to be."""
+    if issubclass(kind, Log):
+        for other, where in ((LogStream, "is for spark.readStream only"), (LogTable, "is for spark.read only"),
+                             (Stream, "goes with option channel, which consumes the topic")):
+            if name in (names := declared(other)):
+                return f": {names[name].name} {where}"
     if instead := kafka.instead_of(name):
         return f" is Kafka's: {instead}"
     near = get_close_matches(name, known, 1, 0.6)
@@ -242,6 +321,60 @@ def at_load(given: Mapping[str, str]) -> Stream:
     return options
 
 
+def by_offset(given: Mapping[str, str]) -> bool:
+    """Whether a reader with these options reads logs: one that consumes has a channel."""
+    return all(name.lower() != "channel" for name in given)
+
+
+def log_table(given: Mapping[str, str]) -> LogTable:
+    """Raises OptionError."""
+    options = parse(LogTable, given, "nsq")
+    check_log(options)
+    if options.endingOffsets is not None and options.endingTimestamp is not None:
+        raise OptionError("nsq: give one of the options endingOffsets and endingTimestamp")
+    if options.startingOffsets == LATEST:
+        raise OptionError("nsq: option startingOffsets=latest: nothing is behind the end of a table")
+    if options.endingOffsets == EARLIEST:
+        raise OptionError("nsq: option endingOffsets=earliest: nothing is before the beginning of a table")
+    return options
+
+
+def log_stream(given: Mapping[str, str]) -> LogStream:
+    """Raises OptionError."""
+    options = parse(LogStream, given, "nsq")
+    check_log(options)
+    most, least = options.maxOffsetsPerTrigger, options.minOffsetsPerTrigger
+    if most is not None and least is not None and most < least:
+        raise OptionError("nsq: maxOffsetsPerTrigger must not be below minOffsetsPerTrigger")
+    return options
+
+
+def log_at_load(given: Mapping[str, str]) -> None:
+    """Checks the options of a table or a stream, when it is not yet known which. Raises OptionError."""
+    try:
+        log_table(given)
+    except OptionError as error:
+        try:
+            log_stream(given)
+        except OptionError:
+            raise error from None
+
+
+def check_log(options: Log) -> None:
+    """Raises OptionError."""
+    check_nsqd(options)
+    if bool(options.topic) == bool(options.topicPattern):
+        raise OptionError("nsq: give one of the options topic and topicPattern; option channel consumes the topic "
+                          "instead of reading its log")
+    if ephemeral := [name for name in options.topic if is_ephemeral(name.encode())]:
+        raise OptionError(f"nsq: topic {ephemeral[0]} is ephemeral: such topics are not kept in a log")
+    if options.startingOffsets is not None and options.startingTimestamp is not None:
+        raise OptionError("nsq: give one of the options startingOffsets and startingTimestamp")
+    if options.http and len(options.http) != len(options.nsqd):
+        raise OptionError("nsq: option http needs one address for each of nsqd, in the same order; with nsqlookupd "
+                          "there is no such option")
+
+
 def diskqueue(given: Mapping[str, str]) -> DiskQueue:
     """Raises OptionError."""
     options = parse(DiskQueue, given, "nsq_diskqueue")
@@ -252,7 +385,7 @@ def diskqueue(given: Mapping[str, str]) -> DiskQueue:
     return options
 
 
-def check_nsqd(options: NsqdOptions) -> None:
+def check_nsqd(options: NodeOptions) -> None:
     """Either nsqd or nsqlookupd, not both; no options of TLS without TLS. Raises OptionError."""
     if bool(options.nsqd) == bool(options.nsqlookupd):
         raise OptionError("nsq: give one of the options nsqd and nsqlookupd: HOST:PORT, several separated by commas")

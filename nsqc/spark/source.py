@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from nsqc.spark import columns, options, sink
+from nsqc.spark.log import table
+from nsqc.spark.log.stream import LogStreamReader
 from nsqc.spark.reader import NsqStreamReader, Refusal
 from nsqc.spark.writers import BatchWriter, StreamWriter
 
-BOUNDED = ("nsq: a topic cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
-           "it has finished with a table. Use spark.readStream with .trigger(availableNow=True), which reads what is "
-           "there now and stops, or format nsq_diskqueue for files")
+BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
+           "it has finished with a table. Leave out option channel to read a topic that is kept in a log, use "
+           "spark.readStream with .trigger(availableNow=True), which consumes what is there now and stops, or format "
+           "nsq_diskqueue for files")
 
 
 class NsqSource(DataSource):
@@ -25,27 +26,30 @@ class NsqSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
-        """The columns of a stream. Spark calls this at load(), for readers only: a good moment to check the options.
-        Raises OptionError."""
-        try:
-            options.at_load(self.options)
-        except options.OptionError as error:
-            advice = ("; a topic is read by spark.readStream only, with .trigger(availableNow=True) for what is there "
-                      "now" if "required" in str(error) else "")
-            raise options.OptionError(f"{error}{advice}") from None
+        """The columns: of logs without option channel, else of a stream that consumes. Spark calls this at load(), for
+        readers only: a good moment to check the options. Raises OptionError."""
+        if options.by_offset(self.options):
+            options.log_at_load(self.options)
+            return columns.LOG
+        options.at_load(self.options)
         return columns.MESSAGE
 
-    def reader(self, schema: StructType) -> NoReturn:
-        """Raises NotImplementedError."""
-        raise NotImplementedError(BOUNDED)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Raises OptionError, ValueError for an unknown column, NotImplementedError for a channel."""
+        if not options.by_offset(self.options):
+            raise NotImplementedError(BOUNDED)
+        return table.reader(options.log_table(self.options), columns.chosen(schema, columns.LOG, self.name()))
 
-    def streamReader(self, schema: StructType) -> NsqStreamReader | Refusal:
-        """A Refusal for wrong options or a given schema: Spark's runner hides what is raised here behind an error of
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A Refusal for wrong options or a wrong schema: Spark's runner hides what is raised here behind an error of
         its own."""
         try:
+            if options.by_offset(self.options):
+                return LogStreamReader(options.log_stream(self.options),
+                                       columns.chosen(schema, columns.LOG, self.name()))
             chosen = columns.chosen(schema, columns.MESSAGE, self.name())
             if chosen != columns.names(columns.MESSAGE):
-                raise ValueError(f"nsq: a stream has all of its columns: {columns.MESSAGE}")
+                raise ValueError(f"nsq: a stream of a channel has all of its columns: {columns.MESSAGE}")
             return NsqStreamReader(options.stream(self.options))
         except ValueError as error:
             return Refusal(options.OptionError(str(error)))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from nsqc.client.address import split_address
 from nsqc.wire.names import is_valid_name
@@ -12,6 +14,9 @@ from nsqc.wire.names import is_valid_name
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 SUFFIXES = {"k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB, "g": GIB, "gb": GIB, "gib": GIB}
 T = TypeVar("T")
+# `earliest`, `latest`, or offsets by topic and node (HOST:PORT of TCP), where -2 and -1 mean the same.
+Places: TypeAlias = str | dict[str, dict[str, int]]
+EARLIEST, LATEST = "earliest", "latest"
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,11 @@ def show_size(size: int) -> str:
 
 
 def seconds(low: float, high: float) -> Kind[float]:
-    """Seconds, fractions allowed; 500ms and 10s as well."""
+    """Seconds, fractions allowed; 500ms, 10s and 15m as well."""
     def read(value: str) -> float:
-        scale = 0.001 if value.endswith("ms") else 1
+        scale = 0.001 if value.endswith("ms") else 60 if value.endswith("m") else 1
         try:
-            number = float(value.removesuffix("ms").removesuffix("s")) * scale
+            number = float(value.removesuffix("ms").removesuffix("s").removesuffix("m")) * scale
         except ValueError:
             number = float("nan")
         if not low <= number <= high:
@@ -107,9 +112,51 @@ def read_addresses(value: str) -> tuple[str, ...]:
     return addresses
 
 
+def read_names(value: str) -> tuple[str, ...]:
+    """A topic name, or several separated by commas."""
+    names = tuple(read_name(part.strip()) for part in value.split(","))
+    if len(set(names)) < len(names):
+        raise ValueError("a name is given twice")
+    return names
+
+
+def read_pattern(value: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return read_text(value)
+
+
+def read_places(value: str) -> Places:
+    """earliest, latest, or JSON such as {"topic": {"host:4150": 23}}."""
+    if value.lower() in (EARLIEST, LATEST):
+        return value.lower()
+    try:
+        places = json.loads(value)
+    except ValueError:
+        places = None
+    if not isinstance(places, dict) or not places:
+        raise ValueError('must be earliest, latest, or JSON by topic and node, such as {"topic": {"host:4150": 23}}')
+    for topic, nodes in places.items():
+        read_name(topic)
+        if not isinstance(nodes, dict) or not nodes:
+            raise ValueError(f'topic {topic} needs offsets by node, such as {{"host:4150": 23}}')
+        for node, offset in nodes.items():
+            split_address(node)
+            if type(offset) is not int or not -2 <= offset < 2**63:
+                raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is no offset: a whole number, -1 "
+                                 "for latest, -2 for earliest")
+    return places
+
+
 BOOLEAN = one_of("true", "false")
 TEXT = Kind("text", read_text)
 FILE = Kind("path", read_text)
 FLAG = Kind(BOOLEAN.takes, read_flag, lambda value: "`true`" if value else "`false`")
 NAME = Kind("name", read_name)
+NAMES = Kind("name, ...", read_names, ", ".join)
+PATTERN = Kind("regular expression", read_pattern)
+PLACES: Kind[Places] = Kind("`earliest`, `latest`, JSON", read_places, str)
 ADDRESSES = Kind("`HOST:PORT`, ...", read_addresses, ", ".join)

@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="sinks,sources,files")
-    parser.add_argument("--cold", action="store_true", help="no round that warms up Java: figures of such a run say nothing")
+    parser.add_argument("--cold", action="store_true", help="do not warm up Java: the figures say nothing")
     chosen = parser.parse_args()
     bench = Bench(chosen.rows)
     try:

@@ -1,0 +1,275 @@
+"""The calls of nsqd's HTTP API that read a log, over one connection that is kept. Knows no Spark."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from nsqc.client.address import split_address
+from nsqc.client.tls import tls
+from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError, NoLog, NoTopic, Unreachable
+from nsqc.spark.options import NodeOptions
+
+# Of answers that are no records.
+MOST_BYTES = 64 << 20
+SHOWN_BYTES = 200
+HEAD_BYTES = 64     # more than a record has before its body
+
+
+class State(NamedTuple):
+    """What the log of a topic holds. Offsets, nanoseconds since 1970 (None: no message), bytes of records."""
+
+    first: int
+    next: int
+    last_time: int | None
+    bytes: int
+    # First offset, offset behind the last, bytes of each segment, in order.
+    segments: tuple[tuple[int, int, int], ...]
+
+
+class Piece(NamedTuple):
+    """Records that have been read: offsets of the first and behind the last, bytes, and how many before the first
+    were damaged."""
+
+    first: int
+    next: int
+    length: int
+    damaged: int
+
+
+class LogApi:
+    """One node by the HOST:PORT of its HTTP API, or of HTTPS with tls=true.
+
+    Methods raise Unreachable, BadAnswer and, where a topic is named, NoTopic and NoLog. Not for several threads.
+    """
+
+    def __init__(self, address: str, options: NodeOptions) -> None:
+        self.address = address
+        self._host, self._port = split_address(address)
+        self._options = options
+        self._connection: http.client.HTTPConnection | None = None
+        self._path = ""                                 # of the last call
+        self._asked = ("", 0, 0, 0)                     # topic, offset, messages, bytes: of ask()
+
+    def close(self) -> None:
+        """Ends the connection; the next call makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ------------------------------------------------------------------ calls
+
+    def tcp_port(self) -> int | None:
+        """The node's own TCP port."""
+        answer = self._json("/info", "")
+        port = answer.get("tcp_port")
+        return port if isinstance(port, int) else None
+
+    def topics(self) -> list[str]:
+        """All topics of the node that are no ephemeral ones."""
+        answer = self._json("/stats?format=json&include_clients=false&include_mem=false", "")
+        try:
+            names = [topic["topic_name"] for topic in answer["topics"] or ()]
+        except (KeyError, TypeError):
+            raise self._bad("/stats", "no topics") from None
+        return [name for name in names if not name.endswith("#ephemeral")]
+
+    def state(self, topic: str) -> State:
+        """What the log of a topic holds now."""
+        answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
+        try:
+            segments = tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"])
+            last = answer["last_time"]
+            return State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
+                         int(answer["bytes"]), segments)
+        except (KeyError, TypeError, ValueError):
+            raise self._bad("/topic/log", "not the state of a log") from None
+
+    def offset_at(self, topic: str, time_ns: int) -> int:
+        """The first message that was published at a time or later; the end, if there is none."""
+        answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&time={max(time_ns, 0)}&max_messages=1"
+                            "&max_bytes=1")
+        return self._head(answer, topic, len(self._body(answer)))[0]
+
+    def time_of(self, topic: str, offset: int) -> int | None:
+        """When the first message from an offset on was published, in ns; None: there is none."""
+        answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&offset={offset}&max_messages=1&max_bytes=1")
+        if answer.status in (410, 416):
+            self._body(answer)
+            return None
+        body = self._body(answer)
+        self._head(answer, topic, len(body))
+        return int.from_bytes(body[4:12], "big", signed=True) if len(body) >= 12 else None
+
+    def ask(self, topic: str, offset: int, max_messages: int, max_bytes: int) -> None:
+        """Asks for records; finish() has to be the next call. The node works meanwhile."""
+        self._asked = (topic, offset, max_messages, max_bytes)
+        try:
+            self._send(f"/topic/read?topic={quote(topic, safe='')}&offset={offset}&max_messages={max_messages}"
+                       f"&max_bytes={max_bytes}")
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost_connection(error) from None
+
+    def finish(self, into: bytearray) -> Piece:
+        """Records as they lie in the file, of one segment, from the offset on that ask() has asked for; into grows for
+        one that is larger. Raises DataLoss if the offset has been removed, or is behind the end."""
+        topic, offset, max_messages, max_bytes = self._asked
+        try:
+            answer = self._answer()
+        except http.client.HTTPException as error:
+            raise self._bad(self._path, f"not HTTP: {error!r}") from None
+        except OSError as error:
+            raise self._lost_connection(error) from None
+        if answer.status in (410, 416):
+            raise self._lost(answer, topic, offset)
+        if answer.status != 200:
+            self._refused(answer, topic)
+        length = answer.length
+        if length is None or length > max(max_bytes, self._options.maxMsgSize + HEAD_BYTES):
+            raise self._bad("/topic/read", f"{length} bytes, and {max_bytes} were asked for (maxMsgSize="
+                                           f"{self._options.maxMsgSize} bounds a message)")
+        if length > len(into):
+            into.extend(bytes(length - len(into)))
+        self._fill(answer, memoryview(into)[:length])
+        first, following, damaged = self._head(answer, topic, length)
+        if first < offset or following - first > max_messages:
+            raise self._bad("/topic/read", f"offsets {first} to {following}, {max_messages} from {offset} on were "
+                                           "asked for")
+        return Piece(first, following, length, damaged)
+
+    # ------------------------------------------------------------------ answers
+
+    def _head(self, answer: http.client.HTTPResponse, topic: str, length: int) -> tuple[int, int, int]:
+        """First and next offset and damaged records of an answer with so many bytes of records."""
+        if answer.status != 200:
+            self._refused(answer, topic)
+        try:
+            first, following, count, damaged = (int(answer.headers[f"X-NSQ-{name}"])
+                                                for name in ("First-Offset", "Next-Offset", "Messages", "Damaged"))
+        except (TypeError, ValueError):
+            raise self._bad("/topic/read", "not the records of a log") from None
+        if not 0 <= first <= following or count != following - first or damaged < 0 or bool(count) != bool(length):
+            raise self._bad("/topic/read", f"{count} records from {first} to {following} in {length} bytes")
+        return first, following, damaged
+
+    # Any: JSON
+    def _json(self, path: str, topic: str) -> dict[str, Any]:
+        answer = self._open(path)
+        if answer.status != 200:
+            self._refused(answer, topic)
+        try:
+            value = json.loads(self._body(answer))
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise self._bad(path.partition("?")[0], "no JSON object")
+        return value
+
+    def _refused(self, answer: http.client.HTTPResponse, topic: str) -> None:
+        """Raises for an answer that is not 200."""
+        text = self._message(answer)
+        if answer.status == 404 and text == "TOPIC_NOT_FOUND":
+            raise NoTopic(f"{self.address} has no topic {topic}")
+        if text.startswith("NO_LOG"):
+            raise NoLog(f"{self.address}: topic {text.partition(': ')[2] or topic}")
+        if answer.status == 404:
+            raise BadAnswer(f"{self.address} has no {self._path}: it is no nsqc that keeps topics in logs")
+        kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
+        raise kind(f"{self.address}: {self._path}: status {answer.status} {text[:SHOWN_BYTES]}")
+
+    def _lost(self, answer: http.client.HTTPResponse, topic: str, offset: int) -> DataLoss:
+        header = "First" if answer.status == 410 else "Next"
+        text = answer.headers.get(f"X-NSQ-{header}-Offset") or ""
+        self._message(answer)
+        if not (text.isascii() and text.isdecimal()):
+            raise self._bad("/topic/read", f"status {answer.status}")
+        if answer.status == 410:
+            return DataLoss(f"topic {topic} at {self.address} begins at offset {text}: retention has removed "
+                            f"{int(text) - offset} messages from {offset} on", int(text))
+        return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, and {offset} is asked for: it was "
+                        "deleted and made again, or its files were exchanged")
+
+    def _message(self, answer: http.client.HTTPResponse) -> str:
+        body = self._body(answer)
+        try:
+            return str(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError):
+            return repr(body[:SHOWN_BYTES].decode("utf-8", "replace"))
+
+    def _bad(self, path: str, what: str) -> BadAnswer:
+        self.close()
+        return BadAnswer(f"{self.address}: {path}: {what}")
+
+    # ------------------------------------------------------------------ the connection
+
+    def _open(self, path: str) -> http.client.HTTPResponse:
+        """The head of an answer. A connection that has been kept may have been closed meanwhile: then a new one."""
+        kept = self._connection is not None
+        try:
+            try:
+                return self._ask(path)
+            except (ConnectionError, http.client.BadStatusLine):
+                self.close()
+                if not kept:
+                    raise
+                return self._ask(path)
+        except http.client.HTTPException as error:
+            raise self._bad(self._path, f"not HTTP: {error!r}") from None
+        except OSError as error:
+            raise self._lost_connection(error) from None
+
+    def _ask(self, path: str) -> http.client.HTTPResponse:
+        self._send(path)
+        return self._answer()
+
+    def _send(self, path: str) -> None:
+        self._path = path.partition("?")[0]
+        connection = self._connection
+        if connection is None:
+            timeout = self._options.timeout
+            connection = (http.client.HTTPSConnection(self._host, self._port, timeout=timeout,
+                                                      context=_context(self._options))
+                          if self._options.tls else
+                          http.client.HTTPConnection(self._host, self._port, timeout=timeout))
+            self._connection = connection
+        connection.request("GET", path, headers={"Accept": "application/octet-stream"})
+
+    def _answer(self) -> http.client.HTTPResponse:
+        if self._connection is None:
+            raise ConnectionResetError("the connection is closed")
+        return self._connection.getresponse()
+
+    def _body(self, answer: http.client.HTTPResponse) -> bytes:
+        try:
+            body = answer.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost_connection(error) from None
+        if not answer.isclosed():
+            self.close()
+        return body
+
+    def _fill(self, answer: http.client.HTTPResponse, room: memoryview) -> None:
+        at = 0
+        try:
+            while at < len(room):
+                got = answer.readinto(room[at:])
+                if not got:
+                    raise self._lost_connection(EOFError(f"{at} of {len(room)} bytes"))
+                at += got
+            answer.read()       # nothing; the connection can be used again
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost_connection(error) from None
+
+    def _lost_connection(self, error: Exception) -> LogError:
+        self.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return LogError(f"{self.address}: its certificate does not fit: {error.verify_message}")
+        text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+        return Unreachable(f"{self.address}: {text}")
+
+
+def _context(options: NodeOptions) -> ssl.SSLContext:
+    return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)

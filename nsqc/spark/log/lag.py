@@ -1,0 +1,80 @@
+"""How far a stream is behind the logs: its metrics. Knows no Spark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TypedDict
+
+from nsqc.spark.log.cluster import Cluster, Snapshot
+from nsqc.spark.log.errors import LogError
+from nsqc.spark.log.ranges import Place, count
+
+# Between two looks at the time of what comes next, which cost a call for each node that has something to read.
+TIMES_SECONDS = 1.0
+
+
+class PlaceLag(TypedDict):
+    """Of the log of a topic at a node."""
+
+    latest: int
+    lagRows: int
+    lagSeconds: float
+
+
+class LogMetrics(TypedDict):
+    """All metrics of a stream of logs; docs/spark.md describes each."""
+
+    lagRows: int
+    lagSeconds: float
+    lostRows: int
+    nsqdDown: dict[str, str]
+    logs: dict[str, dict[str, PlaceLag]]
+
+
+class Lag:
+    """Counts from the end of the last batch that was planned."""
+
+    def __init__(self) -> None:
+        self.down: dict[str, str] = {}
+        self._ends: dict[Place, int] = {}
+        self._lost = 0
+        self._seconds: dict[Place, float] = {}
+        self._looked = 0.0
+
+    def planned(self, ends: Mapping[Place, int], snapshot: Snapshot) -> None:
+        """A batch ends there; the same for one that is not worth it yet."""
+        self._ends = {place: end for place, end in ends.items() if place in snapshot.states}
+
+    def lost(self, messages: int) -> None:
+        """So many messages are passed over."""
+        self._lost += messages
+
+    def metrics(self, cluster: Cluster, snapshot: Snapshot) -> LogMetrics:
+        """What StreamingQueryProgress shows."""
+        rows = {place: count(snapshot.states[place].segments, end, snapshot.states[place].next)
+                for place, end in self._ends.items() if place in snapshot.states}
+        now = time.monotonic()
+        if now - self._looked >= TIMES_SECONDS or any(not behind and self._seconds.get(place) for place, behind
+                                                      in rows.items()):
+            self._looked = now
+            self._seconds = {place: self._age(cluster, snapshot, place) if behind else 0.0
+                             for place, behind in rows.items()}
+        logs: dict[str, dict[str, PlaceLag]] = {}
+        for place, behind in sorted(rows.items()):
+            logs.setdefault(place.topic, {})[place.node] = {
+                "latest": snapshot.states[place].next, "lagRows": behind,
+                "lagSeconds": round(self._seconds.get(place, 0.0) if behind else 0.0, 3)}
+        return {"lagRows": sum(rows.values()), "lagSeconds": round(max(self._seconds.values(), default=0.0), 3),
+                "lostRows": self._lost, "nsqdDown": self.down, "logs": logs}
+
+    def _age(self, cluster: Cluster, snapshot: Snapshot, place: Place) -> float:
+        """How old the next message is; measured by the last one's time, too, for the node's clock may be ahead."""
+        try:
+            stamp = cluster.api(place.node).time_of(place.topic, self._ends[place])
+        except LogError:
+            return self._seconds.get(place, 0.0)
+        if stamp is None:
+            return 0.0
+        last = snapshot.states[place].last_time or stamp
+        return max(time.time_ns() - stamp, last - stamp, 0) / 1e9

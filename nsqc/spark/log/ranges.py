@@ -1,0 +1,117 @@
+"""Ranges of logs, and how they are divided. Knows no Spark and no network.
+
+Offsets of a log may have gaps: numbering jumps ahead where a machine has lost power. So messages are counted by
+segments, which say which offsets there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# First offset, offset behind the last, bytes.
+Segments = Sequence[tuple[int, int, int]]
+
+# A partition has so many bytes of records unless options say otherwise, like those of Spark's file sources.
+PARTITION_BYTES = 128 << 20
+
+
+class Place(NamedTuple):
+    """The log of a topic at a node (HOST:PORT of TCP)."""
+
+    topic: str
+    node: str
+
+
+class Range(NamedTuple):
+    """Offsets of a log, from start to before end; http: where it is read."""
+
+    place: Place
+    http: str
+    start: int
+    end: int
+
+
+def count(segments: Segments, start: int, end: int) -> int:
+    """Messages from one offset to before another."""
+    return sum(max(0, min(end, behind) - max(start, first)) for first, behind, _ in segments)
+
+
+def size(segments: Segments, start: int, end: int) -> int:
+    """About how many bytes their records have."""
+    total = 0
+    for first, behind, length in segments:
+        part = min(end, behind) - max(start, first)
+        if part > 0:
+            total += length * part // (behind - first)
+    return total
+
+
+def advance(segments: Segments, start: int, messages: int) -> int:
+    """The offset behind so many messages from start on; the end, if there are fewer."""
+    for first, behind, _ in segments:
+        at = max(start, first)
+        if behind <= at:
+            continue
+        if messages <= behind - at:
+            return at + messages
+        messages -= behind - at
+        start = behind
+    return start
+
+
+def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[int, int]]:
+    """A range in up to so many parts with about as many messages; parts without any are left out."""
+    messages = count(segments, start, end)
+    number = min(number, messages)
+    bounds = [start]
+    for part in range(1, number):
+        bounds.append(advance(segments, bounds[-1], messages * part // number - messages * (part - 1) // number))
+    bounds.append(end)
+    return [(at, to) for at, to in pairwise(bounds) if count(segments, at, to)]
+
+
+def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: int | None,
+           most_messages: int | None) -> list[Range]:
+    """Ranges in parts: at least so many in all, if there are as many messages, and none with more than most_messages.
+
+    Larger ranges have more parts.
+    """
+    known = [(one, count(segments[one.place], one.start, one.end)) for one in ranges]
+    total = sum(messages for _, messages in known)
+    parts: list[Range] = []
+    for one, messages in known:
+        if not messages:
+            continue
+        if least is not None:
+            number = max(1, -(-messages * least // total))
+        elif most_messages is not None:
+            number = 1
+        else:
+            number = -(-size(segments[one.place], one.start, one.end) // PARTITION_BYTES)
+        if most_messages is not None:
+            number = max(number, -(-messages // most_messages))
+        parts += [one._replace(start=start, end=end)
+                  for start, end in pieces(segments[one.place], one.start, one.end, max(number, 1))]
+    return parts
+
+
+def shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:
+    """How many messages each log may give to a batch of at most so many: in proportion to what waits, and at least
+    one of each as long as there is room."""
+    total = sum(waiting.values())
+    if total <= most:
+        return dict(waiting)
+    given: dict[Place, int] = {}
+    left = most
+    # What waits longest in numbers is rounded last, so small logs are not starved.
+    for place in sorted(waiting, key=lambda place: (waiting[place], place)):
+        part = min(waiting[place], max(1, most * waiting[place] // total) if waiting[place] else 0, left)
+        given[place] = part
+        left -= part
+    for place in sorted(waiting, key=lambda place: (-waiting[place], place)):
+        more = min(left, waiting[place] - given[place])
+        given[place] += more
+        left -= more
+    return given

@@ -1,0 +1,137 @@
+"""The rows of a range: what runs on an executor. Knows no Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nsqc.spark import columns
+from nsqc.spark.columns import RecordColumns
+from nsqc.spark.log.api import LogApi, Piece
+from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
+from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.patience import patiently
+from nsqc.spark.log.ranges import Range
+from nsqc.spark.options import Log
+
+log = logging.getLogger("nsqc.spark")
+
+BATCH_BYTES = 16 << 20
+BITS = {"value": VALUE, "timestamp": TIMESTAMP, "attempts": ATTEMPTS, "id": ID, "offset": OFFSET}
+
+
+def read(part: Range, options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
+    """The messages of a range that were published within these times. Raises LogError."""
+    api = LogApi(part.http, options)
+    try:
+        yield from _Reader(api, part, options, wanted, times).batches()
+    finally:
+        api.close()
+
+
+class _Reader:
+    """Asks for the next records before it hands out those that it has: so the node reads ahead."""
+
+    def __init__(self, api: LogApi, part: Range, options: Log, wanted: list[str], times: Times) -> None:
+        self._api = api
+        self._part = part
+        self._options = options
+        self._schema = columns.schema(wanted)
+        self._bits = sum(BITS.get(column, 0) for column in wanted)
+        self._times = times
+        self._buffer = bytearray(options.fetchBytes)
+        self._at = part.start       # the next offset
+        self._asked = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All of them. Raises LogError."""
+        while self._at < self._part.end:
+            block = self._block()
+            if block is None:
+                continue
+            self._ask_ahead()
+            while (read := block.batch(self._options.batchRows, BATCH_BYTES, self._bits)) is not None:
+                batch = self._batch(read)
+                if not self._times.all:
+                    batch = within(batch, self._times)
+                if batch.num_rows:
+                    yield batch
+
+    def _block(self) -> Block | None:
+        """The next records; None: look again at the next offset."""
+        options, part = self._options, self._part
+        try:
+            piece, block = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
+        except DataLoss as error:
+            self._pass_over(error, part.end if error.sound is None else min(error.sound, part.end))
+            return None
+        except LogError as error:
+            self._pass_over(error, part.end)
+            return None
+        if piece.damaged:
+            self._pass_over(DataLoss(f"topic {part.place.topic} at {part.place.node}: {piece.damaged} messages from "
+                                     f"offset {self._at} on are damaged"), self._at)
+        if piece.next == piece.first and piece.next < part.end and piece.first == self._at:
+            self._pass_over(DataLoss(f"topic {part.place.topic} at {part.place.node} ends at offset {piece.next}, and "
+                                     f"{part.end} is asked for: it was deleted and made again, or its files were "
+                                     "exchanged"), part.end)
+            return None
+        self._at = piece.next
+        return block
+
+    def _fetched(self) -> tuple[Piece, Block]:
+        if not self._asked:
+            self._ask()
+        self._asked = False
+        piece = self._api.finish(self._buffer)
+        try:
+            if piece.first >= self._part.end:   # behind a gap, or behind damage
+                return Piece(piece.next, max(piece.next, self._part.end), 0, piece.damaged), Block(b"", 0, 0, 0)
+            return piece, Block(self._buffer, piece.length, piece.first, piece.next - piece.first)
+        except ValueError as error:
+            raise BadAnswer(f"{self._api.address}: /topic/read: {error}") from None
+
+    def _ask(self) -> None:
+        self._api.ask(self._part.place.topic, self._at, self._part.end - self._at, self._options.fetchBytes)
+        self._asked = True
+
+    def _ask_ahead(self) -> None:
+        if self._at < self._part.end:
+            try:
+                self._ask()
+            except LogError:
+                self._asked = False     # the next look asks again
+
+    def _pass_over(self, error: LogError, to: int) -> None:
+        """Goes on behind what cannot be read, if that is allowed. Raises the error."""
+        if self._options.failOnDataLoss or (not isinstance(error, DataLoss) and type(error) is LogError):
+            raise error
+        log.warning("%s: %d messages at most are passed over (failOnDataLoss=false)", error, max(to - self._at, 0))
+        self._at = max(self._at, to)
+
+    def _batch(self, read: RecordColumns) -> pa.RecordBatch:
+        count, bodies, ends, times, attempts, ids, offsets = read
+        place = self._part.place
+        make = {
+            "value": lambda: columns.bodies(ends, bodies, count),
+            "topic": lambda: columns.same(place.topic, count),
+            "id": lambda: columns.ids(ids, count),
+            "timestamp": lambda: columns.fixed(columns.TIMESTAMP, times, count),
+            "attempts": lambda: columns.fixed(pa.int32(), attempts, count),
+            "nsqd": lambda: columns.same(place.node, count),
+            "offset": lambda: columns.fixed(pa.int64(), offsets, count),
+        }
+        return pa.RecordBatch.from_arrays([make[name]() for name in self._schema.names], schema=self._schema)
+
+
+def within(batch: pa.RecordBatch, times: Times) -> pa.RecordBatch:
+    """The rows of a batch that were published within these times, which the batch has as a column."""
+    stamps = batch.column("timestamp").cast(pa.int64())
+    bounds = pc.min_max(stamps).as_py()
+    if times.start_us <= bounds["min"] and bounds["max"] < times.end_us:
+        return batch
+    return batch.filter(pc.and_(pc.greater_equal(stamps, times.start_us), pc.less(stamps, times.end_us)))

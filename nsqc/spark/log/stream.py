@@ -1,0 +1,244 @@
+"""spark.readStream.format("nsq") without a channel: the logs of topics as a stream.
+
+An offset is {"topics": {topic: {node: next offset}}, "joined": {topic: {node: first offset}}}. `joined` has the logs
+that are read from somewhere else than where the batch before ended: those that are new, and those that begin again. So
+a batch that is planned again has the same rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from nsqc.spark.log import bounds, rows
+from nsqc.spark.log.api import State
+from nsqc.spark.log.cluster import Cluster, Snapshot
+from nsqc.spark.log.errors import DataLoss, Unreachable
+from nsqc.spark.log.lag import Lag
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range, advance, count, divide, shares
+from nsqc.spark.options import LogStream
+from nsqc.spark.values import LATEST
+
+log = logging.getLogger("nsqc.spark")
+
+POLL_SECONDS = 0.5
+
+Nested: TypeAlias = dict[str, dict[str, int]]
+Offset: TypeAlias = dict[str, Nested]
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Runs in a process beside the driver; read() on the executors."""
+
+    def __init__(self, options: LogStream, wanted: list[str]) -> None:
+        self.options = options
+        self.wanted = wanted
+        self._made: Cluster | None = None
+        self._snapshot: Snapshot | None = None              # of the last look
+        self._stop_at: dict[Place, int] | None = None       # for availableNow
+        self._available_now = False
+        self._answered = self._last_batch = time.monotonic()
+        self._lag = Lag()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Executors get only what read() needs."""
+        return {"options": self.options, "wanted": self.wanted}
+
+    # ------------------------------------------------------------------ offsets
+
+    def initialOffset(self) -> Offset:
+        """Where options say, for a new checkpoint. Waits until all nodes answer."""
+        snapshot = self._all_nodes()
+        return offset_of(bounds.starts(self.options, self._cluster, snapshot, LATEST))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """maxOffsetsPerTrigger."""
+        most = self.options.maxOffsetsPerTrigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """The query reads what is there now, then ends."""
+        self._available_now = True
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The end of a batch that begins at start; start itself as long as there is nothing to read."""
+        begins = places_of(start["topics"])
+        if self._available_now and self._stop_at is None:
+            snapshot = self._all_nodes(begins)
+            self._stop_at = {place: state.next for place, state in snapshot.states.items()}
+        else:
+            snapshot = self._look(begins)
+        joined = self._joined(begins, snapshot)
+        begins = {**begins, **joined}
+        ends = {place: self._end(place, state) for place, state in snapshot.states.items()}
+        segments = {place: state.segments for place, state in snapshot.states.items()}
+        waiting = {place: count(segments[place], begins[place], end) for place, end in ends.items()}
+        total = sum(waiting.values())
+        if not total or self._too_few(total):
+            self._lag.planned(begins, snapshot)
+            return start
+        if isinstance(limit, ReadMaxRows) and total > limit.max_rows:
+            ends = {place: advance(segments[place], begins[place], part) if part else begins[place]
+                    for place, part in shares(waiting, limit.max_rows).items()}
+        ends = {place: max(ends.get(place, begin), begin) for place, begin in begins.items()}
+        self._last_batch = time.monotonic()
+        self._lag.planned(ends, snapshot)
+        return offset_of(ends, joined)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """What nodes have, and the metrics."""
+        snapshot = self._snapshot or Snapshot()
+        ends = {place: state.next for place, state in snapshot.states.items()}
+        return {**offset_of(ends), "metrics": self._lag.metrics(self._cluster, snapshot)}
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: the log keeps messages whoever has read them."""
+
+    def stop(self) -> None:
+        """Ends the connections."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+    def _end(self, place: Place, state: State) -> int:
+        """Where to stop at the latest. What has joined since the query began is left to the next one."""
+        return state.next if self._stop_at is None else min(state.next, self._stop_at.get(place, state.first))
+
+    def _joined(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
+        """Logs that are read from where they begin: new ones, and those that have lost what comes next. Raises
+        DataLoss."""
+        joined = {}
+        for place, state in snapshot.states.items():
+            begin = begins.get(place)
+            if begin is None:
+                log.warning("topic %s at %s has joined and is read from offset %d on", *place, state.first)
+            elif begin > state.next:
+                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} ends at offset {state.next}, the "
+                                    f"checkpoint at {begin}: it was deleted and made again, or its files were "
+                                    "exchanged"), 0)
+            elif begin < state.first:
+                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} begins at offset {state.first}, the "
+                                    f"checkpoint at {begin}: retention has removed what is between"),
+                           state.first - begin)
+            else:
+                continue
+            joined[place] = state.first
+        return joined
+
+    def _loss(self, error: DataLoss, messages: int) -> None:
+        if self.options.failOnDataLoss:
+            raise error
+        self._lag.lost(messages)
+        log.error("%s; going on without them (failOnDataLoss=false)", error)
+
+    def _too_few(self, total: int) -> bool:
+        """Whether minOffsetsPerTrigger has to wait."""
+        least = self.options.minOffsetsPerTrigger
+        return (least is not None and total < least and not self._available_now
+                and time.monotonic() - self._last_batch < self.options.maxTriggerDelay)
+
+    # ------------------------------------------------------------------ nodes
+
+    @property
+    def _cluster(self) -> Cluster:
+        if self._made is None:
+            self._made = Cluster(self.options, self.options.lookupInterval)
+        return self._made
+
+    def _look(self, known: Mapping[Place, int]) -> Snapshot:
+        """The logs of all nodes that answer. Raises Unreachable if none has answered for too long."""
+        try:
+            snapshot = self._cluster.look(known)
+            why = "; ".join(f"{node}: {text}" for node, text in sorted(snapshot.down.items()))
+        except Unreachable as error:
+            snapshot, why = Snapshot(), str(error)
+        now = time.monotonic()
+        if snapshot.states or not why:
+            self._answered = now
+        elif now - self._answered >= self.options.failWhenUnreachable > 0:
+            raise Unreachable(f"nsq: no node has answered for {now - self._answered:.0f} s: {why}")
+        self._lag.down = dict(snapshot.down)
+        self._snapshot = snapshot
+        return snapshot
+
+    def _all_nodes(self, known: Mapping[Place, int] | None = None) -> Snapshot:
+        """The logs of all nodes, those of places included, which are waited for. Raises Unreachable."""
+        known = known or {}
+
+        def complete() -> Snapshot:
+            snapshot = self._look(known)
+            gone = known.keys() - snapshot.states.keys()
+            if (snapshot.down or gone or not (snapshot.states or self._cluster.seen)) and not (
+                    snapshot.states and not self.options.failOnDataLoss):
+                down = dict(snapshot.down) or {place.node: f"topic {place.topic} is not there" for place in gone}
+                raise Unreachable("nsq: " + ("; ".join(f"{node}: {why}" for node, why in sorted(down.items()))
+                                             or "no node is known"))
+            return snapshot
+        return self._waiting(complete)
+
+    def _waiting(self, call: Callable[[], Snapshot]) -> Snapshot:
+        deadline = time.monotonic() + self.options.failWhenUnreachable
+        while True:
+            try:
+                return call()
+            except Unreachable:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+                self._cluster.forget_rests()
+
+    # ------------------------------------------------------------------ batches
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """The ranges from start to end, divided. Raises Unreachable."""
+        begins = {**places_of(start["topics"]), **places_of(end["joined"])}
+        ends = {place: offset for place, offset in places_of(end["topics"]).items() if begins[place] < offset}
+        snapshot = self._snapshot
+        if snapshot is None or any(place not in snapshot.states or snapshot.states[place].next < offset
+                                   for place, offset in ends.items()):
+            snapshot = self._all_nodes(ends)
+        ranges = []
+        for place, offset in ends.items():
+            if place in snapshot.states:
+                ranges.append(Range(place, snapshot.http[place.node], begins[place], offset))
+            else:
+                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} "
+                                    f"to {offset} cannot be read"), offset - begins[place])
+        segments = {place: state.segments for place, state in snapshot.states.items()}
+        parts = divide(ranges, segments, self.options.minPartitions, self.options.maxRecordsPerPartition)
+        return [InputPartition(part) for part in self._with_lost(ranges, parts)]
+
+    def _with_lost(self, ranges: list[Range], parts: list[Range]) -> list[Range]:
+        """Ranges of which nothing is left are read, too: their tasks tell what is missing."""
+        there = {part.place for part in parts}
+        return parts + [one for one in ranges if one.place not in there]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor: the messages of one range."""
+        return rows.read(partition.value, self.options, self.wanted, Times())
+
+
+def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int] | None = None) -> Offset:
+    """As it is in checkpoints."""
+    return {"topics": _nested(ends), "joined": _nested(joined or {})}
+
+
+def places_of(nested: Nested) -> dict[Place, int]:
+    """Offsets by place."""
+    return {Place(topic, node): offset for topic, nodes in nested.items() for node, offset in nodes.items()}
+
+
+def _nested(offsets: Mapping[Place, int]) -> Nested:
+    nested: Nested = {}
+    for place, offset in sorted(offsets.items()):
+        nested.setdefault(place.topic, {})[place.node] = offset
+    return nested
+
+

@@ -1,0 +1,115 @@
+"""spark.read.format("nsq"): the logs of topics as a table."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from nsqc.spark.log import bounds, narrow, rows
+from nsqc.spark.log.cluster import Cluster, Snapshot
+from nsqc.spark.log.errors import NoTopic, Unreachable
+from nsqc.spark.log.narrow import EVER, Narrow
+from nsqc.spark.log.ranges import Place, Range, divide
+from nsqc.spark.options import LogTable
+from nsqc.spark.values import EARLIEST
+
+log = logging.getLogger("nsqc.spark")
+
+LOOKS, PAUSE_SECONDS = 3, 0.3       # at nodes that do not answer, before a table fails
+PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class LogTableReader(DataSourceReader):
+    """Plans on the driver, reads on the executors."""
+
+    def __init__(self, options: LogTable, wanted: list[str]) -> None:
+        self.options = options
+        self.wanted = wanted
+        self.narrow = Narrow()
+
+    def partitions(self) -> list[InputPartition]:
+        """Ranges of the logs that the filters leave. Raises LogError."""
+        cluster = Cluster(self.options)
+        try:
+            snapshot = self._look(cluster)
+            ranges = self._ranges(cluster, snapshot)
+        finally:
+            cluster.close()
+        segments = {place: state.segments for place, state in snapshot.states.items()}
+        return [InputPartition(part) for part in divide(ranges, segments, self.options.minPartitions,
+                                                        self.options.maxRecordsPerPartition)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of one range."""
+        part: Range | None = partition.value
+        if part is None:    # Spark's own partition, if there are no ranges
+            return iter(())
+        return rows.read(part, self.options, self.wanted, self.narrow.times)
+
+    def _look(self, cluster: Cluster) -> Snapshot:
+        """All logs. Raises Unreachable unless all nodes answer, or some if losses are allowed; NoTopic."""
+        for attempt in range(LOOKS):
+            if attempt:
+                time.sleep(PAUSE_SECONDS)
+                cluster.forget_rests()
+            snapshot = cluster.look()
+            if not snapshot.down:
+                break
+        down = "; ".join(f"{node}: {why}" for node, why in sorted(snapshot.down.items()))
+        if down and (self.options.failOnDataLoss or not snapshot.http):
+            raise Unreachable(f"nsq: these nodes do not answer: {down}"
+                              + ("; failOnDataLoss=false reads the others" if snapshot.states else ""))
+        if down:
+            log.warning("messages of these nodes are missing, for they do not answer (failOnDataLoss=false): %s", down)
+        if snapshot.missing and not down:
+            raise NoTopic(f"nsq: no node has topic {', '.join(sorted(snapshot.missing))}")
+        if not snapshot.states and not down:
+            raise NoTopic(f"nsq: no topic in a log fits topicPattern={self.options.topicPattern}")
+        return snapshot
+
+    def _ranges(self, cluster: Cluster, snapshot: Snapshot) -> list[Range]:
+        options, only = self.options, self.narrow
+        starts = bounds.starts(options, cluster, snapshot, EARLIEST)
+        ends = bounds.ends(options, cluster, snapshot, options.endingOffsets, options.endingTimestamp)
+        places = [place for place in sorted(starts) if (only.nodes is None or place.node in only.nodes)
+                  and (only.topics is None or place.topic in only.topics)]
+        times = only.times
+        if times.start_us > 0:
+            reached = self._offsets_at(cluster, places, times.start_us)
+            starts = {place: max(starts[place], reached[place]) for place in places}
+        # What was published after the end, while the clock was set back, has to be looked at: see option clockStep.
+        end_us = times.end_us + round(options.clockStep * 1_000_000)
+        if times.end_us < EVER and end_us < time.time() * 1_000_000:
+            reached = self._offsets_at(cluster, places, max(end_us, 0))
+            ends = {place: min(ends[place], reached[place]) for place in places}
+        return [Range(place, snapshot.http[place.node], start, end) for place in places
+                if (start := max(starts[place], only.start)) < (end := min(ends[place], only.end))]
+
+    def _offsets_at(self, cluster: Cluster, places: list[Place], time_us: int) -> dict[Place, int]:
+        return cluster.each(places, lambda api, place: api.offset_at(place.topic, min(time_us * 1000, EVER)))
+
+
+class PushingReader(LogTableReader):
+    """The same, with Spark's filters."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Applies filters of nodes, topics, offsets and times; returns the others."""
+        wanted = self.wanted
+        self.narrow, left = narrow.push(filters, wanted)
+        if not self.narrow.times.all and "timestamp" not in wanted:
+            self.narrow = replace(self.narrow, times=narrow.Times())
+            return filters
+        return left
+
+
+def reader(options: LogTable, wanted: list[str]) -> LogTableReader:
+    """With filters, if Spark has some: it refuses a reader that takes filters when they are not enabled."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    pushes = PUSHING in sys.modules or (main is not None and main.name == PUSHING)
+    return (PushingReader if pushes else LogTableReader)(options, wanted)
