@@ -12,12 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from nsqc.spark.checkup import Finding
     from nsqc.spark.stream_metrics import StreamMetrics
 
-__all__ = ["doctor", "metrics", "reason", "register", "session"]
+__all__ = ["doctor", "json", "metrics", "reason", "register", "session", "text"]
 
 if MARK := os.environ.get("NSQC_SPARK_LOG"):
     # In a worker of a job: of all that Java prints, the job shows only lines with this mark.
@@ -61,3 +62,21 @@ def metrics(of: Any) -> list[StreamMetrics]:
     from nsqc.spark import stream_metrics
 
     return stream_metrics.metrics(of)
+
+
+def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
+    """The frame with its column value parsed as JSON: a column for each field of the schema (a StructType, or DDL such
+    as 'price double, customer string') beside those there are, and the boolean column bad, true for a body that does
+    not fit: fields that could not be read are null, and value has the body as it came. For tables and streams. Raises
+    ValueError if a column of that name exists."""
+    from nsqc.spark import parsing
+
+    return parsing.json(frame, schema)
+
+
+def text(frame: DataFrame) -> DataFrame:
+    """The frame with its column value as a string instead of bytes; what is no UTF-8 becomes U+FFFD. For tables and
+    streams."""
+    from nsqc.spark import parsing
+
+    return parsing.text(frame)

@@ -42,6 +42,14 @@ def nsqd(tmp_path_factory):
     one.close()
 
 
+@pytest.fixture(scope="session")
+def log_node(tmp_path_factory):
+    """The same, with topics in logs, where no rule of their own says otherwise."""
+    one = Daemon(tmp_path_factory.mktemp("log_node") / "data", "--topic-storage=log", "--log-retain-time=1h")
+    yield one
+    one.close()
+
+
 @pytest.fixture
 def topic():
     """A name that no other test uses."""

@@ -21,9 +21,12 @@ def test_there_and_back(daemon, tmp_path):
             assert server.stdout.readline() == "ready\n"
             client = subprocess.run([sys.executable, HERE / "connect_client.py", port, address(one), str(tmp_path)],
                                     cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=120)
+            parsing = subprocess.run([sys.executable, "-m", "tests.spark.connect_parsing", port], cwd=ROOT,
+                                     capture_output=True, text=True, timeout=120)
         finally:
             server.stdin.close()
             server.wait(30)
     assert client.returncode == 0, client.stderr[-3000:]
     assert "rows 1000 pyspark.sql.connect.session" in client.stdout
     assert one.stats("t")["message_count"] == 1000
+    assert parsing.stdout == "[('no', None, True), ('{\"a\": 1}', 1, False)] pyspark.sql.connect.session\n", parsing.stderr

@@ -1,0 +1,80 @@
+"""Bodies as columns: nsqc.spark.json and .text."""
+
+import pytest
+from pyspark.sql.types import DoubleType, StructType
+
+import nsqc.spark
+from tests.spark.conftest import address
+from tests.support.daemon import wait_until
+
+SCHEMA = "price double, customer string"
+# Body, what is read of it, whether it is bad.
+BODIES = [
+    (b'{"price": 2.5, "customer": "x"}', (2.5, "x"), False),
+    (b'{"customer": "x"}', (None, "x"), False),
+    (b"{}", (None, None), False),
+    (b'{"price": "dear", "customer": "x"}', (None, "x"), True),
+    (b'{"price": 2.5, ', (None, None), True),
+    (b'[{"price": 2.5}]', (None, None), True),
+    (b"7", (None, None), True),
+    (b"null", (None, None), True),
+    (b" ", (None, None), True),
+    (b"", (None, None), True),
+    (b"\xff\x00", (None, None), True),
+]
+
+
+def frame_of(spark, bodies):
+    return spark.createDataFrame([(number, bytearray(body)) for number, body in enumerate(bodies)],
+                                 "number int, value binary")
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, f"struct<{SCHEMA.replace(' ', ':').replace(',:', ',')}>",
+                                    StructType().add("price", DoubleType()).add("customer", "string")])
+def test_json_becomes_columns_and_what_does_not_fit_stays_visible(spark, schema):
+    parsed = nsqc.spark.json(frame_of(spark, [body for body, _, _ in BODIES]), schema)
+    assert parsed.columns == ["number", "value", "price", "customer", "bad"]
+    rows = parsed.orderBy("number").collect()
+    assert [bytes(row.value) for row in rows] == [body for body, _, _ in BODIES]
+    assert [((row.price, row.customer), row.bad) for row in rows] == [(fields, bad) for _, fields, bad in BODIES]
+    # Whatever a query selects.
+    assert parsed.where("bad").count() == parsed.where("bad").select("customer").count() == sum(
+        bad for _, _, bad in BODIES)
+
+
+def test_text(spark):
+    frame = nsqc.spark.text(frame_of(spark, ["grün".encode(), b"a\xffb", b""]))
+    assert dict(frame.dtypes)["value"] == "string"
+    assert [row.value for row in frame.orderBy("number").collect()] == ["grün", "a�b", ""]
+    # Text can be parsed, too.
+    assert nsqc.spark.json(nsqc.spark.text(frame_of(spark, [b'{"a": 1}'])), "a int").first().a == 1
+
+
+@pytest.mark.parametrize("schema, complaint", [
+    ("NUMBER int", r"has columns number already: drop or rename them first"),
+    ("a int, bad string", "takes the name of the column bad"),
+    ("array<int>", r"the schema is array<int>; it has to name columns"),
+    ("a nothing", "nothing"),
+])
+def test_a_schema_that_cannot_be(spark, schema, complaint):
+    with pytest.raises(Exception, match=complaint):
+        nsqc.spark.json(frame_of(spark, [b"{}"]), schema)
+
+
+def test_a_frame_without_bodies(spark):
+    for call in (nsqc.spark.text, lambda frame: nsqc.spark.json(frame, SCHEMA)):
+        with pytest.raises(ValueError, match="needs a column value, binary or string; it has id"):
+            call(spark.range(1))
+
+
+def test_a_stream_of_a_log(spark, log_node, topic, tmp_path):
+    log_node.connect().pub(topic, b'{"price": 1}', b"no", b'{"price": 3}')
+    stream = (spark.readStream.format("nsq").option("topic", topic).option("nsqd", address(log_node))
+              .option("http", f"127.0.0.1:{log_node.http_port}").option("startingOffsets", "earliest").load())
+    found = []
+    query = (nsqc.spark.json(stream, "price double").writeStream
+             .foreachBatch(lambda frame, _: found.extend(frame.select("offset", "price", "bad").collect()))
+             .option("checkpointLocation", f"file://{tmp_path}/checkpoint").trigger(availableNow=True).start())
+    wait_until(lambda: not query.isActive, "the query to end", 60)
+    assert query.exception() is None
+    assert sorted(map(tuple, found)) == [(0, 1.0, False), (1, None, True), (2, 3.0, False)]
