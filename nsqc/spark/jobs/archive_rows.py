@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nsqc.spark.columns import MESSAGE
+from nsqc.spark.columns import LOG
 from nsqc.spark.jobs.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = f"{MESSAGE}, archived_at timestamp"
+# offset: of messages that were read from a log, else null.
+SCHEMA = f"{LOG}, archived_at timestamp"
 
 
 @contextmanager

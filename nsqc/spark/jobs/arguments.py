@@ -26,6 +26,19 @@ Verbose = Annotated[bool, typer.Option(
     callback=running.be_verbose)]
 
 
+Nsqd = Annotated[str | None, typer.Option(
+    help="nsqd's TCP address HOST:PORT, several separated by commas", callback=checks.reads(values.read_addresses))]
+Nsqlookupd = Annotated[str | None, typer.Option(
+    help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
+    callback=checks.reads(values.read_addresses))]
+Tls = Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")]
+TlsCaFile = Annotated[Path | None, typer.Option(
+    help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE")]
+TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE")]
+TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE")]
+TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Which nsqd a job talks to. options: for the data sources; http: given HTTP addresses; create: whether to create
@@ -37,54 +50,86 @@ class Cluster:
 
 
 def read_cluster(
-    nsqd: Annotated[str | None, typer.Option(
-        help="nsqd's TCP address HOST:PORT, several separated by commas",
-        callback=checks.reads(values.read_addresses))] = None,
-    nsqlookupd: Annotated[str | None, typer.Option(
-        help="instead: nsqlookupd's HTTP address HOST:PORT, several separated by commas",
-        callback=checks.reads(values.read_addresses))] = None,
+    nsqd: Nsqd = None,
+    nsqlookupd: Nsqlookupd = None,
     http: Annotated[str | None, typer.Option(
         help="HTTP addresses of the nsqd; by default the port after TCP's, or what nsqlookupd reports",
         callback=checks.reads(values.read_addresses))] = None,
     create: Annotated[bool, typer.Option(
         "--create", help="create a missing topic or channel instead of failing")] = False,
-    tls: Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")] = False,
-    tls_ca_file: Annotated[Path | None, typer.Option(
-        help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE")] = None,
-    tls_cert_file: Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE")] = None,
-    tls_key_file: Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE")] = None,
-    tls_verify: Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")] = True,
+    tls: Tls = False,
+    tls_ca_file: TlsCaFile = None,
+    tls_cert_file: TlsCertFile = None,
+    tls_key_file: TlsKeyFile = None,
+    tls_verify: TlsVerify = True,
     auth_secret: Annotated[str | None, typer.Option(
         help="for an nsqd that asks for one", envvar="NSQC_AUTH_SECRET", show_default=False)] = None,
 ) -> Cluster:
     """The cluster of a job, from its options."""
-    given = {key: text for key, text in (("nsqd", nsqd), ("nsqlookupd", nsqlookupd)) if text is not None}
-    if len(given) != 1:
-        raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
-    files = {"tlsCaFile": tls_ca_file, "tlsCertFile": tls_cert_file, "tlsKeyFile": tls_key_file}
-    for path in filter(None, files.values()):
-        if not path.is_file():
-            raise typer.BadParameter(f"there is no file {path}")
-    if not tls and (any(files.values()) or not tls_verify):
-        raise typer.BadParameter("--tls-ca-file, --tls-cert-file, --tls-key-file and --no-tls-verify need --tls")
-    if bool(tls_cert_file) != bool(tls_key_file):
-        raise typer.BadParameter("--tls-cert-file and --tls-key-file go together")
-    if tls:
-        given |= {"tls": "true", "tlsVerify": str(tls_verify).lower()}
-        given |= {key: str(path.absolute()) for key, path in files.items() if path}
+    given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
     if auth_secret:
         given["authSecret"] = auth_secret
     return Cluster(given, values.read_addresses(http) if http else (), create)
 
 
+def read_nodes(
+    nsqd: Nsqd = None,
+    nsqlookupd: Nsqlookupd = None,
+    http: Annotated[str | None, typer.Option(
+        help="HTTP addresses of the nsqd, in the order of --nsqd; those of HTTPS with --tls. By default the port after "
+        "TCP's (with --tls the one after that), or what nsqlookupd reports",
+        callback=checks.reads(values.read_addresses))] = None,
+    tls: Tls = False,
+    tls_ca_file: TlsCaFile = None,
+    tls_cert_file: TlsCertFile = None,
+    tls_key_file: TlsKeyFile = None,
+    tls_verify: TlsVerify = True,
+) -> Cluster | None:
+    """The cluster of a job that only speaks HTTP with it; None if no option names one."""
+    if not (nsqd or nsqlookupd or http or tls or tls_ca_file or tls_cert_file or tls_key_file) and tls_verify:
+        return None
+    return Cluster(addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify),
+                   values.read_addresses(http) if http else (), False)
+
+
+def addresses_and_tls(nsqd: str | None, nsqlookupd: str | None, tls: bool, ca_file: Path | None,
+                      cert_file: Path | None, key_file: Path | None, verify: bool) -> dict[str, str]:
+    """The same as options of the data sources."""
+    given = {key: text for key, text in (("nsqd", nsqd), ("nsqlookupd", nsqlookupd)) if text is not None}
+    if len(given) != 1:
+        raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
+    files = {"tlsCaFile": ca_file, "tlsCertFile": cert_file, "tlsKeyFile": key_file}
+    for path in filter(None, files.values()):
+        if not path.is_file():
+            raise typer.BadParameter(f"there is no file {path}")
+    if not tls and (any(files.values()) or not verify):
+        raise typer.BadParameter("--tls-ca-file, --tls-cert-file, --tls-key-file and --no-tls-verify need --tls")
+    if bool(cert_file) != bool(key_file):
+        raise typer.BadParameter("--tls-cert-file and --tls-key-file go together")
+    if tls:
+        given |= {"tls": "true", "tlsVerify": str(verify).lower()}
+        given |= {key: str(path.absolute()) for key, path in files.items() if path}
+    return given
+
+
 def with_nsqd(command: Callable[..., int]) -> Callable[..., int]:
     """A job with the options of a cluster, which it gets as its argument cluster."""
-    names = inspect.signature(read_cluster).parameters
+    return with_cluster(command, read_cluster)
+
+
+def with_nodes(command: Callable[..., int]) -> Callable[..., int]:
+    """The same for a job that only speaks HTTP with the cluster, which may be None."""
+    return with_cluster(command, read_nodes)
+
+
+def with_cluster(command: Callable[..., int], read: Callable[..., Cluster | None]) -> Callable[..., int]:
+    """A job that gets what read makes of its own options as its argument cluster."""
+    names = inspect.signature(read).parameters
 
     def call(**arguments: Any) -> int:      # Any: typer has read them
-        return command(cluster=read_cluster(**{name: arguments.pop(name) for name in names}), **arguments)
+        return command(cluster=read(**{name: arguments.pop(name) for name in names}), **arguments)
 
-    return with_options(call, command, inspect.signature(read_cluster, eval_str=True), leave_out="cluster")
+    return with_options(call, command, inspect.signature(read, eval_str=True), leave_out="cluster")
 
 
 def without_nsqd(command: Callable[..., int]) -> Callable[..., int]:

@@ -62,6 +62,11 @@ def archive(path: Path) -> Path:
     return path
 
 
+def archive_or_none(path: Path | None) -> Path | None:
+    """The same, or none."""
+    return None if path is None else archive(path)
+
+
 def moment(text: str | None) -> str | None:
     """A time that micros() can read, or none."""
     if text is not None:

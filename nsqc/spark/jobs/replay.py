@@ -1,34 +1,48 @@
-"""`nsqc spark replay`: publishes an archive, or a time range of it, to a topic again."""
+"""`nsqc spark replay`: publishes an archive, a topic in a log, or a range of it, to a topic again."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
-from nsqc.spark.jobs import arguments, checks, handshake, running, topics
+from nsqc.spark.jobs import arguments, checks, handshake, logs, running, topics
 from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.jobs.logs import Logs
 from nsqc.spark.jobs.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Span = tuple[int | None, int | None]    # microseconds since 1970
+
 
 @arguments.with_nsqd
 def command(
-    archive: arguments.Archive,
     cluster: arguments.Cluster,
+    archive: Annotated[Path | None, typer.Argument(
+        help="the archive", metavar="FOLDER", callback=checks.archive_or_none)] = None,
+    from_topic: Annotated[str | None, typer.Option(
+        help="instead of an archive: a topic that is kept in a log", callback=checks.topic)] = None,
     topic: Annotated[str | None, typer.Option(
         help="the topic to publish to; by default the one that was archived", callback=checks.topic)] = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
+    from_offset: Annotated[str | None, typer.Option(
+        help=f"begin with this offset of the log: {logs.OFFSETS}", callback=checks.reads(logs.read_offsets),
+        metavar="OFFSET")] = None,
+    to_offset: Annotated[str | None, typer.Option(
+        help="end before this offset of the log", callback=checks.reads(logs.read_offsets), metavar="OFFSET")] = None,
     rate: arguments.Rate = None,
     speed: Annotated[float | None, typer.Option(
         help="at the original pace times this factor: 1 as it was, 60 an hour in a minute",
         min=0.000001)] = None,
 ) -> int:
-    """Publish the messages of an archive again.
+    """Publish the messages of an archive, or of a topic in a log, again.
 
     In the order in which each nsqd accepted them; messages of different nsqd are not ordered among each other. At least
     once: a task that fails is run again. As fast as possible without --rate and --speed.
@@ -38,50 +52,103 @@ def command(
     start, end = checks.micros_range(since, until)
     if start is not None and end is not None and start >= end:
         raise typer.BadParameter(f"--from {since} is not before --to {until}")
+    if (archive is None) == (from_topic is None):
+        raise typer.BadParameter("give one of FOLDER and --from-topic")
+    if from_topic is None and (from_offset or to_offset):
+        raise typer.BadParameter("--from-offset and --to-offset go with --from-topic: archives have --from and --to")
+    if from_topic is not None and topic in (None, from_topic):
+        raise typer.BadParameter(f"give another --topic than {from_topic}: all of its channels would get everything "
+                                 "again; to move one of them, use /channel/seek")
     with running.failures() as progress:
         progress.summary = lambda: "nothing was published"
         handshake.check_nsqd(cluster.options, progress.note)
-        ledger = Ledger(archive)
-        to = topic or ledger.read().topic
-        if not cluster.create and (existing := topics.existing(cluster, progress.note)):
-            existing.require_topic(to)
-        with running.session("nsqc replay", progress) as spark:
-            replay(spark, ledger, {**cluster.options, "topic": to}, (start, end), progress, rate, speed)
+        if from_topic is not None:
+            assert topic is not None
+            if not cluster.create:
+                logs.require_topic(cluster, topic, progress.note)
+            selected = logs.fixed(cluster, [from_topic], progress.note, from_offset, to_offset)
+            source, to = from_log(selected, (start, end), is_timed=speed is not None), topic
+        else:
+            assert archive is not None
+            ledger = Ledger(archive)
+            source, to = from_archive(ledger, (start, end), is_timed=speed is not None), topic or ledger.read().topic
+            if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+                existing.require_topic(to)
+        with running.session("nsqc replay", progress, logs.SETTINGS) as spark:
+            replay(spark, source, {**cluster.options, "topic": to}, progress, rate, speed)
     return 0
 
 
-def replay(spark: SparkSession, ledger: Ledger, options: dict[str, str], span: tuple[int | None, int | None],
-           progress: Progress, rate: float | None, speed: float | None) -> int:
-    """Publishes; how many messages. Raises JobError if the archive has another number."""
+class Rows(NamedTuple):
+    """What to publish. total: how many, if known without Spark. name, part: what the rows are of, for people."""
+
+    frame: DataFrame
+    name: str
+    part: str
+    total: int | None = None
+
+
+Source: TypeAlias = "Callable[[SparkSession], AbstractContextManager[Rows]]"
+
+
+def from_archive(ledger: Ledger, span: Span, is_timed: bool) -> Source:
+    """The rows of an archive, in order."""
+    @contextmanager
+    def read(spark: SparkSession) -> Iterator[Rows]:
+        from nsqc.spark.jobs import archive_rows
+
+        with archive_rows.read(spark, ledger, *span) as frame:
+            yield Rows(in_order(spark, frame, is_timed), "archive", "time range")
+    return read
+
+
+def from_log(selected: Logs, span: Span, is_timed: bool) -> Source:
+    """The rows of a log, in order."""
+    @contextmanager
+    def read(spark: SparkSession) -> Iterator[Rows]:
+        frame = logs.rows(spark, selected, "value binary, timestamp timestamp, nsqd string, offset bigint", *span)
+        if is_timed:
+            # Two logs in one task have to be merged by time.
+            yield Rows(in_order(spark, frame.selectExpr("*", "'' id"), is_timed), "log", "range")
+        else:
+            yield Rows(frame, "log", "range", selected.messages if span == (None, None) else None)
+    return read
+
+
+def replay(spark: SparkSession, source: Source, options: dict[str, str], progress: Progress, rate: float | None,
+           speed: float | None) -> int:
+    """Publishes; how many messages. Raises JobError if the source has another number."""
     from pyspark.sql import functions
 
-    from nsqc.spark.jobs import archive_rows, publishing
+    from nsqc.spark.jobs import publishing
 
     started = time.monotonic()
-    progress.show("counting the archive's messages")
-    with archive_rows.read(spark, ledger, *span) as frame:
-        counted = frame.select(functions.count("*"), functions.min(functions.unix_micros("timestamp"))).collect()
-        expected, first = counted[0]
+    with source(spark) as (frame, name, part, expected):
+        first = 0
+        if expected is None or speed is not None:
+            progress.show(f"counting the {name}'s messages")
+            expected, first = frame.select(functions.count("*"),
+                                           functions.min(functions.unix_micros("timestamp"))).collect()[0]
         if not expected:
-            progress.result("the archive has no messages of that time range")
+            progress.result(f"the {name} has no messages of that {part}")
             return 0
         columns = [functions.col("value")]
         if speed is not None:
             columns.append((functions.unix_micros("timestamp") - first).alias("due"))
-        ordered = in_order(spark, frame).select(*columns)
-        totals = publishing.publish(spark, ordered, options, progress, rate, speed, expected)
+        totals = publishing.publish(spark, frame.select(*columns), options, progress, rate, speed, expected)
     publishing.report(progress, totals, options["topic"], started)
     if totals.rows != expected:
-        raise running.JobError(f"the archive has {expected:,} messages of that time range, {totals.rows:,} were "
+        raise running.JobError(f"the {name} has {expected:,} messages of that {part}, {totals.rows:,} were "
                                "published")
     return totals.rows
 
 
-def in_order(spark: SparkSession, frame: DataFrame) -> DataFrame:
-    """The rows of each nsqd in one partition, in the order it accepted them: by time, and by id within a
-    microsecond."""
+def in_order(spark: SparkSession, frame: DataFrame, is_timed: bool) -> DataFrame:
+    """The rows of each nsqd in one partition, in the order it accepted them: by offset where they were read from a log,
+    else by time, and by id within a microsecond. is_timed: by time first."""
     slots = spark.sparkContext.defaultParallelism
-    return frame.repartition(slots, "nsqd").sortWithinPartitions("timestamp", "id")
+    order = ("timestamp", "offset", "id") if is_timed else ("offset", "timestamp", "id")
+    return frame.repartition(slots, "nsqd").sortWithinPartitions(*order)
 
 
 if __name__ == "__main__":

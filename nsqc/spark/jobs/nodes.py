@@ -1,0 +1,154 @@
+"""The nsqd of a cluster by HTTP, for what jobs ask about topics in logs before they start, or instead of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import NamedTuple, TypedDict
+from urllib.parse import quote
+
+from nsqc.client.address import split_address
+from nsqc.spark import options, values
+from nsqc.spark.jobs import handshake
+from nsqc.spark.jobs.arguments import Cluster
+from nsqc.spark.jobs.running import JobError
+from nsqc.spark.log.api import LogApi, State
+from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
+
+AT_ONCE = 16        # nodes that are asked
+
+
+class Channel(TypedDict):
+    """A channel of a topic in a log, in the words of GET /topic/log."""
+
+    channel_name: str
+    position: int
+    oldest_unfinished: int
+    lag_messages: int
+    lag_seconds: float
+    in_flight: int
+    deferred: int
+
+
+class Holding(NamedTuple):
+    """What a log holds, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds."""
+
+    first: int
+    next: int
+    last_time: int | None
+    segments: tuple[tuple[int, int, int], ...]
+    channels: tuple[Channel, ...]
+
+
+class NodeApi(LogApi):
+    """The calls that readers of a log do not need. Raises what LogApi raises."""
+
+    def storage(self, topic: str) -> str:
+        """How a topic is kept, or would be if it was created: log or memory."""
+        answer = self._open(f"/topic/rules?topic={quote(topic, safe='')}")
+        if answer.status == 404:        # nsqd has no rules
+            self._body(answer)
+            return "memory"
+        if answer.status != 200:
+            self._refused(answer, topic)
+        self._body(answer)
+        return str(self._json(f"/topic/rules?topic={quote(topic, safe='')}", topic).get("storage"))
+
+    def log_state(self, topic: str) -> State | None:
+        """What the log of a topic holds; None if the node does not have the topic."""
+        try:
+            return self.state(topic)
+        except NoTopic:
+            return None
+
+    def holding(self, topic: str) -> Holding:
+        """The state of a log with its channels, of one moment."""
+        answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
+        try:
+            channels = tuple(Channel(**{key: one[key] for key in Channel.__annotations__})  # type: ignore[typeddict-item]
+                             for one in answer["channels"])
+            last = answer["last_time"]
+            return Holding(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
+                           tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"]),
+                           channels)
+        except (KeyError, TypeError, ValueError):
+            raise self._bad("/topic/log", "not the state of a log") from None
+
+
+class Nodes(NamedTuple):
+    """By HOST:PORT of TCP: the nsqd that answer, and why others do not."""
+
+    apis: dict[str, NodeApi]
+    down: dict[str, str]
+
+
+@contextmanager
+def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
+    """The nsqd of a cluster, for the block. Raises JobError if one answers wrongly, or none at all."""
+    chosen = options.parse(options.LogTable, node_options(cluster), "nsqc spark")
+    named = looked_up(cluster, note) if cluster.options.get("nsqlookupd") else given(cluster, chosen)
+    apis = {name: NodeApi(http, chosen) for name, http in named.items()}
+    down: dict[str, str] = {}
+
+    def ask(name: str) -> str | None:
+        try:
+            port = apis[name].tcp_port()
+        except Unreachable as error:
+            if handshake.closed(name) is not None:
+                return str(error)
+            raise JobError(handshake.other_server(name)
+                           or f"{error}: {name} has no HTTP there: give its HTTP address by --http") from None
+        if port != split_address(name)[1]:
+            raise BadAnswer(f"{apis[name].address} is not the HTTP address of {name}: give it by --http")
+        return None
+
+    try:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            down = {name: why for name, why in zip(apis, pool.map(ask, apis), strict=True) if why}
+        if len(down) == len(apis):
+            raise JobError(f"no nsqd can be reached over HTTP: {'; '.join(down.values())}")
+        yield Nodes({name: api for name, api in apis.items() if name not in down}, down)
+    except LogError as error:
+        raise JobError(str(error)) from None
+    finally:
+        for api in apis.values():
+            api.close()
+
+
+def node_options(cluster: Cluster) -> dict[str, str]:
+    """The options of a cluster for HTTP, which knows no AUTH, with the short time-out of checks."""
+    return {key: text for key, text in cluster.options.items() if key != "authSecret"} | {
+        "timeout": str(handshake.SECONDS)}
+
+
+def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:
+    """HTTP addresses by TCP addresses, as options say them."""
+    if not cluster.http:
+        return {name: beside(name, chosen.tls) for name in chosen.nsqd}
+    if len(cluster.http) != len(chosen.nsqd):
+        raise JobError("--http needs one address for each of --nsqd, in the same order")
+    return dict(zip(chosen.nsqd, cluster.http, strict=True))
+
+
+def beside(name: str, tls: bool) -> str:
+    """Where nsqd has HTTP, or HTTPS, by default."""
+    host, port = split_address(name)
+    return joined(host, port + (2 if tls else 1))
+
+
+def looked_up(cluster: Cluster, note: Callable[[str], None]) -> dict[str, str]:
+    """The same, as nsqlookupd reports them. Raises JobError."""
+    if cluster.http:
+        raise JobError("--http goes with --nsqd: with --nsqlookupd, that reports the HTTP addresses")
+    addresses = values.read_addresses(cluster.options["nsqlookupd"])
+    handshake.addresses_by_lookup(addresses, note)      # says what is wrong
+    tls = cluster.options.get("tls") == "true"
+    return {joined(str(node["broadcast_address"]), int(node["tcp_port"])):
+            joined(str(node["broadcast_address"]), int(node["http_port"]) + tls)
+            for address in addresses for node in handshake.producers(address) or ()}
+
+
+def joined(host: str, port: int) -> str:
+    """HOST:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

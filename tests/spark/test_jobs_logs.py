@@ -1,0 +1,124 @@
+"""Jobs on topics that are kept in a log."""
+
+import json
+import re
+import time
+
+import pytest
+
+from nsqc.commands.app import run
+from tests.spark.conftest import address, depth
+from tests.support.daemon import Daemon
+
+
+@pytest.fixture
+def job(capfd):
+    """job(*words) -> stdout of a job that has done what it should; with code, stderr of one that has not. A test that
+    needs Spark asks for the fixture spark, too."""
+    def call(*words, code: int = 0) -> str:
+        got = run(["spark", *map(str, words)])
+        told, errors = capfd.readouterr()
+        assert got == code, (words, told, errors[-2000:])
+        return errors if code else told
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def second(tmp_path_factory):
+    """Another node with topics in logs."""
+    one = Daemon(tmp_path_factory.mktemp("second") / "data", "--topic-storage=log", "--log-retain-time=1h")
+    yield one
+    one.close()
+
+
+def where(*nodes: Daemon) -> list[str]:
+    """The options of a cluster."""
+    return [f"--nsqd={address(*nodes)}", f"--http={','.join(f'127.0.0.1:{one.http_port}' for one in nodes)}"]
+
+
+def publish(node: Daemon, topic: str, *bodies: bytes) -> None:
+    """Each with a timestamp of its own."""
+    client = node.connect()
+    for body in bodies:
+        client.pub(topic, body)
+    client.close()
+
+
+def bodies_of(node: Daemon, topic: str) -> list[bytes]:
+    """Everything in a log, in its order."""
+    text = node.http("GET", f"/topic/log?topic={topic}")[1]
+    assert json.loads(text)["first_offset"] == 0
+    import urllib.request
+    request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic={topic}&max_bytes=60000000",
+                                     headers={"Accept": "application/x-ndjson"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return [json.loads(line)["body"].encode() for line in answer.read().splitlines()]
+
+
+def in_memory(node: Daemon, topic: str) -> None:
+    """A topic that is kept in memory on a node where others are in logs."""
+    node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "memory"}')
+    node.post(f"/topic/create?topic={topic}")
+
+
+# ---------------------------------------------------------------------- replay
+
+
+def test_replay_of_a_range_of_offsets(job, spark, log_node, topic):
+    publish(log_node, topic, *(b"%d" % number for number in range(20)))
+    to = f"--topic={topic}-again"
+    told = job("replay", f"--from-topic={topic}", to, *where(log_node), "--from-offset=5", "--to-offset=15", "--create")
+    assert told.startswith(f"published 10 messages to {topic}-again in ")
+    assert bodies_of(log_node, f"{topic}-again") == [b"%d" % number for number in range(5, 15)]
+    assert depth(log_node, topic) == 20
+    assert job("replay", f"--from-topic={topic}", to, *where(log_node), "--from-offset=20") == (
+        "the log has no messages of that range\n")
+
+
+def test_replay_of_a_time_range_of_two_nodes(job, spark, log_node, second, topic):
+    publish(log_node, topic, *(b"a%d" % number for number in range(10)))
+    publish(second, topic, *(b"b%d" % number for number in range(10)))
+    time.sleep(0.01)
+    start = time.time()
+    publish(second, topic, *(b"b%d" % number for number in range(10, 15)))
+    publish(log_node, topic, *(b"a%d" % number for number in range(10, 15)))
+    time.sleep(0.01)
+    end = time.time()
+    publish(log_node, topic, b"a15")
+    span = [f"--{name}={time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at))}.{int(at % 1 * 1e6):06d}"
+            for name, at in (("from", start), ("to", end))]
+    for number, words in enumerate(([], ["--speed=1000"], ["--rate=100000"])):
+        to = f"{topic}-{number}"
+        told = job("replay", f"--from-topic={topic}", f"--topic={to}", *where(log_node, second), *span, *words, "--create")
+        assert told.startswith(f"published 10 messages to {to} in ")
+        found = [body for node in (log_node, second) if depth(node, to) for body in bodies_of(node, to)]
+        for name in (b"a", b"b"):
+            assert [body for body in found if body[:1] == name] == [name + b"%d" % at for at in range(10, 15)]
+
+
+def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
+    publish(log_node, topic, b"0", b"1")
+    publish(second, topic, b"0")
+    in_memory(log_node, f"{topic}-mem")
+    one, both = where(log_node), where(log_node, second)
+    a, b = address(log_node), address(second)
+    to = f"--topic={topic}-again"
+    for words, complaint in {
+        (f"--from-topic={topic}-mem", *one): f"topic {topic}-mem is kept in memory; its rule has to say storage = ",
+        (f"--from-topic={topic}x", *one): f"there is no topic {topic}x; there are {topic}, ",
+        (f"--from-topic={topic}", *one, "--from-offset=3"): f"topic {topic} at {a} has offsets 0 to 2",
+        (f"--from-topic={topic}", *one, "--from-offset=2", "--to-offset=1"): "--from-offset 2 is behind --to-offset 1",
+        (f"--from-topic={topic}", *both, "--from-offset=1"): "the topic is on 2 nsqd, each with offsets of its own",
+        (f"--from-topic={topic}", *one, f'--to-offset={{"{b}": 1}}'): f"{b} does not have the topic; there is {a}",
+        (f"--from-topic={topic}", f"--nsqd={a},127.0.0.1:1", f"--http={one[1][7:]},127.0.0.1:2"):
+            "all nsqd have to answer, or messages would be missing",
+        (f"--from-topic={topic}", f"--nsqd={a}", f"--http=127.0.0.1:{second.http_port}"):
+            f"is not the HTTP address of {a}: give it by --http",
+    }.items():
+        errors = job("replay", *words, to, "--create", code=1)
+        line = errors.splitlines()[-1]
+        assert line.startswith("nsqc spark: ") and complaint in line, (words, errors)
+        assert "starting Spark" not in errors and "Traceback" not in errors
+    errors = job("replay", f"--from-topic={topic}", f"--topic={topic}x", *one, code=1)
+    assert re.search(rf"there is no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
