@@ -200,7 +200,7 @@ class LogTable(Log):
     endingTimestamp: Annotated[int | None, Option(
         whole(0, 2**53), "end before what was published then or later, in ms since 1970")] = None
     pushFilters: Annotated[bool, Option(
-        FLAG, "`true`: filters of `offset`, `timestamp`, `nsqd` and `topic` skip segments and nodes; see below")] = False
+        FLAG, "`true`: filters of `offset`, `timestamp`, `nsqd`, `topic` skip segments and nodes; see below")] = False
     clockStep: Annotated[float, Option(
         seconds(0, 10**9), "for `pushFilters`: how far a node's clock may have been set back; `timestamp < T` reads "
         "what was published until `T` and so much longer")] = 7200.0

@@ -130,9 +130,9 @@ class Logs:
     def publishing(self) -> float:
         """MPUBs of bodies of 200 bytes to the first node, for some seconds: messages a second."""
         node = self.nodes[0]
-        node.post("/topic/create?topic=memory#ephemeral".replace("#", "%23"))
-        out = subprocess.run([client(), "pub", "-p", str(node.tcp_port), "-T", "memory#ephemeral", "-s", str(BODY), "-b",
-                              "100", "-w", "4", "-t", "3"], capture_output=True, text=True, check=True).stdout
+        node.post("/topic/create?topic=memory%23ephemeral")
+        out = subprocess.run([client(), "pub", "-p", str(node.tcp_port), "-T", "memory#ephemeral", "-s", str(BODY),
+                              "-b", "100", "-w", "4", "-t", "3"], capture_output=True, text=True, check=True).stdout
         node.post("/topic/empty?topic=memory%23ephemeral")
         return float(json.loads(out)["rate"])
 

@@ -153,7 +153,7 @@ def test_filters_skip_nodes_and_segments(spark, nodes, topic):
         lambda: table(spark, *nodes, topic=topic, pushFilters="true").load().filter("offset < 3").count())
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        
+
         def frame():
             # A new one for each query: Spark 4.3 goes on with the filters of one in the next, if that has none.
             return table(spark, *nodes, topic=topic, clockStep="0", pushFilters="true").load()

@@ -116,7 +116,8 @@ class LogApi:
 
     def finish(self, into: bytearray) -> Piece:
         """Records as they lie in the file, of one segment, from the offset on that ask() has asked for. They are in
-        `into`, or in memory of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind the end."""
+        `into`, or in memory of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind
+        the end."""
         topic, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()

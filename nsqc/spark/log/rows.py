@@ -77,8 +77,8 @@ class _Reader:
             self._pass_over(DataLoss(f"{where}: {piece.damaged} messages from offset {self._at} on are damaged"),
                             self._at + piece.damaged)
         elif piece.next == self._at:
-            self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, and {part.end} is asked for: it was deleted "
-                                     "and made again, or its files were exchanged"), part.end)
+            self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, and {part.end} is asked for: it was "
+                                     "deleted and made again, or its files were exchanged"), part.end)
             return None
         self._at = piece.next
         return block
