@@ -77,6 +77,7 @@ def fixed(kind: pa.DataType, data: Chunk, count: int) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
 
+@lru_cache(maxsize=8)
 def same(value: str | None, count: int) -> pa.Array:
-    """One text, or null, repeated."""
+    """One text, or null, repeated. Most batches have as many rows as the one before: they share it."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value), count)

@@ -185,9 +185,6 @@ class Log(NodeOptions):
         "all, before they fail. A table is planned only if all nodes answer")] = 60.0
     backoff: Annotated[float, Option(
         seconds(0.001, 3600), "the first pause between tries; it doubles up to 5 s")] = 0.1
-    clockStep: Annotated[float, Option(
-        seconds(0, 10**9), "how far a node's clock may have been set back: a filter `timestamp < T` reads what was "
-        "published until `T` and so much longer")] = 7200.0
     http: Annotated[tuple[str, ...], Option(
         ADDRESSES, "HTTP addresses of the nsqd, in the order of `nsqd`; those of HTTPS with `tls=true`",
         default="the port after TCP's, or what nsqlookupd reports; the port after that with `tls=true`")] = ()
@@ -202,6 +199,11 @@ class LogTable(Log):
         default="`latest`")] = None
     endingTimestamp: Annotated[int | None, Option(
         whole(0, 2**53), "end before what was published then or later, in ms since 1970")] = None
+    pushFilters: Annotated[bool, Option(
+        FLAG, "`true`: filters of `offset`, `timestamp`, `nsqd`, `topic` skip segments and nodes; see below")] = False
+    clockStep: Annotated[float, Option(
+        seconds(0, 10**9), "for `pushFilters`: how far a node's clock may have been set back; `timestamp < T` reads "
+        "what was published until `T` and so much longer")] = 7200.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +237,7 @@ class DiskQueue:
     batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
 
 
-O = TypeVar("O", Sink, Stream, LogTable, LogStream, DiskQueue)  # noqa: E741
+O = TypeVar("O", Sink, Stream, Log, LogTable, LogStream, DiskQueue)  # noqa: E741
 
 
 def declared(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
@@ -351,13 +353,13 @@ def log_stream(given: Mapping[str, str]) -> LogStream:
 
 def log_at_load(given: Mapping[str, str]) -> None:
     """Checks the options of a table or a stream, when it is not yet known which. Raises OptionError."""
-    try:
+    names = {name.lower() for name in given}
+    if names & (declared(LogStream).keys() - declared(Log).keys()):
+        log_stream(given)
+    elif names & (declared(LogTable).keys() - declared(Log).keys()):
         log_table(given)
-    except OptionError as error:
-        try:
-            log_stream(given)
-        except OptionError:
-            raise error from None
+    else:
+        check_log(parse(Log, given, "nsq"))
 
 
 def check_log(options: Log) -> None:

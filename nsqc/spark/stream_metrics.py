@@ -49,6 +49,6 @@ def metrics(of: Any) -> list[StreamMetrics]:
         latest = source.get("latestOffset")
         if isinstance(latest, str):
             latest = json.loads(latest)
-        if isinstance(latest, dict) and "metrics" in latest and "log" in latest:
+        if isinstance(latest, dict) and "metrics" in latest and ("log" in latest or "joined" in latest):
             sources.append(latest["metrics"])
     return sources

@@ -31,13 +31,14 @@ class State(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Records that have been read: offsets of the first and behind the last, bytes, and how many before the first
-    were damaged."""
+    """Records that have been read: offsets of the first and behind the last, how many before the first were damaged,
+    and their memory, of which the first `length` bytes are theirs."""
 
     first: int
     next: int
-    length: int
     damaged: int
+    data: bytearray
+    length: int
 
 
 class LogApi:
@@ -114,8 +115,9 @@ class LogApi:
             raise self._lost_connection(error) from None
 
     def finish(self, into: bytearray) -> Piece:
-        """Records as they lie in the file, of one segment, from the offset on that ask() has asked for; into grows for
-        one that is larger. Raises DataLoss if the offset has been removed, or is behind the end."""
+        """Records as they lie in the file, of one segment, from the offset on that ask() has asked for. They are in
+        `into`, or in memory of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind
+        the end."""
         topic, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
@@ -132,13 +134,13 @@ class LogApi:
             raise self._bad("/topic/read", f"{length} bytes, and {max_bytes} were asked for (maxMsgSize="
                                            f"{self._options.maxMsgSize} bounds a message)")
         if length > len(into):
-            into.extend(bytes(length - len(into)))
+            into = bytearray(length)
         self._fill(answer, memoryview(into)[:length])
         first, following, damaged = self._head(answer, topic, length)
         if first < offset or following - first > max_messages:
             raise self._bad("/topic/read", f"offsets {first} to {following}, {max_messages} from {offset} on were "
                                            "asked for")
-        return Piece(first, following, length, damaged)
+        return Piece(first, following, damaged, into, length)
 
     # ------------------------------------------------------------------ answers
 

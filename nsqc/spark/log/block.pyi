@@ -10,10 +10,10 @@ OFFSET: int
 
 @final
 class Block:
-    """The first length bytes of data are so many records; offset: of the first of them in the log. Raises ValueError if
-    they are anything else."""
+    """The first length bytes of data are count records; offset: of the first of them in the log. Of these, most are
+    handed out. Raises ValueError if they are anything else."""
 
-    def __init__(self, data: bytes | bytearray, length: int, offset: int, count: int) -> None: ...
+    def __init__(self, data: bytes | bytearray, length: int, offset: int, count: int, most: int) -> None: ...
     @property
     def offset(self) -> int:
         """Of the next record."""

@@ -30,7 +30,7 @@ cdef enum:
 cdef class Block:
     """See the .pyi."""
 
-    def __init__(self, data not None, Py_ssize_t length, int64_t offset, int64_t count):
+    def __init__(self, data not None, Py_ssize_t length, int64_t offset, int64_t count, int64_t most):
         cdef Py_ssize_t rows = 0, measured = 0
         self.data = data
         if not 0 <= length <= self.data.shape[0]:
@@ -41,6 +41,10 @@ cdef class Block:
             self.measure(PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, &rows, &measured)
         if rows != count:
             raise ValueError(f"{rows} records instead of {count}")
+        if most < count:
+            rows = measured = 0
+            self.measure(<Py_ssize_t> most, PY_SSIZE_T_MAX, &rows, &measured)
+            self.end = measured
 
     def batch(self, Py_ssize_t max_rows, Py_ssize_t max_bytes, int wanted):
         """See the .pyi."""

@@ -67,18 +67,18 @@ class _Reader:
         try:
             piece, block = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
         except DataLoss as error:
-            self._pass_over(error, part.end if error.sound is None else min(error.sound, part.end))
+            self._pass_over(error, part.end if error.sound is None else error.sound)
             return None
         except LogError as error:
             self._pass_over(error, part.end)
             return None
+        where = f"topic {part.place.topic} at {part.place.node}"
         if piece.damaged:
-            self._pass_over(DataLoss(f"topic {part.place.topic} at {part.place.node}: {piece.damaged} messages from "
-                                     f"offset {self._at} on are damaged"), self._at)
-        if piece.next == piece.first and piece.next < part.end and piece.first == self._at:
-            self._pass_over(DataLoss(f"topic {part.place.topic} at {part.place.node} ends at offset {piece.next}, and "
-                                     f"{part.end} is asked for: it was deleted and made again, or its files were "
-                                     "exchanged"), part.end)
+            self._pass_over(DataLoss(f"{where}: {piece.damaged} messages from offset {self._at} on are damaged"),
+                            self._at + piece.damaged)
+        elif piece.next == self._at:
+            self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, and {part.end} is asked for: it was "
+                                     "deleted and made again, or its files were exchanged"), part.end)
             return None
         self._at = piece.next
         return block
@@ -89,9 +89,9 @@ class _Reader:
         self._asked = False
         piece = self._api.finish(self._buffer)
         try:
-            if piece.first >= self._part.end:   # behind a gap, or behind damage
-                return Piece(piece.next, max(piece.next, self._part.end), 0, piece.damaged), Block(b"", 0, 0, 0)
-            return piece, Block(self._buffer, piece.length, piece.first, piece.next - piece.first)
+            # Behind a gap or damage, an answer may have more than the range.
+            return piece, Block(piece.data, piece.length, piece.first, piece.next - piece.first,
+                                max(self._part.end - piece.first, 0))
         except ValueError as error:
             raise BadAnswer(f"{self._api.address}: /topic/read: {error}") from None
 
@@ -108,9 +108,10 @@ class _Reader:
 
     def _pass_over(self, error: LogError, to: int) -> None:
         """Goes on behind what cannot be read, if that is allowed. Raises the error."""
-        if self._options.failOnDataLoss or (not isinstance(error, DataLoss) and type(error) is LogError):
+        if self._options.failOnDataLoss or type(error) is LogError:
             raise error
-        log.warning("%s: %d messages at most are passed over (failOnDataLoss=false)", error, max(to - self._at, 0))
+        to = min(to, self._part.end)
+        log.warning("%s: %d messages at most are passed over (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
     def _batch(self, read: RecordColumns) -> pa.RecordBatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,7 +21,6 @@ from nsqc.spark.values import EARLIEST
 log = logging.getLogger("nsqc.spark")
 
 LOOKS, PAUSE_SECONDS = 3, 0.3       # at nodes that do not answer, before a table fails
-PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class LogTableReader(DataSourceReader):
@@ -109,7 +107,6 @@ class PushingReader(LogTableReader):
 
 
 def reader(options: LogTable, wanted: list[str]) -> LogTableReader:
-    """With filters, if Spark has some: it refuses a reader that takes filters when they are not enabled."""
-    main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    pushes = PUSHING in sys.modules or (main is not None and main.name == PUSHING)
-    return (PushingReader if pushes else LogTableReader)(options, wanted)
+    """With filters, if the options ask for it: Spark refuses a reader that takes filters unless its own setting allows
+    them."""
+    return (PushingReader if options.pushFilters else LogTableReader)(options, wanted)

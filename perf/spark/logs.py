@@ -1,0 +1,167 @@
+"""Topics in a log, read by offset, beside the same records read as files; and what processors do for a row."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from nsqc.spark import options
+from nsqc.spark.log import rows
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range
+from perf.programs import client
+from perf.spark.bench import BODY, Bench
+from tests.support.daemon import Daemon
+
+COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Logs:
+    """Two nodes whose topic `t` is in a log, and links to the first one's segments as files of a disk queue."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        self.nodes = [Daemon(bench.folder / f"log{n}", "--topic-storage=log") for n in range(2)]
+        for node in self.nodes:
+            bench.plain_publish("t", node)
+            bench.rates.pop("plain Python loop, MPUB", None)
+        self.files = bench.folder / "linked"
+        self.files.mkdir()
+        for number, segment in enumerate(sorted((bench.folder / "log0/t.log").glob("*.dat"))):
+            os.link(segment, self.files / f"t.diskqueue.{number:06}.dat")
+
+    def close(self) -> None:
+        """Ends the nodes."""
+        for node in self.nodes:
+            node.close()
+
+    def given(self, count: int = 1, **more: str) -> dict[str, str]:
+        """Options for so many nodes."""
+        return {"nsqd": ",".join(f"127.0.0.1:{node.tcp_port}" for node in self.nodes[:count]),
+                "http": ",".join(f"127.0.0.1:{node.http_port}" for node in self.nodes[:count]), "topic": "t", **more}
+
+    # ------------------------------------------------------------------ measures
+
+    def measure(self) -> None:
+        """Everything once."""
+        bench, spark = self.bench, self.bench.spark
+        files = spark.read.format("nsq_diskqueue").option("path", str(self.files))
+
+        def noop(frame) -> None:
+            frame.write.format("noop").mode("append").save()
+
+        def table(count: int = 1, **more: str):
+            return spark.read.format("nsq").options(**self.given(count, **more))
+
+        bench.measure("log parsed to columns, no Spark", self.alone)
+        bench.measure("disk queue files into noop", lambda: noop(files.load()))
+        self.by_part("log into noop", lambda: noop(table().load()))
+        bench.measure("log into noop, value only", lambda: noop(table().schema("value binary").load()))
+        bench.measure("log, count()", lambda: self.counted(table().load()))
+        bench.measure("log into noop, 1 partition", lambda: noop(table(maxRecordsPerPartition=str(bench.rows),
+                                                                      minPartitions="1").load()))
+        bench.measure("log into noop, 4 partitions", lambda: noop(table(minPartitions="4").load()))
+
+        def both() -> int:
+            noop(table(2).load())
+            return 2 * bench.rows
+        bench.measure("log into noop, 2 nodes", both)
+        bench.rates.setdefault("log stream into noop, 1 million rows a batch", []).append(self.stream())
+
+    def counted(self, frame) -> None:
+        """All rows, as Spark counts them."""
+        assert frame.count() == self.bench.rows
+
+    def alone(self) -> None:
+        """What a task does, without Spark."""
+        node = self.nodes[0]
+        part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), f"127.0.0.1:{node.http_port}", 0, self.bench.rows)
+        got = sum(batch.num_rows for batch in rows.read(part, options.log_table(self.given()), COLUMNS, Times()))
+        assert got == self.bench.rows
+
+    def stream(self) -> float:
+        """A stream into noop from its first batch to its end, in thousand rows a second."""
+        bench = self.bench
+        bench.number += 1
+        frame = bench.spark.readStream.format("nsq").options(**self.given(
+            startingOffsets="earliest", maxOffsetsPerTrigger="1000000")).load()
+        begin = time.perf_counter()
+        query = (frame.writeStream.format("noop").option("checkpointLocation", str(bench.folder / f"c{bench.number}"))
+                 .trigger(availableNow=True).start())
+        query.awaitTermination()
+        elapsed = time.perf_counter() - begin
+        assert sum(one["numInputRows"] for one in query.recentProgress) == bench.rows
+        return bench.rows / elapsed / 1000
+
+    def by_part(self, name: str, work: Callable[[], None]) -> None:
+        """Measures work, and the processor time of Java, of its Python workers, and of the node for each row."""
+        java = java_of(os.getpid())
+        before = [cpu(self.nodes[0].pid), cpu(java), workers_cpu(java)]
+        self.bench.measure(name, work)
+        after = [cpu(self.nodes[0].pid), cpu(java), workers_cpu(java)]
+        for part, first, last in zip(("node", "Java", "Python workers"), before, after, strict=True):
+            self.bench.rates.setdefault(f"{name}: ns of {part} for a row", []).append(
+                (last - first) / self.bench.rows * 1e9)
+
+    def beside_publishers(self) -> None:
+        """What a publisher of another topic in memory gets while Spark reads the log all the time."""
+        alone = self.publishing()
+        reading = True
+
+        def read() -> None:
+            while reading:
+                self.bench.spark.read.format("nsq").options(**self.given()).load().write.format("noop").mode(
+                    "append").save()
+        thread = threading.Thread(target=read)
+        thread.start()
+        time.sleep(1)
+        beside = self.publishing()
+        reading = False
+        thread.join()
+        self.bench.rates.setdefault("publisher alone", []).append(alone / 1000)
+        self.bench.rates.setdefault("publisher while Spark reads", []).append(beside / 1000)
+
+    def publishing(self) -> float:
+        """MPUBs of bodies of 200 bytes to the first node, for some seconds: messages a second."""
+        node = self.nodes[0]
+        node.post("/topic/create?topic=memory%23ephemeral")
+        out = subprocess.run([client(), "pub", "-p", str(node.tcp_port), "-T", "memory#ephemeral", "-s", str(BODY),
+                              "-b", "100", "-w", "4", "-t", "3"], capture_output=True, text=True, check=True).stdout
+        node.post("/topic/empty?topic=memory%23ephemeral")
+        return float(json.loads(out)["rate"])
+
+
+def java_of(pid: int) -> int:
+    """The Java process that a session of this process has."""
+    found = [child for child in descendants(pid) if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return found[0]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def cpu(pid: int) -> float:
+    """Seconds of processor time, of children that have ended, too."""
+    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, parts[11:13])) / TICKS
+
+
+def workers_cpu(java: int) -> float:
+    """Of all Python workers."""
+    total = 0.0
+    for pid in descendants(java):
+        parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += sum(map(int, parts[11:15])) / TICKS
+    return total

@@ -1,0 +1,452 @@
+"""Topics in a log by offset: tables and streams through a real Spark and real daemons."""
+
+import http.client
+import json
+import subprocess
+import threading
+import time
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from nsqc.spark import metrics, reason
+from tests.spark.conftest import bodies
+from tests.support.daemon import Daemon, batch, wait_until
+
+FLAGS = ("--topic-storage=log", "--max-bytes-per-file=20000")
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    """Two that keep topics in logs."""
+    made = [Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS) for _ in range(2)]
+    yield made
+    for node in made:
+        node.close()
+
+
+def name_of(node: Daemon) -> str:
+    return f"127.0.0.1:{node.tcp_port}"
+
+
+def where(*nodes: Daemon, **more: str) -> dict[str, str]:
+    return {"nsqd": ",".join(map(name_of, nodes)), "http": ",".join(f"127.0.0.1:{node.http_port}" for node in nodes),
+            **more}
+
+
+def publish(node: Daemon, topic: str, numbers: range) -> None:
+    client = node.connect()
+    for at in range(numbers.start, numbers.stop, 100):
+        client.ok(f"MPUB {topic}", batch(*(b"%d" % one for one in range(at, min(at + 100, numbers.stop)))))
+    client.close()
+
+
+def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body, dict(answer.getheaders())
+
+
+def table(spark, *nodes: Daemon, **options: str):
+    return spark.read.format("nsq").options(**where(*nodes, **options))
+
+
+def values(frame) -> list[int]:
+    return sorted(int(row.value) for row in frame.select("value").collect())
+
+
+def why(work) -> str:
+    """What fails, in one line."""
+    with pytest.raises(Exception) as caught:
+        work()
+    return reason(caught.value)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def test_a_table_has_each_message_once_with_its_offset(spark, nodes, topic):
+    publish(nodes[0], topic, range(1000))
+    publish(nodes[1], topic, range(1000, 1500))
+    frame = table(spark, *nodes, topic=topic).load()
+    assert [field.simpleString() for field in frame.schema] == [
+        "value:binary", "topic:string", "id:string", "timestamp:timestamp", "attempts:int", "nsqd:string",
+        "offset:bigint"]
+    rows = frame.collect()
+    assert sorted((row.nsqd, row.offset, int(row.value)) for row in rows) == sorted(
+        [(name_of(nodes[0]), number, number) for number in range(1000)]
+        + [(name_of(nodes[1]), number, 1000 + number) for number in range(500)])
+    assert {(row.topic, row.attempts) for row in rows} == {(topic, 0)}
+    lines = got(nodes[0], f"/topic/read?topic={topic}&max_messages=3", Accept="application/x-ndjson")[1]
+    first = json.loads(lines.splitlines()[0])
+    row = next(row for row in rows if row.offset == 0 and row.nsqd == name_of(nodes[0]))
+    assert (row.id, row.timestamp.timestamp()) == (first["id"], pytest.approx(first["timestamp"] / 1e9, abs=1e-5))
+    # Reading takes nothing away, and the same rows come again.
+    assert frame.count() == 1500
+
+
+@pytest.mark.parametrize(("options", "count"), [
+    ({}, 1), ({"minPartitions": "7"}, 7), ({"maxRecordsPerPartition": "150"}, 7), ({"minPartitions": "2000"}, 1000)])
+def test_partitions(spark, nodes, topic, options, count):
+    publish(nodes[0], topic, range(1000))
+    frame = table(spark, nodes[0], topic=topic, **options).load()
+    assert frame.rdd.getNumPartitions() == count
+    assert values(frame) == list(range(1000))
+
+
+def test_bodies_of_every_size_and_pieces_of_every_length(spark, nodes, topic):
+    sent = [b"x" * size for size in (1, 2, 70_000, 3, 200_000, 4)]
+    client = nodes[0].connect()
+    for body in sent:
+        client.pub(topic, body)
+    client.close()
+    rows = table(spark, nodes[0], topic=topic, fetchBytes="64k", batchRows="2").load().orderBy("offset").collect()
+    assert [bytes(row.value) for row in rows] == sent
+    assert "maxMsgSize" in why(lambda: table(spark, nodes[0], topic=topic, fetchBytes="64k", maxMsgSize="100k",
+                                             failWhenUnreachable="0").load().collect())
+
+
+def test_from_and_to_offsets_and_times(spark, nodes, topic):
+    publish(nodes[0], topic, range(100))
+    time.sleep(0.01)
+    middle = time.time_ns() // 1_000_000 + 1
+    time.sleep(0.01)
+    publish(nodes[0], topic, range(100, 300))
+    node = name_of(nodes[0])
+
+    def read(**options: str) -> list[int]:
+        return values(table(spark, nodes[0], topic=topic, **options).load())
+
+    def place(offset: int) -> str:
+        return json.dumps({topic: {node: offset}})
+    assert read(startingOffsets=place(250), endingOffsets=place(260)) == list(range(250, 260))
+    assert read(startingOffsets=place(-2), endingOffsets=place(-1)) == list(range(300))
+    assert read(startingOffsets=place(300)) == []
+    assert read(startingTimestamp=str(middle)) == list(range(100, 300))
+    assert read(endingTimestamp=str(middle)) == list(range(100))
+    assert read(startingTimestamp=str(middle + 3_600_000)) == []
+
+
+def test_columns_and_sql(spark, nodes, topic):
+    publish(nodes[0], topic, range(10))
+    assert table(spark, nodes[0], topic=topic).schema("offset bigint, value binary").load().collect()[3] == (3, b"3")
+    assert "there is no column key string" in why(
+        lambda: table(spark, nodes[0], topic=topic).schema("key string").load().collect())
+    options = ", ".join(f"{key} '{value}'" for key, value in where(nodes[0], topic=topic).items())
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW messages USING nsq OPTIONS ({options})")
+    assert spark.sql("SELECT sum(CAST(CAST(value AS STRING) AS INT)) AS s FROM messages").collect()[0].s == 45
+
+
+def test_filters_skip_nodes_and_segments(spark, nodes, topic):
+    publish(nodes[0], topic, range(500))
+    time.sleep(0.01)
+    middle = time.time()
+    time.sleep(0.01)
+    publish(nodes[0], topic, range(500, 1000))
+    publish(nodes[1], topic, range(1000, 1100))
+    assert "spark.sql.python.filterPushdown.enabled" in why(
+        lambda: table(spark, *nodes, topic=topic, pushFilters="true").load().filter("offset < 3").count())
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+
+        def frame():
+            # A new one for each query: Spark 4.3 goes on with the filters of one in the next, if that has none.
+            return table(spark, *nodes, topic=topic, clockStep="0", pushFilters="true").load()
+        at = datetime.fromtimestamp(middle, UTC).strftime("TIMESTAMP '%Y-%m-%d %H:%M:%S.%f'")
+        first = f"nsqd = '{name_of(nodes[0])}'"
+        few = frame().filter(f"offset >= 10 AND offset < 20 AND {first}")
+        assert values(few) == list(range(10, 20)) and few.rdd.getNumPartitions() == 1
+        assert values(frame().filter(f"timestamp < {at} AND offset > 400")) == list(range(401, 500))
+        assert values(frame().filter(f"timestamp >= {at} AND {first}")) == list(range(500, 1000))
+        assert frame().filter("nsqd = 'nowhere:1'").count() == 0
+        assert values(frame().filter(f"nsqd IN ('nowhere:1', '{name_of(nodes[1])}')")) == list(range(1000, 1100))
+        assert values(frame().filter(f"offset < 3 OR NOT {first}")) == [0, 1, 2, *range(1000, 1100)]
+        assert frame().count() == 1100
+        plan = spark._jvm.PythonSQLUtils.explainString(few._jdf.queryExecution(), "formatted")
+        assert "GreaterThanOrEqual(offset,10)" in plan, plan
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_topics_by_pattern_pass_over_those_in_memory(spark, nodes, topic, tmp_path):
+    publish(nodes[0], topic + "-a", range(10))
+    publish(nodes[0], topic + "-b", range(10, 30))
+    assert nodes[0].http("PUT", f"/topic/rules?topic={topic}-c", b'{"storage": "memory"}')[0] == 200
+    publish(nodes[0], topic + "-c", range(5))
+    assert values(table(spark, nodes[0], topicPattern=f"{topic}-.").load()) == list(range(30))
+    assert values(table(spark, nodes[0], topic=f"{topic}-a,{topic}-b").load()) == list(range(30))
+    assert f"{topic}-c is kept in memory" in (text := why(lambda: table(spark, nodes[0], topic=f"{topic}-c").load().count()))
+    assert 'storage = "log"' in text
+    assert "no node has topic nowhere" in why(lambda: table(spark, nodes[0], topic="nowhere").load().count())
+
+
+# ---------------------------------------------------------------------- what goes wrong
+
+
+def test_nodes_that_do_not_answer(spark, nodes, topic):
+    publish(nodes[0], topic, range(10))
+    gone = {"nsqd": f"{name_of(nodes[0])},127.0.0.1:1", "http": f"127.0.0.1:{nodes[0].http_port},127.0.0.1:1"}
+
+    def read(**options: str):
+        return spark.read.format("nsq").options(**gone, topic=topic, **options).load()
+    text = why(lambda: read().count())
+    assert "127.0.0.1:1: 127.0.0.1:1: Connection refused" in text and "failOnDataLoss=false" in text
+    assert values(read(failOnDataLoss="false")) == list(range(10))
+    assert "do not answer" in why(lambda: spark.read.format("nsq").option("nsqd", "127.0.0.1:1").option("topic", topic)
+                                  .load().count())
+    # The port after TCP's is not this node's HTTP port.
+    assert "option http" in why(lambda: spark.read.format("nsq").option("nsqd", f"127.0.0.1:{nodes[0].http_port - 1}")
+                                .option("topic", topic).load().count())
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"startingOffsets": "5"}, "must be earliest, latest, or JSON"),
+    ({"startingOffsets": '{"t": {"nonode": 1}}'}, "not HOST:PORT"),
+    ({"startingOffsets": '{"t": {"a:1": -3}}'}, "-3 is no offset"),
+    ({"startingOffsets": '{"t": {"a:1": true}}'}, "true is no offset"),
+    ({"startingOffsets": "latest"}, "nothing is behind the end"),
+    ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "give one of the options"),
+    ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for spark.readStream only"),
+    ({"stagingDir": "/s"}, "stagingDir goes with option channel"),
+    ({"topicPattern": "("}, "no regular expression"),
+    ({"topicPattern": "a"}, "give one of the options topic and topicPattern"),
+    ({"topic": "t#ephemeral"}, "is ephemeral"),
+    ({"topic": "t,t"}, "twice"),
+    ({"http": "a:1,b:2"}, "one address for each of nsqd"),
+    ({"kafka.bootstrap.servers": "a:1"}, "is Kafka's"),
+])
+def test_options_that_are_wrong_are_refused_by_name(spark, options, says):
+    given = {"nsqd": "127.0.0.1:1", "topic": "t", **options}
+    assert says in why(lambda: spark.read.format("nsq").options(**given).load().collect())
+
+
+def test_offsets_that_are_not_there(spark, nodes, topic):
+    publish(nodes[0], topic, range(10))
+    node = name_of(nodes[0])
+
+    def read(offsets: dict, **options: str):
+        return table(spark, nodes[0], topic=topic, startingOffsets=json.dumps(offsets), **options).load()
+    assert "has offsets 0 to 10, not 11" in why(lambda: read({topic: {node: 11}}).count())
+    assert read({topic: {node: 11}}, failOnDataLoss="false").count() == 0
+    assert "where there is no such log" in why(lambda: read({topic: {"other:1": 1}}).count())
+    assert "where there is no such log" in why(lambda: read({"other": {node: 1}}).count())
+
+
+class Garbage(BaseHTTPRequestHandler):
+    """Stands before a node, and answers /topic/read as `way` says."""
+
+    protocol_version = "HTTP/1.1"
+    node: Daemon
+    way = ""
+    times = 0
+
+    def do_GET(self) -> None:
+        status, body, headers = got(self.node, self.path)
+        kept = {name: value for name, value in headers.items() if name.startswith("X-NSQ-")}
+        if self.path.startswith("/topic/read") and type(self).times:
+            type(self).times -= 1
+            if self.way == "cut":
+                self.send_response(status)
+                for name, value in {**kept, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body[:len(body) // 2])
+                self.close_connection = True
+                return
+            if self.way == "noise":
+                body = bytes(len(body))
+            elif self.way == "short":
+                body = body[:-5]
+            elif self.way == "html":
+                kept, body = {}, b"<html>no</html>"
+            elif self.way == "503":
+                status, kept, body = 503, {}, b"busy"
+            elif self.way == "count":
+                kept["X-NSQ-Next-Offset"] = str(int(kept["X-NSQ-Next-Offset"]) + 1)
+            elif self.way == "not http":
+                self.wfile.write(b"SSH-2.0-x\r\n")
+                self.close_connection = True
+                return
+        self.send_response(status)
+        for name, value in {**kept, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.mark.parametrize("way", ["cut", "noise", "short", "html", "503", "count", "not http"])
+def test_a_node_that_answers_something_else_is_asked_again_and_then_an_error(spark, nodes, topic, way):
+    publish(nodes[0], topic, range(300))
+    handler = type("Handler", (Garbage,), {"node": nodes[0], "way": way, "times": 2})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        options = {"nsqd": name_of(nodes[0]), "http": f"127.0.0.1:{server.server_port}", "topic": topic, "backoff": "10ms"}
+        frame = spark.read.format("nsq").options(**options).load()
+        assert values(frame) == list(range(300)) and handler.times == 0
+        handler.times = 10**9
+        text = why(lambda: spark.read.format("nsq").options(**options, failWhenUnreachable="0.1").load().collect())
+        assert f"127.0.0.1:{server.server_port}" in text
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+# ---------------------------------------------------------------------- streams
+
+
+class Stream:
+    """A stream of logs into Parquet files."""
+
+    def __init__(self, spark, folder):
+        self.spark, self.folder = spark, folder
+
+    def run(self, *nodes: Daemon, **options: str):
+        """Until it has read what is there."""
+        frame = self.spark.readStream.format("nsq").options(**where(*nodes, **options)).load()
+        query = (frame.writeStream.format("parquet").option("path", str(self.folder / "out"))
+                 .option("checkpointLocation", str(self.folder / "check")).trigger(availableNow=True).start())
+        query.awaitTermination()
+        return query
+
+    def values(self) -> list[int]:
+        return sorted(map(int, bodies(self.folder / "out")))
+
+
+def test_a_stream_goes_on_where_it_was(spark, nodes, topic, tmp_path):
+    stream = Stream(spark, tmp_path)
+    publish(nodes[0], topic, range(1000))
+    first = stream.run(nodes[0], topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger="400")
+    assert [progress["numInputRows"] for progress in first.recentProgress] == [400, 400, 200]
+    assert json.loads(first.lastProgress.json)["sources"][0]["endOffset"] == {
+        "topics": {topic: {name_of(nodes[0]): 1000}}, "joined": {}}
+    assert stream.values() == list(range(1000))
+    publish(nodes[0], topic, range(1000, 1200))
+    # A node that joins is read from its start.
+    publish(nodes[1], topic, range(1200, 1300))
+    stream.run(*nodes, topic=topic)
+    assert stream.values() == list(range(1300))
+    stream.run(*nodes, topic=topic)
+    assert stream.values() == list(range(1300))
+
+
+def test_a_new_stream_begins_at_the_end(spark, nodes, topic, tmp_path):
+    publish(nodes[0], topic, range(10))
+    frame = spark.readStream.format("nsq").options(**where(nodes[0], topic=topic)).load()
+    query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+             .option("checkpointLocation", str(tmp_path / "check")).start())
+    try:
+        wait_until(lambda: query.lastProgress is not None, "the first progress", 60)
+        publish(nodes[0], topic, range(10, 30))
+        wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(10, 30)), "the rows", 60)
+        wait_until(lambda: metrics(query) and metrics(query)[0]["logs"][topic][name_of(nodes[0])]["latest"] == 30,
+                   "the metrics", 60)
+        assert metrics(query)[0] == {
+            "lagRows": 0, "lagSeconds": 0.0, "lostRows": 0, "nsqdDown": {},
+            "logs": {topic: {name_of(nodes[0]): {"latest": 30, "lagRows": 0, "lagSeconds": 0.0}}}}
+    finally:
+        query.stop()
+
+
+def test_a_node_that_is_gone_is_waited_for_and_goes_on_where_it_was(spark, topic, tmp_path):
+    nodes = [Daemon(tmp_path / f"data{number}", *FLAGS) for number in range(2)]
+    try:
+        for number, node in enumerate(nodes):
+            publish(node, topic, range(100 * number, 100 * number + 50))
+        frame = spark.readStream.format("nsq").options(**where(
+            *nodes, topic=topic, startingOffsets="earliest", backoff="10ms")).load()
+        query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+                 .option("checkpointLocation", str(tmp_path / "check")).start())
+        try:
+            wait_until(lambda: len(bodies(tmp_path / "out")) == 100, "all rows", 60)
+            nodes[1].kill()
+            publish(nodes[0], topic, range(50, 100))
+            wait_until(lambda: len(bodies(tmp_path / "out")) == 150, "the rows of the other node", 60)
+            wait_until(lambda: metrics(query)[0]["nsqdDown"], "the metric of the node that is down", 60)
+            again = [f"--tcp-address=127.0.0.1:{nodes[1].tcp_port}", f"--http-address=127.0.0.1:{nodes[1].http_port}"]
+            nodes[1].start(*again)
+            publish(nodes[1], topic, range(150, 200))
+            wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(200)), "the rest", 60)
+        finally:
+            query.stop()
+    finally:
+        for node in nodes:
+            node.close()
+
+
+def test_what_retention_has_removed_is_an_error_or_a_count(spark, nodes, topic, tmp_path):
+    stream = Stream(spark, tmp_path)
+    publish(nodes[0], topic, range(100))
+    stream.run(nodes[0], topic=topic, startingOffsets="earliest")
+    publish(nodes[0], topic, range(100, 3000))
+    # Without a channel, all of it waits for the first one.
+    nodes[0].post(f"/channel/create?topic={topic}&channel=c&from=end")
+    assert nodes[0].http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "log", "retain_bytes": 1, "retain_time": "1ms"}'
+                         )[0] == 200
+    wait_until(lambda: json.loads(nodes[0].http("GET", f"/topic/log?topic={topic}")[1])["first_offset"] > 100, "retention")
+    text = why(lambda: stream.run(nodes[0], topic=topic))
+    assert f"topic {topic} at {name_of(nodes[0])} begins at offset" in text and "the checkpoint at 100" in text
+    first = json.loads(nodes[0].http("GET", f"/topic/log?topic={topic}")[1])["first_offset"]
+    query = stream.run(nodes[0], topic=topic, failOnDataLoss="false")
+    assert stream.values() == [*range(100), *range(first, 3000)]
+    assert metrics(query)[0]["lostRows"] == first - 100
+
+
+def test_a_topic_that_was_made_again(spark, nodes, topic, tmp_path):
+    stream = Stream(spark, tmp_path)
+    publish(nodes[0], topic, range(100))
+    stream.run(nodes[0], topic=topic, startingOffsets="earliest")
+    nodes[0].post(f"/topic/delete?topic={topic}")
+    publish(nodes[0], topic, range(1000, 1010))
+    assert "ends at offset 10, the checkpoint at 100" in why(lambda: stream.run(nodes[0], topic=topic))
+    stream.run(nodes[0], topic=topic, failOnDataLoss="false")
+    assert stream.values() == [*range(100), *range(1000, 1010)]
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"endingOffsets": "latest"}, "endingOffsets is for spark.read only"),
+    ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "must not be below"),
+    ({"maxTriggerDelay": "soon"}, "must be seconds"),
+])
+def test_options_of_a_stream_that_are_wrong(spark, options, says):
+    given = {"nsqd": "127.0.0.1:1", "topic": "t", **options}
+    assert says in why(lambda: spark.readStream.format("nsq").options(**given).load().writeStream.format("noop")
+                       .option("checkpointLocation", "/nowhere/x").start().awaitTermination())
+
+
+def test_a_batch_waits_for_enough_messages_or_long_enough(spark, nodes, topic, tmp_path):
+    publish(nodes[0], topic, range(10))
+    frame = spark.readStream.format("nsq").options(**where(
+        nodes[0], topic=topic, startingOffsets="earliest", minOffsetsPerTrigger="50", maxTriggerDelay="15m")).load()
+    query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+             .option("checkpointLocation", str(tmp_path / "check")).start())
+    try:
+        wait_until(lambda: query.lastProgress is not None and metrics(query)[0]["lagRows"] == 10, "the first look", 60)
+        assert bodies(tmp_path / "out") == []
+        publish(nodes[0], topic, range(10, 60))
+        wait_until(lambda: len(bodies(tmp_path / "out")) == 60, "the rows", 60)
+    finally:
+        query.stop()
+
+
+def test_a_certificate_that_does_not_fit(spark, tmp_path, topic):
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / "k.pem", "-out",
+                    tmp_path / "c.pem", "-days", "2", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1"],
+                   check=True, capture_output=True)
+    node = Daemon(tmp_path / "data", *FLAGS, f"--tls-cert={tmp_path}/c.pem", f"--tls-key={tmp_path}/k.pem")
+    try:
+        publish(node, topic, range(20))
+        port = next(line.rsplit(":", 1)[1] for line in node.log.splitlines() if "HTTPS: listening on" in line)
+        options = {"nsqd": name_of(node), "http": f"127.0.0.1:{port}", "topic": topic, "tls": "true"}
+        assert "its certificate does not fit" in why(lambda: spark.read.format("nsq").options(**options).load().count())
+        assert values(spark.read.format("nsq").options(**options, tlsCaFile=str(tmp_path / "c.pem")).load()) == list(range(20))
+    finally:
+        node.close()
