@@ -3,10 +3,17 @@
 import json
 import re
 import time
+import urllib.request
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nsqc.commands.app import run
+from nsqc.spark.jobs import archive_input, running
+from nsqc.spark.jobs.arguments import Cluster
+from nsqc.spark.jobs.ledger import Ledger
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon
 
@@ -49,7 +56,6 @@ def bodies_of(node: Daemon, topic: str) -> list[bytes]:
     """Everything in a log, in its order."""
     text = node.http("GET", f"/topic/log?topic={topic}")[1]
     assert json.loads(text)["first_offset"] == 0
-    import urllib.request
     request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic={topic}&max_bytes=60000000",
                                      headers={"Accept": "application/x-ndjson"})
     with urllib.request.urlopen(request, timeout=30) as answer:
@@ -122,3 +128,102 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
         assert "starting Spark" not in errors and "Traceback" not in errors
     errors = job("replay", f"--from-topic={topic}", f"--topic={topic}x", *one, code=1)
     assert re.search(rf"there is no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
+
+
+# ---------------------------------------------------------------------- archive
+
+
+def archived(folder: Path):
+    """The rows of an archive by its ledger."""
+    files = Ledger(folder).read().files
+    return pa.concat_tables(pq.read_table(folder / name, partitioning=None) for name in sorted(files))
+
+
+def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
+    folder = tmp_path / "archive"
+    words = ["archive", folder, f"--topic={topic}", *where(log_node, second), "--until-idle", "--no-compact"]
+    publish(log_node, topic, *(b"a%d" % number for number in range(30)))
+    publish(second, topic, *(b"b%d" % number for number in range(20)))
+    told = job(*words, "--batch-rows=40", "--create")
+    assert "batch 0: 40 messages in " in told and "archived 50 messages in " in told
+    assert not log_node.stats(topic)["channels"]
+    assert not (folder / "_state" / "staging").exists()
+    # As if it had been killed between the ledger and Spark's own commit.
+    commits = folder / "_state" / "checkpoint" / "commits"
+    for path in (commits / "1", commits / ".1.crc"):
+        path.unlink()
+    publish(second, topic, *(b"b%d" % number for number in range(20, 25)))
+    told = job(*words)
+    assert "batch 1 is in the archive already" in told and "archived 5 messages in " in told
+    rows = archived(folder)
+    assert rows.schema.names == ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset", "archived_at"]
+    found = sorted(zip(rows["nsqd"].to_pylist(), rows["offset"].to_pylist(), rows["value"].to_pylist(), strict=True))
+    assert found == sorted([(address(log_node), number, b"a%d" % number) for number in range(30)]
+                           + [(address(second), number, b"b%d" % number) for number in range(25)])
+
+    # What reads archives knows this one as well, also beside one without offsets.
+    assert re.fullmatch(r"\d files with 55 rows are now 1\n", job("compact", folder))
+    told = job("replay", folder, f"--topic={topic}-again", *where(log_node), "--create")
+    assert told.startswith(f"published 55 messages to {topic}-again")
+    found = bodies_of(log_node, f"{topic}-again")
+    for name, count in ((b"a", 30), (b"b", 25)):
+        assert [body for body in found if body[:1] == name] == [name + b"%d" % number for number in range(count)]
+    assert "is read from the log of" in job(*words, "--channel=archive", code=1)
+    for word in ("--idle=1", "--max-in-flight=5"):
+        assert "is for consuming a channel; topic" in job(*words, word, code=2)
+
+
+def test_an_archive_that_consumes_goes_on_consuming(job, spark, log_node, topic, tmp_path):
+    """Also where the topic could be read by offset: its checkpoint fits nothing else."""
+    folder = tmp_path / "archive"
+    words = ["archive", folder, f"--topic={topic}", *where(log_node), "--until-idle", "--idle=0.3", "--no-compact"]
+    publish(log_node, topic, b"0", b"1")
+    assert "archived 2 messages" in job(*words, "--channel=archive", "--create")
+    publish(log_node, topic, b"2")
+    assert "archived 1 messages" in job(*words)
+    assert [channel["channel_name"] for channel in log_node.stats(topic)["channels"]] == ["archive"]
+    assert "offset" not in archived(folder).schema.names
+
+
+def test_a_log_without_a_time_of_retention_is_noted(job, log_node, topic, tmp_path, capfd):
+    publish(log_node, topic, b"0")
+    log_node.http("PUT", f"/topic/rules?topic={topic}", b'{"retain_time": "0s"}')
+    with running.failures() as progress:
+        cluster = Cluster({"nsqd": address(log_node)}, (f"127.0.0.1:{log_node.http_port}",), False)
+        archive_input.of_log(tmp_path, cluster, topic, False, None, None, progress.note)
+    assert "has no retain_time: what all channels have finished may be removed before it is archived" in capfd.readouterr()[1]
+
+
+def test_a_topic_in_memory_is_consumed(job, spark, log_node, topic, tmp_path):
+    in_memory(log_node, topic)
+    log_node.post(f"/channel/create?topic={topic}&channel=archive")
+    publish(log_node, topic, b"0")
+    words = ["archive", tmp_path / "archive", f"--topic={topic}", *where(log_node), "--until-idle", "--idle=0.3"]
+    assert "archived 1 messages" in job(*words, "--create")
+    assert log_node.channel(topic, "archive")["message_count"] == 1
+
+
+def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
+    publish(log_node, topic, b"0")
+    in_memory(second, topic)
+    folder = tmp_path / "archive"
+    both, one = where(log_node, second), where(log_node)
+    half = [f"--nsqd={address(log_node)},127.0.0.1:1", f"--http=127.0.0.1:{log_node.http_port},127.0.0.1:2"]
+    for words, complaint in {
+        (*both, "--create"): f"topic {topic} is in a log at some nsqd only ({address(log_node)}: log, ",
+        (*half, "--create"): "the first run needs all nsqd",
+        (*half, "--create", "--until-idle"): "--until-idle reads what all nsqd have",
+    }.items():
+        errors = job("archive", folder, f"--topic={topic}", *words, code=1)
+        assert complaint in errors.splitlines()[-1], errors
+        assert "starting Spark" not in errors
+    Ledger(folder, topic)
+    log_node.post(f"/topic/delete?topic={topic}")
+    assert f"there is no topic {topic}" in job("archive", folder, f"--topic={topic}", *one, code=1)
+    # What was a log when the archive began, and is none now.
+    offsets = folder / "_state" / "checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (offsets / "0").write_text(f'v1\n{{}}\n{{"topics": {{"{topic}": {{"{address(log_node)}": 1}}}}, "joined": {{}}}}')
+    in_memory(log_node, topic)
+    assert "is kept in memory; its rule has to say storage = " in job(
+        "archive", folder, f"--topic={topic}", *one, code=1)

@@ -1,10 +1,11 @@
 """`nsqc spark archive`: a topic to Parquet files by day, each message once.
 
-    nsqd --(staged, then finished)--> staging log --(batches)--> Parquet files --(commit)--> ledger
+    topic in a log --(by offset)-----------------------------> batches --> Parquet files --(commit)--> ledger
+    channel --(staged, then finished)--> staging log --------> batches --> the same
 
-An interrupted batch has the same rows when it is planned again, and the ledger accepts a batch once. So the staging log
-is archived exactly once, through any crash; a message that nsqd delivers twice is dropped by its id while the staging
-log remembers it.
+An interrupted batch has the same rows when it is planned again, and the ledger accepts a batch once. So the log, or the
+staging log, is archived exactly once, through any crash. A message that nsqd delivers to a channel twice is dropped by
+its id while the staging log remembers it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import nsqc.spark
-from nsqc.spark.jobs import arguments, checks, handshake, running, topics
+from nsqc.spark.jobs import archive_input, arguments, checks, handshake, running, topics
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.progress import Progress, Rate, counted
@@ -38,10 +39,10 @@ POLL_SECONDS = 0.2
 SETTINGS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", "spark.sql.parquet.compression.codec": "zstd"}
 
 
-def lasting_channel(name: str) -> str:
-    """A typer callback: a channel that is not ephemeral."""
+def lasting_channel(name: str | None) -> str | None:
+    """A typer callback: a channel that is not ephemeral, or none."""
     checks.reads(read_name)(name)
-    if is_ephemeral(name.encode()):
+    if name is not None and is_ephemeral(name.encode()):
         raise typer.BadParameter(f"{name} would lose its messages whenever the job is not connected")
     return name
 
@@ -51,14 +52,19 @@ def command(
     archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER")],
     topic: arguments.Topic,
     cluster: arguments.Cluster,
-    channel: Annotated[str, typer.Option(help="the channel to consume", callback=lasting_channel)] = "archive",
+    channel: Annotated[str | None, typer.Option(
+        help="the channel to consume; by default the topic's log is read by offset, or, where it is in memory, channel "
+        f"{archive_input.CHANNEL} consumed", callback=lasting_channel)] = None,
     until_idle: Annotated[bool, typer.Option(
         "--until-idle", help="end when nsqd has nothing more, instead of running until SIGTERM")] = False,
-    idle: Annotated[float, typer.Option(
-        help="seconds without a message after which --until-idle ends", min=0.01, max=3600)] = 2.0,
+    idle: Annotated[float | None, typer.Option(
+        help="seconds without a message after which --until-idle ends, if a channel is consumed; by default "
+        f"{archive_input.IDLE_SECONDS:g}", min=0.01, max=3600)] = None,
     every: Annotated[float, typer.Option(help="seconds between batches, without --until-idle", min=0.1)] = 10.0,
     batch_rows: Annotated[int, typer.Option(help="messages per batch at most", min=1)] = BATCH_ROWS,
-    max_in_flight: Annotated[int, typer.Option(help="messages in flight per nsqd", min=1, max=1_000_000)] = 2500,
+    max_in_flight: Annotated[int | None, typer.Option(
+        help=f"messages in flight per nsqd, if a channel is consumed; by default {archive_input.IN_FLIGHT}", min=1,
+        max=1_000_000)] = None,
     small_files: Annotated[bool, typer.Option(
         "--compact/--no-compact", help="at the end, join small files into large ones")] = True,
 ) -> int:
@@ -67,9 +73,6 @@ def command(
     One folder has everything: the files, the ledger that says which of them count, checkpoint and staging log. A new
     run continues where the last one ended, in whatever way it did.
     """
-    source = {**cluster.options, "topic": topic, "channel": channel, "maxRowsPerBatch": str(batch_rows),
-              "maxInFlight": str(max_in_flight), "idleMs": str(round(idle * 1000)),
-              "failWhenUnreachable": "0" if not until_idle else "300"}
     with running.failures() as progress:
         progress.summary = lambda: "nothing was archived"
         if not cluster.create and not (archive / "_ledger.json").exists():
@@ -77,8 +80,14 @@ def command(
                                    "disk is not mounted, give its path")
         ledger = None if cluster.create else Ledger(archive, topic)
         handshake.check_nsqd(cluster.options, progress.note)
-        if not cluster.create and (existing := topics.existing(cluster, progress.note)):
-            existing.require_channel(topic, channel)
+        if archive_input.from_log(archive, cluster, topic, channel, progress.note):
+            source = archive_input.of_log(archive, cluster, topic, until_idle, idle, max_in_flight, progress.note) | {
+                "maxOffsetsPerTrigger": str(batch_rows)}
+        else:
+            source = archive_input.of_channel(cluster, topic, channel, until_idle, idle, max_in_flight) | {
+                "maxRowsPerBatch": str(batch_rows)}
+            if not cluster.create and (existing := topics.existing(cluster, progress.note)):
+                existing.require_channel(topic, source["channel"])
         ledger = ledger or Ledger(archive, topic)
         with ledger.job("archive") as space, running.session("nsqc archive", progress, SETTINGS) as spark:
             store = Store(ledger, space, progress.result)
@@ -177,12 +186,14 @@ def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: b
         signals_seen.count(number)
 
     with running.signals(end):
-        frame = spark.readStream.format("nsq").options(**source, stagingDir=str(store.state / "staging")).load()
+        if "channel" in source:
+            source = source | {"stagingDir": str(store.state / "staging")}
+        frame = spark.readStream.format("nsq").options(**source).load()
         writer = frame.writeStream.foreachBatch(store.put)
         writer = writer.trigger(availableNow=True) if until_idle else writer.trigger(processingTime=f"{every} seconds")
         query = (writer.option("checkpointLocation", f"file://{store.state / 'checkpoint'}").start())
         rate = Rate()
-        progress.show(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *nsqd_down(query)]))
+        progress.show(lambda: "; ".join([counted("archived", lambda: store.rows, rate)(), *source_state(query)]))
         try:
             while not stop.is_set() and not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]  # takes fractions
                 pass
@@ -192,13 +203,19 @@ def run(spark: SparkSession, store: Store, source: dict[str, str], until_idle: b
     return numbers[0] if numbers else 0
 
 
-def nsqd_down(query: StreamingQuery) -> list[str]:
-    """Which nsqd are down, by the metrics of the query's source."""
+def source_state(query: StreamingQuery) -> list[str]:
+    """How far behind its log the query is, and which nsqd are down, by the metrics of its source."""
+    shown = []
     try:
-        return [f"{len(source['nsqdDown'])} nsqd down: {'; '.join(source['nsqdDown'].values())}"
-                for source in nsqc.spark.metrics(query) if source["nsqdDown"]]
+        for source in nsqc.spark.metrics(query):
+            # Only of logs: a channel has its depth.
+            if behind := source.get("lagRows"):
+                shown.append(f"{behind:,} to go")
+            if source["nsqdDown"]:
+                shown.append(f"{len(source['nsqdDown'])} nsqd down: {'; '.join(source['nsqdDown'].values())}")
     except Exception:
         return []       # the query or Java has ended
+    return shown
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from nsqc.spark.log.ranges import Place
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The filters of a job leave out segments and nodes.
+# Of Spark, for the option pushFilters: a range of time then leaves out what was published before and after.
 SETTINGS = {"spark.sql.python.filterPushdown.enabled": "true"}
 OFFSETS = 'a whole number, or JSON by node, such as {"host:4150": 23}'
 
@@ -129,7 +129,8 @@ def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None
     from pyspark.sql import functions as f
 
     frame = spark.read.format("nsq").schema(columns).options(
-        **logs.source, minPartitions="1", startingOffsets=nested(logs.starts), endingOffsets=nested(logs.ends)).load()
+        **logs.source, minPartitions="1", pushFilters="true", startingOffsets=nested(logs.starts),
+        endingOffsets=nested(logs.ends)).load()
     if start is not None:
         frame = frame.where(f.col("timestamp") >= f.timestamp_micros(f.lit(start)))
     if end is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPException
 from typing import NamedTuple, TypedDict
 from urllib.parse import quote
 
@@ -17,6 +18,13 @@ from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
 
 AT_ONCE = 16        # nodes that are asked
+
+
+class Rule(NamedTuple):
+    """Whether a topic is kept in a log, and whether its messages stay for some time when all channels are done."""
+
+    log: bool
+    stays: bool
 
 
 class Channel(TypedDict):
@@ -44,16 +52,18 @@ class Holding(NamedTuple):
 class NodeApi(LogApi):
     """The calls that readers of a log do not need. Raises what LogApi raises."""
 
-    def storage(self, topic: str) -> str:
-        """How a topic is kept, or would be if it was created: log or memory."""
-        answer = self._open(f"/topic/rules?topic={quote(topic, safe='')}")
+    def rule(self, topic: str) -> Rule:
+        """How a topic is kept, or would be if it was created."""
+        path = f"/topic/rules?topic={quote(topic, safe='')}"
+        answer = self._open(path)
         if answer.status == 404:        # nsqd has no rules
             self._body(answer)
-            return "memory"
+            return Rule(False, False)
         if answer.status != 200:
             self._refused(answer, topic)
         self._body(answer)
-        return str(self._json(f"/topic/rules?topic={quote(topic, safe='')}", topic).get("storage"))
+        rule = self._json(path, topic)
+        return Rule(rule.get("storage") == "log", rule.get("retain_time") != "0s")
 
     def log_state(self, topic: str) -> State | None:
         """What the log of a topic holds; None if the node does not have the topic."""
@@ -61,6 +71,19 @@ class NodeApi(LogApi):
             return self.state(topic)
         except NoTopic:
             return None
+
+    def create(self, topic: str) -> None:
+        """Creates a topic."""
+        try:
+            self.tcp_port()     # connects
+            assert self._connection is not None
+            self._connection.request("POST", f"/topic/create?topic={quote(topic, safe='')}")
+            answer = self._answer()
+        except (OSError, HTTPException) as error:
+            raise self._lost_connection(error) from None
+        if answer.status != 200:
+            self._refused(answer, topic)
+        self._body(answer)
 
     def holding(self, topic: str) -> Holding:
         """The state of a log with its channels, of one moment."""

@@ -1,0 +1,61 @@
+"""How far the query of a checkpoint is, read from Spark's files. Knows no Spark.
+
+    offsets/N       planned batches: a line with the version, one with metadata, then where each source ends
+    commits/N       batches that are done
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nsqc.spark.jobs.running import JobError
+from nsqc.spark.log.ranges import Place
+
+HEAD_LINES = 2      # before the sources
+
+
+class Checkpoint(NamedTuple):
+    """batch: the last one that was planned, None before the first; done: whether it is committed; logs: where it ends
+    in the logs that the query reads; consumes: whether the query consumes a channel."""
+
+    batch: int | None
+    done: bool
+    logs: dict[Place, int]
+    consumes: bool
+
+
+def read(folder: Path) -> Checkpoint:
+    """The state of a query. Raises JobError if the folder is not a checkpoint."""
+    if not (folder / "offsets").is_dir():
+        raise JobError(f"{folder} is not a checkpoint of a query: it has no folder offsets")
+    try:
+        batch = max((int(path.name) for path in (folder / "offsets").iterdir() if path.name.isdecimal()), default=None)
+        if batch is None:
+            return Checkpoint(None, True, {}, False)
+        lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise JobError(f"{folder} is not readable: {error}") from None
+    offsets = [offset for line in lines[HEAD_LINES:] if isinstance(offset := parsed(line), dict)]
+    logs: dict[Place, int] = {}
+    try:
+        for offset in offsets:
+            if "topics" in offset and "joined" in offset:
+                for topic, nodes in offset["topics"].items():
+                    # Two sources may read the same log: the one that is behind counts.
+                    logs |= {place: min(int(end), logs.get(place, int(end)))
+                             for node, end in nodes.items() for place in [Place(topic, node)]}
+    except (AttributeError, TypeError, ValueError):
+        raise JobError(f"{folder / 'offsets' / str(batch)} does not have the offsets of a query") from None
+    return Checkpoint(batch, (folder / "commits" / str(batch)).exists(), logs,
+                      any(offset.keys() == {"log", "rows"} for offset in offsets))
+
+
+# Any: JSON
+def parsed(line: str) -> Any:
+    """The value of a line; None for one that is not JSON, as - stands for a source without an offset."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
