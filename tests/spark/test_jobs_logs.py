@@ -227,3 +227,47 @@ def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
     in_memory(log_node, topic)
     assert "is kept in memory; its rule has to say storage = " in job(
         "archive", folder, f"--topic={topic}", *one, code=1)
+
+
+# ---------------------------------------------------------------------- report
+
+
+def test_a_report_of_logs_and_of_logs_and_archives(job, spark, log_node, second, topic, tmp_path):
+    publish(log_node, topic, *(b"%d" % number for number in range(30)))
+    publish(second, f"{topic}-2", b"x" * 3000)
+    words = ["report", f"--topic={topic},{topic}-2", *where(log_node, second), f"--out={tmp_path}/report.html"]
+    told = job(*words)
+    assert re.match(r"31 messages with 3\.0 KiB from \S+ \S+ to \S+ \S+\n", told), told
+    page = (tmp_path / "report.html").read_text()
+    # A chart for wide windows and for phones; nobody knows latency and attempts.
+    assert page.count("<svg") == 2 and "atency" not in page and "ttempt" not in page
+    assert "2.9 KiB" in page and address(second) in page
+    assert "there are no messages of that time range" in job(*words, "--to=2020-01-01", code=1)
+
+    job("archive", tmp_path / "archive", f"--topic={topic}", *where(log_node), "--until-idle", "--create")
+    told = job(*words, tmp_path / "archive")
+    assert told.startswith("61 messages with ") and "; latency: median " in told
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") == 6 and "ttempt" not in page
+
+
+def test_words_that_do_not_go_together(job, topic, tmp_path):
+    Ledger(tmp_path / "archive", "t")
+    replay = ["replay", "--nsqd=127.0.0.1:1"]
+    for words, complaint in [
+        (replay, "give one of FOLDER and --from-topic"),
+        ([*replay, tmp_path / "archive", "--from-topic=t", "--topic=u"], "give one of FOLDER and --from-topic"),
+        ([*replay, tmp_path / "archive", "--from-offset=1"], "go with --from-topic"),
+        ([*replay, "--from-topic=t"], "give another --topic than t"),
+        ([*replay, "--from-topic=t", "--topic=t"], "give another --topic than t"),
+        ([*replay, "--from-topic=t", "--topic=u", "--from-offset=x"], "must be a whole number, or JSON by node"),
+        ([*replay, "--from-topic=t", "--topic=u", "--to-offset={}"], "must be a whole number, or JSON by node"),
+        ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": -1}'], "must be a whole number, or JSON by node"),
+        (["report"], "give archives, or --topic"),
+        (["report", "--topic=t"], "--topic goes with --nsqd"),
+        (["report", tmp_path / "archive", "--nsqd=127.0.0.1:1"], "--topic goes with --nsqd"),
+        (["report", "--topic=t,t", "--nsqd=127.0.0.1:1"], "a name is given twice"),
+        (["report", "--topic=t", "--http=127.0.0.1:1"], "give one of --nsqd and --nsqlookupd"),
+    ]:
+        errors = job(*words, code=2)
+        assert complaint in errors and errors.count("\n") == 1, (words, errors)

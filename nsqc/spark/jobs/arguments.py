@@ -15,6 +15,8 @@ from nsqc.spark import values
 from nsqc.spark.jobs import checks, running
 
 Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
+Topics = Annotated[str | None, typer.Option(
+    help="topics that are kept in a log, separated by commas", callback=checks.reads(values.read_names))]
 Rate = Annotated[float | None, typer.Option(help="messages per second at most, over all tasks", min=0.001)]
 Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=checks.archive)]
 Since = Annotated[str | None, typer.Option(

@@ -1,4 +1,4 @@
-"""The metrics of a report, computed by Spark from the rows of archives."""
+"""The metrics of a report, computed by Spark from the rows of archives and logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LATENCY_STEPS = (0.001, 0.01, 0.1, 1, 10, MINUTE, 10 * MINUTE, HOUR, 10 * HOUR, 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Messages published from start on (seconds since 1970) for one bucket's width. latency: seconds, by SHARES."""
+    """Messages published from start on (seconds since 1970) for one bucket's width. latency: seconds, by SHARES; empty
+    if none of them has been archived."""
 
     start: int
     rows: int
@@ -54,7 +55,8 @@ class Body:
 @dataclass(frozen=True)
 class Metrics:
     """Everything in a report. first, last: lowest and highest timestamp, seconds since 1970; late: latency by SHARES,
-    then the maximum; steps: messages by latency, between each of LATENCY_STEPS and the one before, then the rest."""
+    then the maximum, empty for messages from logs only, which nobody has archived; steps: messages by latency, between
+    each of LATENCY_STEPS and the one before, then the rest; attempts: of messages that came through a channel."""
 
     rows: int
     bytes: int
@@ -70,7 +72,8 @@ class Metrics:
 
 
 def count(frame: DataFrame) -> Metrics | None:
-    """The metrics of an archive's rows; None if there are none."""
+    """The metrics of rows with the columns of an archive, archived_at null in those of a log; None if there are no
+    rows."""
     from pyspark.sql import functions as f
 
     sized = frame.select(
@@ -84,12 +87,13 @@ def count(frame: DataFrame) -> Metrics | None:
         return None
     width = bucket_width(last - first)
     return Metrics(
-        rows, size, first, last, (*late, latest), width,
-        [Bucket(int(row[0]) * width, row[1], row[2], tuple(row[3])) for row in sized.groupBy(
+        rows, size, first, last, (*late, latest) if late else (), width,
+        [Bucket(int(row[0]) * width, row[1], row[2], tuple(row[3] or ())) for row in sized.groupBy(
             f.floor(f.col("seconds") / width)).agg(f.count("*"), f.sum("size"), percentiles).orderBy(f.asc_nulls_last(
                 f.floor(f.col("seconds") / width))).collect()],
         steps(sized),
-        {row.attempts: row["count"] for row in sized.groupBy("attempts").count().orderBy("attempts").collect()},
+        {row.attempts: row["count"] for row in sized.where("attempts > 0").groupBy("attempts").count().orderBy(
+            "attempts").collect()},
         [Source(*row) for row in sized.groupBy("topic", "nsqd").agg(
             f.count("*"), f.sum("size").alias("sum"), f.max("size")).orderBy(f.desc("sum")).collect()],
         largest(sized))
@@ -104,11 +108,11 @@ def bucket_width(span: float) -> int:
 
 
 def steps(sized: DataFrame) -> list[int]:
-    """The number of rows by latency."""
+    """The number of archived rows by latency."""
     from pyspark.sql import functions as f
 
     step: Column = sum((f.when(f.col("late") >= limit, 1).otherwise(0) for limit in LATENCY_STEPS), start=f.lit(0))
-    rows: dict[int, int] = {row[0]: row[1] for row in sized.groupBy(step).count().collect()}
+    rows: dict[int, int] = {row[0]: row[1] for row in sized.where("late is not null").groupBy(step).count().collect()}
     return [rows.get(number, 0) for number in range(len(LATENCY_STEPS) + 1)]
 
 

@@ -46,7 +46,13 @@ tr + tr { border-top: 1px solid var(--rule); } td { vertical-align: top; }
 def page(metrics: Metrics, title: str) -> str:
     """The whole file."""
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{moment(metrics.first)} to {moment(metrics.last)}, times in UTC</p>",
-             totals(metrics), volume(metrics), latency(metrics), attempts(metrics), sources(metrics), bodies(metrics)]
+             totals(metrics), volume(metrics), *([latency(metrics)] if metrics.late else []),
+             *([attempts(metrics)] if metrics.attempts else []), sources(metrics), bodies(metrics)]
+    return whole(title, parts)
+
+
+def whole(title: str, parts: Sequence[str]) -> str:
+    """A file of these parts."""
     return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>\n" + "\n".join(parts)
@@ -57,11 +63,11 @@ def page(metrics: Metrics, title: str) -> str:
 
 def totals(metrics: Metrics) -> str:
     """The most important numbers."""
-    half, most, nearly, longest = metrics.late
-    again = sum(count for times, count in metrics.attempts.items() if times > 1)
-    shown = {"messages": f"{metrics.rows:,}", "in bodies": size(metrics.bytes), "latency, median": span(half),
-             "95 %": span(most), "99 %": span(nearly), "longest": span(longest),
-             "more than one attempt": f"{again:,}"}
+    shown = {"messages": f"{metrics.rows:,}", "in bodies": size(metrics.bytes)}
+    if metrics.late:
+        shown |= zip(("latency, median", "95 %", "99 %", "longest"), map(span, metrics.late), strict=True)
+    if metrics.attempts:
+        shown["more than one attempt"] = f"{sum(count for times, count in metrics.attempts.items() if times > 1):,}"
     return "<dl>" + "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
                             for name, value in shown.items()) + "</dl>"
 
@@ -79,7 +85,7 @@ def volume(metrics: Metrics) -> str:
 def latency(metrics: Metrics) -> str:
     """From a message's timestamp to its archiving."""
     labels, rows = over_time(metrics)
-    series = {name: [row.latency[place] if row else None for row in rows]
+    series = {name: [row.latency[place] if row and row.latency else None for row in rows]
               for place, name in enumerate(("median", "95 %", "99 %"))}
     bounds = [span(step) for step in LATENCY_STEPS]
     names = [f"< {bounds[0]}", *(f"{low} – {high}" for low, high in pairwise(bounds)),

@@ -1,4 +1,4 @@
-"""`nsqc spark report`: tables and charts of archives in one HTML file."""
+"""`nsqc spark report`: tables and charts of archives, and of topics in logs, in one HTML file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsqc.spark.jobs import arguments, checks, running
+from nsqc.spark import values
+from nsqc.spark.jobs import arguments, checks, logs, running
 from nsqc.spark.jobs.ledger import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def each_archive(paths: list[Path]) -> list[Path]:
+def each_archive(paths: list[Path] | None) -> list[Path]:
     """A typer callback: all are archives."""
-    return [checks.archive(path) for path in paths]
+    return [checks.archive(path) for path in paths or ()]
 
 
 def writable(path: Path) -> Path:
@@ -29,39 +30,54 @@ def writable(path: Path) -> Path:
     return path
 
 
-@arguments.without_nsqd
+@arguments.with_nodes
 def command(
-    archives: Annotated[list[Path], typer.Argument(help="the archives", metavar="FOLDER", callback=each_archive)],
+    cluster: arguments.Cluster | None,
+    archives: Annotated[list[Path] | None, typer.Argument(
+        help="the archives", metavar="[FOLDER]...", callback=each_archive)] = None,
+    topic: arguments.Topics = None,
     to: Annotated[Path, typer.Option(
         "--out", help="the file to write", metavar="FILE", callback=writable)] = Path("report.html"),
     since: arguments.Since = None,
     until: arguments.Until = None,
     title: Annotated[str | None, typer.Option(help="by default the topics")] = None,
 ) -> int:
-    """Draw a report of archives.
+    """Draw a report of archives, and of topics in logs.
 
     Volume over time, latency from publishing to archiving, attempts, size by topic and nsqd, the largest messages, in
-    one self-contained HTML file.
+    one self-contained HTML file. Of topics in logs (--topic, --nsqd), nobody knows latency and attempts.
     """
     start, end = checks.micros_range(since, until)
+    if not archives and topic is None:
+        raise typer.BadParameter("give archives, or --topic for a topic in a log, or both")
+    if (topic is None) != (cluster is None):
+        raise typer.BadParameter("--topic goes with --nsqd or --nsqlookupd: a topic in a log is read from there")
     with running.failures() as progress:
         progress.summary = lambda: f"{to} was not written"
-        ledgers = [Ledger(archive) for archive in archives]
-        with running.session("nsqc report", progress) as spark, ExitStack() as stack:
-            rows = sum(ledger.read().rows for ledger in ledgers)
-            progress.show(tasks(spark, f"reading archives with {rows:,} messages"))
+        ledgers = [Ledger(archive) for archive in archives or ()]
+        names = list(values.read_names(topic)) if topic else []
+        found = logs.fixed(cluster, names, progress.note) if cluster else None
+        with running.session("nsqc report", progress, logs.SETTINGS) as spark, ExitStack() as stack:
+            rows = sum(ledger.read().rows for ledger in ledgers) + (found.messages if found else 0)
+            progress.show(tasks(spark, f"reading {rows:,} messages"))
+            from nsqc.spark.columns import LOG
             from nsqc.spark.jobs import archive_rows, metrics, page
 
             frames = [stack.enter_context(archive_rows.read(spark, ledger, start, end)) for ledger in ledgers]
+            if found:
+                frames.append(logs.rows(spark, found, LOG, start, end).selectExpr(
+                    "*", "cast(null as timestamp) archived_at"))
             counted = metrics.count(reduce(lambda left, right: left.unionByName(right), frames))
         if counted is None:
             raise running.JobError("there are no messages of that time range")
-        topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers}))
+        topics = ", ".join(sorted({ledger.read().topic for ledger in ledgers} | set(names)))
         to.write_text(page.page(counted, title or f"Messages of {topics}"), encoding="utf-8")
-        half, most, nearly, longest = map(page.span, counted.late)
         first, last = page.moment(counted.first), page.moment(counted.last)
-        progress.result(f"{counted.rows:,} messages with {page.size(counted.bytes)} from {first} to {last}; latency: "
-                        f"median {half}, 95 % {most}, 99 % {nearly}, longest {longest}")
+        told = f"{counted.rows:,} messages with {page.size(counted.bytes)} from {first} to {last}"
+        if counted.late:
+            half, most, nearly, longest = map(page.span, counted.late)
+            told += f"; latency: median {half}, 95 % {most}, 99 % {nearly}, longest {longest}"
+        progress.result(told)
         progress.result(f"{to} written")
     return 0
 
