@@ -15,7 +15,7 @@ from nsqc.spark.jobs import archive_input, running
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark.conftest import address, depth
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
 
 
 @pytest.fixture
@@ -66,6 +66,11 @@ def in_memory(node: Daemon, topic: str) -> None:
     """A topic that is kept in memory on a node where others are in logs."""
     node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "memory"}')
     node.post(f"/topic/create?topic={topic}")
+
+
+def lag(job, topic: str, *words: str) -> list[dict]:
+    """What the job lag says about a topic, as JSON."""
+    return json.loads(job("lag", f"--topic={topic}", *words, "--json"))["readers"]
 
 
 # ---------------------------------------------------------------------- replay
@@ -161,7 +166,15 @@ def test_an_archive_of_a_log(job, spark, log_node, second, topic, tmp_path):
     assert found == sorted([(address(log_node), number, b"a%d" % number) for number in range(30)]
                            + [(address(second), number, b"b%d" % number) for number in range(25)])
 
-    # What reads archives knows this one as well, also beside one without offsets.
+    publish(second, topic, b"b25", b"b26")
+    checkpoint = folder / "_state" / "checkpoint"
+    rows = {row["nsqd"]: row for row in lag(job, topic, *where(log_node, second), f"--checkpoint={checkpoint}")}
+    one, two = rows[address(log_node)], rows[address(second)]
+    assert (one["kind"], one["position"], one["messages"], one["seconds"]) == ("query", 30, 0, 0.0)
+    assert (two["kind"], two["position"], two["latest"], two["messages"]) == ("query", 25, 27, 2)
+    assert two["seconds"] > 0
+
+    # What reads archives knows this one as well.
     assert re.fullmatch(r"\d files with 55 rows are now 1\n", job("compact", folder))
     told = job("replay", folder, f"--topic={topic}-again", *where(log_node), "--create")
     assert told.startswith(f"published 55 messages to {topic}-again")
@@ -182,6 +195,9 @@ def test_an_archive_that_consumes_goes_on_consuming(job, spark, log_node, topic,
     publish(log_node, topic, b"2")
     assert "archived 1 messages" in job(*words)
     assert [channel["channel_name"] for channel in log_node.stats(topic)["channels"]] == ["archive"]
+    checkpoint = folder / "_state" / "checkpoint"
+    errors = job("lag", *where(log_node), f"--checkpoint={checkpoint}", code=1)
+    assert f"{checkpoint} is the checkpoint of a query that consumes a channel: its lag is that" in errors
     assert "offset" not in archived(folder).schema.names
 
 
@@ -271,3 +287,105 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
     ]:
         errors = job(*words, code=2)
         assert complaint in errors and errors.count("\n") == 1, (words, errors)
+
+
+# ---------------------------------------------------------------------- lag
+
+
+def checkpoint_of(folder: Path, *sources: str, batch: int = 0) -> Path:
+    """A checkpoint as Spark writes them, as far as it is read here."""
+    (folder / "offsets").mkdir(parents=True, exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *sources]))
+    return folder
+
+
+def log_offset(**topics: dict[str, int]) -> str:
+    return json.dumps({"topics": {name.replace("_", "-"): nodes for name, nodes in topics.items()}, "joined": {}})
+
+
+def test_lag_of_channels_and_queries(job, log_node, second, topic, tmp_path):
+    publish(log_node, topic, *(b"%d" % number for number in range(10)))
+    publish(second, topic, b"x")
+    log_node.post(f"/channel/create?topic={topic}&channel=mail&from=4")
+    client = log_node.connect().sub(topic, "mail", 3)
+    client.messages(3, finish=True)
+    client.messages(3)
+    wait_until(lambda: lag(job, topic, *where(log_node))[0]["messages"] == 3, "the finishing")
+    a = checkpoint_of(tmp_path / "a", "-", log_offset(**{topic: {address(log_node): 8}}), batch=9)
+    checkpoint_of(a, log_offset(**{topic: {address(log_node): 10, address(second): 1}}), batch=10)
+    b = checkpoint_of(tmp_path / "b", log_offset(**{topic: {address(log_node): 8}}), "-")
+    words = [*where(log_node, second), f"--checkpoint={a}", f"--checkpoint=file://{b}"]
+    rows = {(row["name"], row["nsqd"]): row for row in lag(job, topic, *words)}
+    assert {key: (row["kind"], row["position"], row["latest"], row["messages"]) for key, row in rows.items()} == {
+        # Three are finished, three in flight: none is left that was never delivered.
+        ("mail", address(log_node)): ("channel", 10, 10, 3),
+        (str(a), address(log_node)): ("query", 10, 10, 0),
+        (str(a), address(second)): ("query", 1, 1, 0),
+        (f"file://{b}", address(log_node)): ("query", 8, 10, 2),
+        (f"file://{b}", address(second)): ("query", None, 1, 1),
+    }
+    assert {key[0] for key, row in rows.items() if row["seconds"]} == {"mail", f"file://{b}"}
+
+    told = job("lag", f"--topic={topic}", *words, f"--out={tmp_path}/lag.html").splitlines()
+    assert told[0].split() == ["topic", "nsqd", "reader", "position", "latest", "behind", "oldest"]
+    assert len(told) == 6 and len({len(line) for line in told}) == 1
+    assert told[1].split()[:7] == [topic, address(log_node), "channel", "mail", "10", "10", "3"]
+    client.close()
+    page = (tmp_path / "lag.html").read_text()
+    assert page.count("<svg") == 4 and f"{topic} at {address(log_node)}, channel mail: 3" in page
+
+
+def test_lag_of_all_topics_leaves_out_those_in_memory(job, log_node, topic, capfd):
+    publish(log_node, topic, b"0")
+    in_memory(log_node, f"{topic}-mem")
+    log_node.post(f"/channel/create?topic={topic}&channel=c&from=beginning")
+    assert run(["spark", "lag", *where(log_node)]) == 0
+    told, errors = capfd.readouterr()
+    (line,) = [line for line in told.splitlines() if line.startswith(topic)]
+    assert line.split()[:4] == [topic, address(log_node), "channel", "c"]
+    assert re.fullmatch(r"nsqc spark: [\d,]+ topics are kept in memory, and left out\n", errors)
+    assert run(["spark", "lag", *where(log_node), f"--topic={topic}-mem"]) == 1
+    assert "is kept in memory; its rule has to say storage = " in capfd.readouterr()[1]
+
+
+def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path, capfd):
+    publish(log_node, topic, *(b"%d" % number for number in range(3)))
+    behind = checkpoint_of(tmp_path / "c", log_offset(**{topic: {address(log_node): 7, "127.0.0.1:9": 5}}))
+    assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={behind}"]) == 0
+    told, errors = capfd.readouterr()
+    assert [line.split()[-4:] for line in told.splitlines()[1:]] == [["7", "3", "?", "?"], ["5", "?", "?", "?"]]
+    assert "until offset 7, and it ends at 3: it was deleted and made again" in errors
+    assert f"{behind} has read topic {topic} at 127.0.0.1:9, where it is not to be found now" in errors
+    # One of two nodes.
+    nodes = f"--nsqd={address(log_node)},127.0.0.1:1", f"--http=127.0.0.1:{log_node.http_port},127.0.0.1:2"
+    assert run(["spark", "lag", *nodes, f"--topic={topic}"]) == 0
+    told, errors = capfd.readouterr()
+    assert told == f"nothing reads {topic}\n" and "127.0.0.1:2: Connection refused; the others are shown" in errors
+
+
+def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
+    publish(log_node, topic, b"0")
+    one = where(log_node)
+    (tmp_path / "empty" / "offsets").mkdir(parents=True)
+    kafka = checkpoint_of(tmp_path / "kafka", '{"orders":{"0":12}}')
+    other = checkpoint_of(tmp_path / "other", log_offset(elsewhere={address(log_node): 0}))
+    broken = checkpoint_of(tmp_path / "broken", '{"topics": 5, "joined": {}}')
+    for words, code, complaint in [
+        ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
+        ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
+        ([*one, "--checkpoint=s3://bucket/c"], 2, "only checkpoints in folders of this machine can be read"),
+        ([*one, f"--checkpoint={tmp_path}/empty"], 1, "its query has not begun a batch"),
+        ([*one, f"--checkpoint={kafka}"], 1, "is the checkpoint of a query that reads no topic in a log"),
+        ([*one, f"--checkpoint={broken}"], 1, "does not have the offsets of a query"),
+        ([*one, f"--topic={topic}", f"--checkpoint={other}"], 1, f"reads elsewhere, not {topic}"),
+        ([*one, f"--topic={topic}x"], 1, f"there is no topic {topic}x; there are {topic}, "),
+        (["--nsqd=127.0.0.1:1"], 1, "no nsqd can be reached over HTTP: 127.0.0.1:2: Connection refused"),
+        ([f"--nsqd=127.0.0.1:{log_node.http_port}"], 1, "is the HTTP port of an nsqd: give its TCP port"),
+        ([f"--nsqd={address(log_node)}"], 1, "give its HTTP address by --http"),
+        ([f"--nsqd={address(log_node)}", "--http=127.0.0.1:1,127.0.0.1:2"], 1, "--http needs one address for each"),
+        (["--nsqlookupd=127.0.0.1:1", "--http=127.0.0.1:2"], 1, "--http goes with --nsqd"),
+        ([], 2, "give one of --nsqd and --nsqlookupd"),
+        ([*one, f"--out={tmp_path}/no/lag.html"], 2, "is not a file in an existing folder"),
+    ]:
+        line = job("lag", *words, code=code).splitlines()[-1]
+        assert line.startswith("nsqc spark") and complaint in line, (words, line)

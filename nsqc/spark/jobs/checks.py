@@ -55,6 +55,13 @@ def folder(path: Path) -> Path:
     return path
 
 
+def writable(path: Path | None) -> Path | None:
+    """A file in an existing folder, or none."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise typer.BadParameter(f"{path} is not a file in an existing folder")
+    return path
+
+
 def archive(path: Path) -> Path:
     """A folder written by the archive job."""
     if not (folder(path) / "_ledger.json").is_file():

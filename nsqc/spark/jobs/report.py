@@ -23,13 +23,6 @@ def each_archive(paths: list[Path] | None) -> list[Path]:
     return [checks.archive(path) for path in paths or ()]
 
 
-def writable(path: Path) -> Path:
-    """A typer callback: a file in an existing folder."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise typer.BadParameter(f"{path} is not a file in an existing folder")
-    return path
-
-
 @arguments.with_nodes
 def command(
     cluster: arguments.Cluster | None,
@@ -37,7 +30,7 @@ def command(
         help="the archives", metavar="[FOLDER]...", callback=each_archive)] = None,
     topic: arguments.Topics = None,
     to: Annotated[Path, typer.Option(
-        "--out", help="the file to write", metavar="FILE", callback=writable)] = Path("report.html"),
+        "--out", help="the file to write", metavar="FILE", callback=checks.writable)] = Path("report.html"),
     since: arguments.Since = None,
     until: arguments.Until = None,
     title: Annotated[str | None, typer.Option(help="by default the topics")] = None,

@@ -1,0 +1,126 @@
+"""`nsqc spark lag`: how far channels and queries are behind the logs of topics. It does not start Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from nsqc.spark import values
+from nsqc.spark.jobs import arguments, charts, checkpoints, checks, nodes, page, readers, running
+from nsqc.spark.jobs.readers import Reader
+
+MOST_BARS = 40
+HEADS = ("topic", "nsqd", "reader", "position", "latest", "behind", "oldest")
+TEXT_COLUMNS = 3
+
+
+def each_folder(paths: list[str] | None) -> list[str]:
+    """A typer callback: all are existing folders of this machine; file: may precede them, as in Spark."""
+    for path in paths or ():
+        if urlsplit(path).scheme not in ("", "file"):
+            raise typer.BadParameter(f"{path}: only checkpoints in folders of this machine can be read")
+        checks.folder(local(path))
+    return paths or []
+
+
+def local(path: str) -> Path:
+    """A folder, given with or without file:."""
+    return Path(urlsplit(path).path if path.startswith("file:") else path)
+
+
+@arguments.with_nodes
+def command(
+    cluster: arguments.Cluster | None,
+    topic: arguments.Topics = None,
+    checkpoint: Annotated[list[str] | None, typer.Option(
+        help="the checkpoint of a query that reads topics in logs; can be given several times", metavar="FOLDER",
+        callback=each_folder)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    to: Annotated[Path | None, typer.Option(
+        "--out", help="also write a table with charts, as one HTML file", metavar="FILE",
+        callback=checks.writable)] = None,
+) -> int:
+    """Show how far channels and queries are behind.
+
+    For each topic in a log, or those given by --topic: its channels, and the queries of the checkpoints. Behind are the
+    messages that a channel has not finished, or that a query has not planned to read; oldest is the age of the oldest
+    of them.
+    """
+    if cluster is None:
+        raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
+    names = values.read_names(topic) if topic else ()
+    with running.failures() as progress:
+        known = {path: checkpoints.read(local(path)) for path in checkpoint or ()}
+        with nodes.found(cluster, progress.note) as asked:
+            found = readers.look(asked, names)
+            shown = readers.channels(found.logs)
+            for path, state in known.items():
+                shown += readers.query(path, state, names, found, asked, progress.note)
+        for why in found.down.values():
+            progress.note(f"{why}; the others are shown")
+        if found.in_memory:
+            progress.note(f"{len(found.in_memory):,} topics are kept in memory, and left out")
+        if as_json:
+            progress.result(json.dumps({"time": time.time_ns(), "readers": [one._asdict() for one in shown],
+                                        "unreachable": found.down}, indent=1))
+        elif shown:
+            progress.result(table([HEADS, *map(cells, shown)]))
+        else:
+            progress.result(f"nothing reads {', '.join(sorted({place.topic for place in found.logs}))}")
+        if to is not None:
+            to.write_text(drawn(shown), encoding="utf-8")
+            progress.note(f"{to} written")
+    return 0
+
+
+def cells(one: Reader) -> tuple[str, ...]:
+    """A row of the table."""
+    return (one.topic, one.nsqd, f"{one.kind} {one.name}", *(
+        "?" if number is None else f"{number:,}" for number in (one.position, one.latest, one.messages)),
+        "?" if one.seconds is None else page.span(one.seconds))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Text in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(cell.ljust(width) if place < TEXT_COLUMNS else cell.rjust(width)
+                               for place, (cell, width) in enumerate(zip(row, widths, strict=True))) for row in rows)
+
+
+def drawn(shown: Sequence[Reader]) -> str:
+    """The same with charts, as an HTML file."""
+    title = "Lag of channels and queries"
+    parts = [f"<h1>{title}</h1>", f"<p>{page.moment(time.time())}, times in UTC</p>",
+             *bars("Messages behind", shown, lambda one: one.messages, page.number),
+             *bars("Age of the oldest message behind", shown, lambda one: one.seconds, page.span),
+             "<h2>All readers</h2>", page.table(HEADS, map(cells, shown), TEXT_COLUMNS)]
+    return page.whole(title, parts)
+
+
+def bars(title: str, shown: Sequence[Reader], value: Callable[[Reader], float | None],
+         show: Callable[[float], str]) -> list[str]:
+    """A chart of those that are furthest behind; nothing if none is."""
+    behind = sorted(((number, one) for one in shown if (number := value(one))), key=lambda pair: -pair[0])
+    if not behind:
+        return []
+    behind = behind[:MOST_BARS]
+    tips = [f"{one.topic} at {one.nsqd}, {one.kind} {one.name}: {show(number)}" for number, one in behind]
+    return [f"<h2>{title}</h2>", charts.bars([short(one) for _, one in behind], [number for number, _ in behind], show,
+                                             title.lower(), tips)]
+
+
+def short(one: Reader) -> str:
+    """A label below a bar."""
+    return one.name if one.kind == readers.CHANNEL else Path(one.name).name
+
+
+if __name__ == "__main__":
+    from nsqc.spark.jobs import main
+
+    main("lag")

@@ -1,0 +1,126 @@
+"""Who reads the logs of a cluster, and how far behind they are: channels, and queries by their checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from nsqc.spark.jobs import topics
+from nsqc.spark.jobs.checkpoints import Checkpoint
+from nsqc.spark.jobs.nodes import AT_ONCE, Holding, NodeApi, Nodes
+from nsqc.spark.jobs.running import JobError
+from nsqc.spark.log import ranges
+from nsqc.spark.log.errors import NoLog, NoTopic, Unreachable
+from nsqc.spark.log.ranges import Place
+
+CHANNEL, QUERY = "channel", "query"
+
+
+class Reader(NamedTuple):
+    """A channel or a query at the log of a topic at a node. Offsets; None: unknown, or not begun. seconds: the age of
+    the oldest message that is behind."""
+
+    topic: str
+    nsqd: str
+    kind: str
+    name: str
+    position: int | None
+    latest: int | None
+    messages: int | None
+    seconds: float | None
+
+
+class Found(NamedTuple):
+    """What nodes hold, and which do not answer."""
+
+    logs: dict[Place, Holding]
+    down: dict[str, str]
+    in_memory: set[str]
+
+
+def look(nodes: Nodes, names: tuple[str, ...]) -> Found:
+    """The logs of these topics, or of all. Raises JobError for a named topic that no node has and if there are no logs
+    at all, NoLog for a named topic in memory."""
+    found = Found({}, dict(nodes.down), set())
+    refused: list[str] = []
+
+    def ask(node: str, api: NodeApi) -> None:
+        for name in names or api.topics():
+            try:
+                found.logs[Place(name, node)] = api.holding(name)
+            except NoTopic:
+                continue
+            except NoLog as error:
+                if names:
+                    raise
+                found.in_memory.add(name)
+                refused.append(str(error))
+
+    def try_to_ask(node: str) -> None:
+        try:
+            ask(node, nodes.apis[node])
+        except Unreachable as error:
+            found.down[node] = str(error)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(try_to_ask, nodes.apis))
+    for name in names:
+        if not found.down and all(place.topic != name for place in found.logs):
+            known = {topic for api in nodes.apis.values() for topic in api.topics()}
+            raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}")
+    if not found.logs:
+        raise JobError(refused[0] if refused else "; ".join(found.down.values()) or "there are no topics")
+    return found
+
+
+def channels(logs: Mapping[Place, Holding]) -> list[Reader]:
+    """All channels."""
+    return [Reader(place.topic, place.node, CHANNEL, channel["channel_name"], channel["position"], log.next,
+                   channel["lag_messages"], channel["lag_seconds"])
+            for place, log in sorted(logs.items()) for channel in log.channels]
+
+
+def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, nodes: Nodes,
+          note: Callable[[str], None]) -> list[Reader]:
+    """A query at all logs of its topics; those that it has not begun, too. Raises JobError if it reads none of the
+    topics, Unreachable."""
+    if known.batch is None:
+        raise JobError(f"{name} has no offsets yet: its query has not begun a batch")
+    if not known.logs:
+        raise JobError(f"{name} is the checkpoint of a query that consumes a channel: its lag is that channel's depth"
+                       if known.consumes else f"{name} is the checkpoint of a query that reads no topic in a log")
+    reads = {place.topic for place in known.logs}
+    wanted = reads & set(names) if names else reads
+    if not wanted:
+        raise JobError(f"the query of {name} reads {', '.join(sorted(reads))}, not {', '.join(names)}")
+    places = sorted({place for place in (*known.logs, *found.logs) if place.topic in wanted})
+    return [at_log(name, place, known.logs.get(place), found.logs.get(place), nodes, note) for place in places]
+
+
+def at_log(name: str, place: Place, position: int | None, log: Holding | None, nodes: Nodes,
+           note: Callable[[str], None]) -> Reader:
+    """A query at one log. position: None if it has not begun there."""
+    if log is None:
+        note(f"{name} has read topic {place.topic} at {place.node}, where it is not to be found now")
+        return Reader(*place, QUERY, name, position, None, None, None)
+    if position is not None and position > log.next:
+        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, and it ends at {log.next}: "
+             "it was deleted and made again, or its files were exchanged")
+        return Reader(*place, QUERY, name, position, log.next, None, None)
+    if position is not None and position < log.first:
+        note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, and it begins at "
+             f"{log.first}: retention has removed what is between")
+    start = log.first if position is None else max(position, log.first)
+    behind = ranges.count(log.segments, start, log.next)
+    return Reader(*place, QUERY, name, position, log.next, behind, age(place, start, log, nodes) if behind else 0.0)
+
+
+def age(place: Place, start: int, log: Holding, nodes: Nodes) -> float:
+    """How old the message at an offset is, in seconds; by the last message's time, too, as the node's clock may be
+    ahead."""
+    stamp = nodes.apis[place.node].time_of(place.topic, start)
+    if stamp is None:
+        return 0.0
+    return max(time.time_ns() - stamp, (log.last_time or stamp) - stamp, 0) / 1e9
