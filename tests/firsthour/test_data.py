@@ -4,6 +4,7 @@ Only addresses and places are put in for those of the pages (127.0.0.1:4150, /sh
 the access log has fewer lines; figures in the outputs are compared by their form. One Spark session serves all.
 """
 
+import json
 import re
 import shlex
 from contextlib import suppress
@@ -21,26 +22,38 @@ from tests.support.ports import free_port
 LINES = 2000
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """nsqd as it is started without options, HTTP right behind TCP, but at another port."""
+def started(data_path, *flags: str) -> Daemon:
+    """nsqd with HTTP right behind TCP, as it is by default, but at another port."""
     while True:
         port = free_port()
         with suppress(AssertionError):
-            one = Daemon(tmp_path_factory.mktemp("node") / "data", f"--tcp-address=127.0.0.1:{port}",
-                         f"--http-address=127.0.0.1:{port + 1}")
-            break
+            return Daemon(data_path, f"--tcp-address=127.0.0.1:{port}", f"--http-address=127.0.0.1:{port + 1}", *flags)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """nsqd as it is started without options."""
+    one = started(tmp_path_factory.mktemp("node") / "data")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def log_node(tmp_path):
+    """One that keeps topics in logs, in small segments."""
+    one = started(tmp_path / "log_node", "--topic-storage=log", "--max-bytes-per-file=4096")
     yield one
     one.close()
 
 
 @pytest.fixture
 def here(node, tmp_path, monkeypatch):
-    """here(block): the block with the addresses and places of this machine."""
+    """here(block): the block with the addresses and places of this machine; at: another node."""
     monkeypatch.chdir(tmp_path)
 
-    def put(text: str) -> str:
-        text = text.replace("127.0.0.1:4150", f"127.0.0.1:{node.tcp_port}")
+    def put(text: str, at: Daemon = node) -> str:
+        text = text.replace("127.0.0.1:4150", f"127.0.0.1:{at.tcp_port}")
+        text = text.replace("127.0.0.1:4151", f"127.0.0.1:{at.http_port}")
         for place in ("/shared/", "/checkpoints/", "/copy/", "/var/lib/"):
             text = text.replace(f'"{place}', f'"{tmp_path}{place}')
         return text
@@ -113,6 +126,68 @@ def test_the_page_about_jobs(spark, node, daemon, here, tmp_path, capfd):  # noq
     told = follow(blocks("docs/jobs.md", "", "backfill")[0], here, capfd, kill=dead.stop)
     assert f"read {LINES:,} messages of access-again, channel mail" in told
     assert depth(node, "access-again") == 2 * LINES
+
+
+def test_the_pages_about_topics_in_a_log(spark, log_node, here, tmp_path, capfd):  # noqa: F811
+    def log_here(text: str) -> str:
+        return here(text, log_node)
+
+    client = log_node.connect()
+    bodies = [b'{"id": %d, "price": %d}' % (number, -1 if number == 1234 else 1) for number in range(LINES)]
+    for at in range(0, LINES, 100):
+        client.pub("orders", *bodies[at:at + 100])
+    log_node.post("/channel/create?topic=orders&channel=billing&from=beginning")
+    told = follow(blocks("docs/jobs.md", "", "Jobs on topics in a log")[0], log_here, capfd)
+    assert any("published 1,000 messages to orders-again" in line for line in told)
+    assert (tmp_path / "orders.html").read_text().count("<svg") == 2
+    # On the page the query is behind; here it has read all.
+    block = log_here(blocks("docs/jobs.md", "", "lag")[0]).replace("archive/_state", "orders-archive/_state")
+    line, *expected = block.removeprefix("$ nsqc ").splitlines()
+    assert run([*shlex.split(line), "--topic=orders"]) == 0
+    told = [line.split() for line in capfd.readouterr()[0].splitlines()]
+    assert [line[:4] for line in told] == [line.split()[:4] for line in expected]
+    assert [line[4:7] for line in told[1:]] == [["0", f"{LINES:,}", f"{LINES:,}"], [f"{LINES:,}", f"{LINES:,}", "0"]]
+
+    # SQL.
+    create, sums, price = (part for part in log_here(blocks("docs/spark.md", "sql")[0]).split(";") if part.strip())
+    spark.sql(create)
+    assert tuple(spark.sql(sums).first())[:4] == (f"127.0.0.1:{log_node.tcp_port}", LINES, 0, LINES - 1)
+    assert [row[0] for row in spark.sql(price).collect()] == [1.0] * 10
+    spark.catalog.dropTempView("orders_log")
+
+    # Bodies as columns.
+    names = {"orders": spark.read.format("nsq").option("topic", "orders").option(
+        "nsqd", f"127.0.0.1:{log_node.tcp_port}").load()}
+    exec(compile(blocks("docs/spark.md", "python", "Bodies as columns")[0], "docs/spark.md", "exec"), names)
+    assert names["parsed"].where("not bad").count() == LINES
+
+    # A channel that has had everything is moved back; the others are not.
+    log_node.post("/channel/create?topic=orders&channel=kept&from=beginning")
+    consumer = log_node.connect().sub("orders", "billing", 2500)
+    consumer.messages(LINES, finish=True)
+    (block,) = blocks("docs/spark.md", "python", "Recipe: move a channel back to a time that Spark finds")
+    exec(compile(log_here(block), "docs/spark.md", "exec"), names)
+    again = consumer.messages(LINES - 1200, finish=True)
+    # The batch of a publish has one timestamp.
+    assert [message.body for message in again] == bodies[1200:]
+    consumer.close()
+
+    # A new channel has what is left in the log, and a topic of its own what the archive has before that.
+    log_node.post("/channel/delete?topic=orders&channel=kept")
+    first = wait_until(lambda: json.loads(log_node.http("GET", "/topic/log?topic=orders")[1])["first_offset"],
+                       "retention to remove segments")
+    (tmp_path / "var").mkdir()
+    (tmp_path / "var" / "lib").symlink_to(tmp_path)
+    (tmp_path / "archive").symlink_to(tmp_path / "orders-archive")
+    create, fill = blocks("docs/spark.md", "python", "Recipe: backfill a new channel")
+    for block in (create, fill):
+        exec(compile(log_here(block), "docs/spark.md", "exec"), names)
+    found = []
+    for topic, channel, count in (("orders.audit", "audit", names["begins"]), ("orders", "audit", LINES - names["begins"])):
+        consumer = log_node.connect().sub(topic, channel, 2500)
+        found += [message.body for message in consumer.messages(count, finish=True)]
+        consumer.close()
+    assert 0 < first <= names["begins"] and found == bodies
 
 
 def test_words_that_are_wrong_are_told_before_spark_starts(node, here, tmp_path, capfd):

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import typer
 
 from nsqc.spark import values
-from nsqc.spark.jobs import arguments, charts, checkpoints, checks, nodes, page, readers, running
+from nsqc.spark.jobs import arguments, charts, checkpoints, checks, nodes, page, readers, running, topics
 from nsqc.spark.jobs.readers import Reader
 
 MOST_BARS = 40
@@ -71,8 +71,9 @@ def command(
                                         "unreachable": found.down}, indent=1))
         elif shown:
             progress.result(table([HEADS, *map(cells, shown)]))
-        else:
-            progress.result(f"nothing reads {', '.join(sorted({place.topic for place in found.logs}))}")
+        if unread := sorted({place.topic for place in found.logs} - {one.topic for one in shown}):
+            progress.note(f"nothing reads {', '.join(unread[:topics.MOST_NAMES])}"
+                          + (f" and {len(unread) - topics.MOST_NAMES:,} more" if unread[topics.MOST_NAMES:] else ""))
         if to is not None:
             to.write_text(drawn(shown), encoding="utf-8")
             progress.note(f"{to} written")
@@ -82,8 +83,8 @@ def command(
 def cells(one: Reader) -> tuple[str, ...]:
     """A row of the table."""
     return (one.topic, one.nsqd, f"{one.kind} {one.name}", *(
-        "?" if number is None else f"{number:,}" for number in (one.position, one.latest, one.messages)),
-        "?" if one.seconds is None else page.span(one.seconds))
+        "?" if number is None else f"{number:,}" for number in (one.position, one.latest, one.lag_messages)),
+        "?" if one.lag_seconds is None else page.span(one.lag_seconds))
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
@@ -97,8 +98,8 @@ def drawn(shown: Sequence[Reader]) -> str:
     """The same with charts, as an HTML file."""
     title = "Lag of channels and queries"
     parts = [f"<h1>{title}</h1>", f"<p>{page.moment(time.time())}, times in UTC</p>",
-             *bars("Messages behind", shown, lambda one: one.messages, page.number),
-             *bars("Age of the oldest message behind", shown, lambda one: one.seconds, page.span),
+             *bars("Messages behind", shown, lambda one: one.lag_messages, page.number),
+             *bars("Age of the oldest message behind", shown, lambda one: one.lag_seconds, page.span),
              "<h2>All readers</h2>", page.table(HEADS, map(cells, shown), TEXT_COLUMNS)]
     return page.whole(title, parts)
 
@@ -111,12 +112,13 @@ def bars(title: str, shown: Sequence[Reader], value: Callable[[Reader], float | 
         return []
     behind = behind[:MOST_BARS]
     tips = [f"{one.topic} at {one.nsqd}, {one.kind} {one.name}: {show(number)}" for number, one in behind]
-    return [f"<h2>{title}</h2>", charts.bars([short(one) for _, one in behind], [number for number, _ in behind], show,
-                                             title.lower(), tips)]
+    has_topics = len({one.topic for _, one in behind}) > 1
+    labels = [f"{one.topic} {short(one)}" if has_topics else short(one) for _, one in behind]
+    return [f"<h2>{title}</h2>", charts.bars(labels, [number for number, _ in behind], show, title.lower(), tips)]
 
 
 def short(one: Reader) -> str:
-    """A label below a bar."""
+    """Below a bar: a channel, or the last folder of a checkpoint."""
     return one.name if one.kind == readers.CHANNEL else Path(one.name).name
 
 

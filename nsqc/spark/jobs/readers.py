@@ -19,8 +19,8 @@ CHANNEL, QUERY = "channel", "query"
 
 
 class Reader(NamedTuple):
-    """A channel or a query at the log of a topic at a node. Offsets; None: unknown, or not begun. seconds: the age of
-    the oldest message that is behind."""
+    """A channel or a query at the log of a topic at a node. Offsets; None: unknown, or not begun. lag_seconds: the age
+    of the oldest message that is behind."""
 
     topic: str
     nsqd: str
@@ -28,8 +28,8 @@ class Reader(NamedTuple):
     name: str
     position: int | None
     latest: int | None
-    messages: int | None
-    seconds: float | None
+    lag_messages: int | None
+    lag_seconds: float | None
 
 
 class Found(NamedTuple):
