@@ -23,7 +23,7 @@ import typer
 import nsqc.spark
 from nsqc.spark.jobs import archive_input, arguments, checks, handshake, running, topics
 from nsqc.spark.jobs.compact import MIB, TARGET_MIB, compact
-from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.jobs.ledger import Ledger, need_empty
 from nsqc.spark.jobs.progress import Progress, Rate, counted
 from nsqc.spark.values import read_name
 from nsqc.wire.names import is_ephemeral
@@ -78,6 +78,8 @@ def command(
         if not cluster.create and not (archive / "_ledger.json").exists():
             raise running.JobError(f"{archive} is not an archive: --create creates one there; if it was moved, or its "
                                    "disk is not mounted, give its path")
+        if not (archive / "_ledger.json").exists():
+            need_empty(archive.absolute())
         ledger = None if cluster.create else Ledger(archive, topic)
         handshake.check_nsqd(cluster.options, progress.note)
         if archive_input.from_log(archive, cluster, topic, channel, progress.note):

@@ -81,9 +81,7 @@ class Ledger:
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if not self._path.exists():
-                names = [entry.name for entry in self.folder.iterdir() if entry.name != "_lock"]
-                if names:
-                    raise LedgerError(f"{self.folder} is not an archive, and not empty: there is {min(names)}")
+                need_empty(self.folder)
                 self._write(State(VERSION, topic, {}, {}))
 
     def read(self) -> State:
@@ -220,6 +218,13 @@ class Ledger:
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 os.link(self.folder / name, place / name)
         return files
+
+
+def need_empty(folder: Path) -> None:
+    """Raises LedgerError if there is something in a folder that is to become an archive."""
+    names = [entry.name for entry in folder.iterdir() if entry.name != "_lock"] if folder.is_dir() else []
+    if names:
+        raise LedgerError(f"{folder} is not an archive, and not empty: there is {min(names)}")
 
 
 def chosen(state: State, start: int | None, end: int | None) -> dict[str, File]:
