@@ -92,7 +92,8 @@ def lookupd():
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port}
+                body = json.dumps({"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port,
+                                                  "http_port": one.http_port}
                                                  for one in known]}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))

@@ -16,6 +16,7 @@ from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon, wait_until
+from tests.support.secure import make_certificates
 
 
 @pytest.fixture
@@ -106,6 +107,42 @@ def test_replay_of_a_time_range_of_two_nodes(job, spark, log_node, second, topic
         found = [body for node in (log_node, second) if depth(node, to) for body in bodies_of(node, to)]
         for name in (b"a", b"b"):
             assert [body for body in found if body[:1] == name] == [name + b"%d" % at for at in range(10, 15)]
+
+
+def test_by_nsqlookupd(job, spark, log_node, second, lookupd, topic, tmp_path):
+    publish(log_node, topic, b"a0", b"a1")
+    publish(second, topic, b"b0")
+    second.post(f"/channel/create?topic={topic}&channel=c&from=beginning")
+    found = f"--nsqlookupd={lookupd(log_node, second)}"
+    (row,) = lag(job, topic, found)
+    assert (row["nsqd"], row["name"], row["lag_messages"]) == (address(second), "c", 1)
+    told = job("replay", f"--from-topic={topic}", f"--topic={topic}-again", found, "--create")
+    assert told.startswith(f"published 3 messages to {topic}-again")
+    assert "archived 3 messages" in job("archive", tmp_path / "archive", f"--topic={topic}", found, "--until-idle",
+                                        "--create")
+    # A topic that does not exist yet, at nsqd whose rule is to keep it in a log.
+    told = job("archive", tmp_path / "empty", f"--topic={topic}-new", found, "--until-idle", "--create")
+    assert told == "archived 0 messages in 0 files; the archive has 0\n"
+    assert second.stats(f"{topic}-new")["channels"] == []
+
+
+def test_by_https(job, spark, daemon, topic, tmp_path):
+    certs = make_certificates(tmp_path)
+    one = daemon("--topic-storage=log", f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key",
+                 "--tls-required=tcp-https")
+    https = re.search(r"HTTPS: listening on \S+:(\d+)", one.log)[1]
+    (tmp_path / "bodies.txt").write_text("0\n1\n2\n")
+    nodes = [f"--nsqd={address(one)}", "--tls", f"--tls-ca-file={certs}/server.pem"]
+    told = job("produce", tmp_path / "bodies.txt", f"--topic={topic}", *nodes, "--create")
+    assert told.startswith("published 3 messages")
+    nodes.append(f"--http=127.0.0.1:{https}")
+    told = job("replay", f"--from-topic={topic}", f"--topic={topic}-again", *nodes, "--create", "--from-offset=1")
+    assert told.startswith("published 2 messages")
+    words = ["archive", tmp_path / "archive", f"--topic={topic}", *nodes, "--until-idle"]
+    assert "archived 3 messages" in job(*words, "--create")
+    (row,) = lag(job, topic, *nodes, f"--checkpoint={tmp_path}/archive/_state/checkpoint")
+    assert (row["position"], row["lag_messages"]) == (3, 0)
+    assert "its certificate does not fit: " in job("lag", nodes[0], "--tls", nodes[-1], code=1)
 
 
 def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):

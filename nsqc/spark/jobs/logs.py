@@ -17,6 +17,7 @@ from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
 from nsqc.spark.log.api import State
 from nsqc.spark.log.ranges import Place
+from nsqc.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,9 @@ def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_no
 
 
 def require_topic(cluster: Cluster, name: str, note: Callable[[str], None]) -> None:
-    """Raises JobError if no node has a topic, however it is kept."""
+    """Raises JobError if no node has a topic, however it is kept; an ephemeral one comes and goes."""
+    if is_ephemeral(name.encode()):
+        return
     with nodes.found(cluster, note) as (apis, _):
         known = {topic for api in apis.values() for topic in api.topics()}
     if name not in known:
