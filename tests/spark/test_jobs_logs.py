@@ -265,6 +265,8 @@ def test_a_log_that_cannot_be_archived(job, log_node, second, topic, tmp_path):
     for words, complaint in {
         (*both, "--create"): f"topic {topic} is in a log at some nsqd only ({address(log_node)}: log, ",
         (*half, "--create"): "the first run needs all nsqd",
+        (one[0], both[1].replace(one[1].removeprefix("--http="), "").replace(",", ""), "--create"):
+            f"is not the HTTP address of {address(log_node)}: give it by --http",
         (*half, "--create", "--until-idle"): "--until-idle reads what all nsqd have",
     }.items():
         errors = job("archive", folder, f"--topic={topic}", *words, code=1)

@@ -45,6 +45,8 @@ def from_log(archive: Path, cluster: Cluster, topic: str, channel: str | None, n
             having = {name: api for name, api in apis.items() if topic in api.topics()} or apis
             kinds = {name: "log" if api.rule(topic).log else "memory" for name, api in having.items()}
     except JobError as error:
+        if cluster.http and "nsqd" in cluster.options and "tls" not in cluster.options:
+            raise
         note(f"cannot see whether topic {topic} is in a log, and consumes its channel {CHANNEL}: {error}")
         return False
     if len(set(kinds.values())) > 1:
