@@ -18,6 +18,6 @@ def free_port() -> int:
             continue
 
 
-def kept() -> str:
-    """The flag that keeps the address of a daemon that is killed and started again."""
-    return f"--tcp-address=127.0.0.1:{free_port()}"
+def kept(kind: str = "tcp") -> str:
+    """The flag that keeps the address of a daemon that is killed and started again; kind: tcp or http."""
+    return f"--{kind}-address=127.0.0.1:{free_port()}"
