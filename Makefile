@@ -12,7 +12,7 @@ PROCESSES := 5
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -79,7 +79,10 @@ test: check-tests $(VENV)/.testing build   ## all tests, then those of the compi
 	@$(MAKE) --no-print-directory -j2 main-test other-tests
 
 main-test:
-	$(PYTEST) --ignore=tests/packaging $(ARGS)
+	$(PYTEST) --ignore=tests/packaging -m "not long" $(ARGS)
+
+long-test: build $(VENV)/.testing        ## tests that take a minute each
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 other-tests: background
 	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=2 debug-test package-test
