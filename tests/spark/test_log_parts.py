@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nsqc.spark import options
 from nsqc.spark.log import rows
@@ -17,7 +18,9 @@ from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, count, divide, pieces, shares
+from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
+from tests.support.ports import kept
 
 PLACE = Place("t", "a:1")
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -212,3 +215,64 @@ def test_a_node_that_answers_something_else_is_asked_again_and_then_an_error(nod
     finally:
         server.shutdown()
         server.server_close()
+
+
+# ---------------------------------------------------------------------- offsets of a stream
+
+
+def stream(*nodes: Daemon, **more: str) -> LogStreamReader:
+    return LogStreamReader(options.log_stream({
+        "nsqd": ",".join(f"127.0.0.1:{one.tcp_port}" for one in nodes),
+        "http": ",".join(f"127.0.0.1:{one.http_port}" for one in nodes), "topic": "t", **more}), COLUMNS)
+
+
+def ranges_of(reader: LogStreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
+    return [(part.value.place.node, part.value.start, part.value.end) for part in reader.partitions(start, end)]
+
+
+def test_a_log_that_begins_again_is_told_and_read_once(node):
+    name = f"127.0.0.1:{node.tcp_port}"
+    before = {"topics": {"t": {name: 500}}, "joined": {}}
+    with pytest.raises(LogError, match="ends at offset 300, the checkpoint at 500"):
+        stream(node).latestOffset(before, ReadAllAvailable())
+    reader = stream(node, failOnDataLoss="false")
+    end = reader.latestOffset(before, ReadAllAvailable())
+    assert end == {"topics": {"t": {name: 300}}, "joined": {"t": {name: 0}}}
+    # Also planned anew, by another process.
+    for planner in (reader, stream(node)):
+        assert ranges_of(planner, before, end) == [(name, 0, 300)]
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    reader.stop()
+
+
+def test_what_joins_while_nothing_is_read_is_told_once(node):
+    reader = stream(node, minOffsetsPerTrigger="1000")
+    empty = {"topics": {}, "joined": {}}
+    joined = reader.latestOffset(empty, ReadAllAvailable())
+    name = f"127.0.0.1:{node.tcp_port}"
+    assert joined == {"topics": {"t": {name: 0}}, "joined": {"t": {name: 0}}}
+    assert ranges_of(reader, empty, joined) == []
+    assert reader.latestOffset(joined, ReadAllAvailable()) is joined
+    reader.stop()
+
+
+def test_available_now_waits_for_a_node_that_goes(node, tmp_path):
+    other = Daemon(tmp_path / "data", "--topic-storage=log", kept(), kept("http"))
+    try:
+        other.connect().ok("MPUB t", batch(*(b"%d" % number for number in range(10))))
+        reader = stream(node, other, startingOffsets="earliest", failWhenUnreachable="0.6")
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(40))
+        other.kill()
+        rest = reader.latestOffset(first, ReadMaxRows(1000))
+        assert rest["topics"]["t"][f"127.0.0.1:{node.tcp_port}"] == 300
+        with pytest.raises(LogError, match="Connection refused"):
+            reader.latestOffset(rest, ReadMaxRows(1000))
+        other.start()
+        last = reader.latestOffset(rest, ReadMaxRows(1000))
+        assert last["topics"]["t"][f"127.0.0.1:{other.tcp_port}"] == 10
+        assert reader.latestOffset(last, ReadMaxRows(1000)) is last
+        reader.stop()
+    finally:
+        other.close()
