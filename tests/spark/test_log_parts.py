@@ -15,12 +15,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from nsqc.spark import options
 from nsqc.spark.log import rows
 from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
+from nsqc.spark.log.cluster import Cluster
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
-from tests.support.ports import kept
+from tests.support.ports import free_port, is_free, kept
 
 PLACE = Place("t", "a:1")
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -215,6 +216,31 @@ def test_a_node_that_answers_something_else_is_asked_again_and_then_an_error(nod
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_nodes_are_found(node, lookupd, tmp_path):
+    lookupd.topics = ["t", "other", "t#ephemeral"]
+    address = f"127.0.0.1:{node.http_port}"
+    for topics in ({"topic": "t"}, {"topicPattern": "t.*"}):
+        cluster = Cluster(options.log_table({"nsqlookupd": f"127.0.0.1:1,{lookupd(node)}", **topics}))
+        found = cluster.look()
+        assert found.http == {f"127.0.0.1:{node.tcp_port}": address} and not found.down
+        assert {place: state.next for place, state in found.states.items()} == {
+            Place("t", f"127.0.0.1:{node.tcp_port}"): 300}
+        cluster.close()
+    with pytest.raises(LogError, match=r"no nsqlookupd answers: nsqlookupd 127\.0\.0\.1:1: .*refused"):
+        Cluster(options.log_table({"nsqlookupd": "127.0.0.1:1", "topic": "t"})).look()
+
+
+def test_the_http_port_is_the_next_one_by_default(tmp_path):
+    port = next(port for port in iter(free_port, None) if is_free(port + 1))
+    node = Daemon(tmp_path / "data", "--topic-storage=log", f"--tcp-address=127.0.0.1:{port}",
+                  f"--http-address=127.0.0.1:{port + 1}")
+    try:
+        found = Cluster(options.log_table({"nsqd": f"127.0.0.1:{port}", "topic": "t"})).look()
+        assert found.http == {f"127.0.0.1:{port}": f"127.0.0.1:{port + 1}"} and found.missing == {"t"}
+    finally:
+        node.close()
 
 
 # ---------------------------------------------------------------------- offsets of a stream
