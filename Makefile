@@ -90,7 +90,7 @@ other-tests: background
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@nice -n 10 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
+	@nice -n 5 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
 		|| { echo "nsqc: lint or a build failed:"; cat build/background.log; exit 1; }
 	@echo "nsqc: lint passed; the debug build and the packages are ready"
 
