@@ -52,7 +52,7 @@ $(VENV)/.testing: $(VENV)/.ready
 # The extensions, optimised, in place.
 $(VENV)/.built-release: $(VENV)/.ready setup.py $(SOURCES)
 	@find nsqc tests/compiled -name '*.so' -delete
-	@NSQC_BUILD=release $(BIN)/python packaging/compile.py build-release.log
+	@NSQC_BUILD=release NSQC_TRANSLATED=$(CURDIR)/build/translated $(BIN)/python packaging/compile.py build-release.log
 	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
 	@touch $@
