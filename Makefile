@@ -12,7 +12,7 @@ PROCESSES := 5
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -52,7 +52,7 @@ $(VENV)/.testing: $(VENV)/.ready
 # The extensions, optimised, in place.
 $(VENV)/.built-release: $(VENV)/.ready setup.py $(SOURCES)
 	@find nsqc tests/compiled -name '*.so' -delete
-	@NSQC_BUILD=release $(BIN)/python packaging/compile.py build-release.log
+	@NSQC_BUILD=release NSQC_TRANSLATED=$(CURDIR)/build/translated $(BIN)/python packaging/compile.py build-release.log
 	@# Byte code, too, where the environment says that running writes none: without it the daemon starts half as fast.
 	@$(BIN)/python -m compileall -q nsqc
 	@touch $@
@@ -79,7 +79,10 @@ test: check-tests $(VENV)/.testing build   ## all tests, then those of the compi
 	@$(MAKE) --no-print-directory -j2 main-test other-tests
 
 main-test:
-	$(PYTEST) --ignore=tests/packaging $(ARGS)
+	$(PYTEST) --ignore=tests/packaging -m "not long" $(ARGS)
+
+long-test: build $(VENV)/.testing        ## tests that take a minute each
+	$(BIN)/python -m pytest -m long $(ARGS)
 
 other-tests: background
 	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=2 debug-test package-test
@@ -87,7 +90,7 @@ other-tests: background
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@nice -n 10 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
+	@nice -n 5 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
 		|| { echo "nsqc: lint or a build failed:"; cat build/background.log; exit 1; }
 	@echo "nsqc: lint passed; the debug build and the packages are ready"
 

@@ -7,6 +7,7 @@ NSQC_BUILD=release (default)  optimised, no bounds checks
 NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-object counters
 NSQC_BUILD=asan               the debug build under AddressSanitizer
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
+NSQC_TRANSLATED=FOLDER        takes C from a folder, by what is in the sources, and leaves it there
 NSQC_PROGRESS=N               reports each finished module on file descriptor N (packaging/compile.py shows it)
 """
 
@@ -125,7 +126,7 @@ def translate_some(modules: list[Extension], total: int, done: Synchronized) -> 
 def translate(*modules: Extension) -> list[Extension]:
     """These modules with C in place of Cython."""
     return cythonize(list(modules), compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
-                     build_dir=f"build/{BUILD}/cython", nthreads=0)
+                     build_dir=f"build/{BUILD}/cython", nthreads=0, cache=os.environ.get("NSQC_TRANSLATED", False))
 
 
 class ReportingBuild(build_ext):

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 OPTIONS = {
     "kafka.bootstrap.servers": "give nsqd (HOST:PORT of TCP) or nsqlookupd (HOST:PORT of HTTP)",
-    "subscribe": "give topic, one for a stream",
-    "subscribepattern": "give topic, one for a stream, and union the streams",
+    "subscribe": "give topic, one for a stream of a channel",
+    "subscribepattern": "give topicPattern for topics in a log; a stream of a channel has one topic",
     "assign": "give topic; a topic has no partitions, each nsqd that has it is read",
     "group.id": "give channel",
     "kafka.group.id": "give channel",
     "groupidprefix": "give channel",
+    # Those that topics in a log have, too: asked for where a channel is consumed, or in another form.
     "startingoffsets": "a channel keeps its position: a new channel gets what is published from then on, and a "
-                       "topic's first one also what waits in the topic",
-    "startingoffsetsbypartition": "a channel keeps its position",
-    "startingoffsetsbytimestamp": "a channel keeps its position; nsqc spark replay --from publishes an archive again",
-    "startingtimestamp": "a channel keeps its position; nsqc spark replay --from publishes an archive again",
+                       "topic's first one also what waits in the topic. Without option channel, a topic in a log is "
+                       "read from any offset",
+    "startingoffsetsbytimestamp": "give startingTimestamp without option channel, for topics in a log",
+    "startingtimestamp": "a channel keeps its position. Without option channel, a topic in a log is read from any "
+                         "time; nsqc spark replay --from publishes an archive again",
+    "startingoffsetsbytimestampstrategy": "a time without a message behind it means the end",
     "endingoffsets": "use .trigger(availableNow=True), which reads what is there and stops",
+    "endingoffsetsbytimestamp": "give endingTimestamp without option channel, for topics in a log",
     "endingtimestamp": "use .trigger(availableNow=True), which reads what is there and stops",
     "maxoffsetspertrigger": "give maxRowsPerBatch",
     "minoffsetspertrigger": "a batch has what is there; the trigger's processingTime makes batches rarer",

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from dataclasses import MISSING
 
-from nsqc.spark.options import Declared, DiskQueue, NsqdOptions, Sink, Stream, declared
+from nsqc.spark.options import (
+    Declared,
+    DiskQueue,
+    Log,
+    LogStream,
+    LogTable,
+    NodeOptions,
+    NsqdOptions,
+    Sink,
+    Stream,
+    declared,
+)
 
-TABLES: tuple[tuple[str, type[NsqdOptions | DiskQueue]], ...] = (
-    ("sink and stream", NsqdOptions), ("sink", Sink), ("stream", Stream), ("disk queue", DiskQueue))
+TABLES: tuple[tuple[str, type[NodeOptions | DiskQueue]], ...] = (
+    ("all of format nsq", NodeOptions), ("sink, and stream of a channel", NsqdOptions), ("sink", Sink),
+    ("stream of a channel", Stream), ("log", Log), ("log as a table", LogTable), ("log as a stream", LogStream),
+    ("disk queue", DiskQueue))
 
 
 def tables() -> list[str]:
-    """The tables in Markdown. Those of the sink and the stream leave out what both have."""
-    shared = declared(NsqdOptions)
-    return [table(title, [item for key, item in declared(kind).items() if kind is NsqdOptions or key not in shared
-                          or kind is DiskQueue]) for title, kind in TABLES]
+    """The tables in Markdown. Each leaves out what the one of its base class has."""
+    return [table(title, [item for key, item in declared(kind).items() if key not in inherited(kind)])
+            for title, kind in TABLES]
+
+
+def inherited(kind: type[NodeOptions | DiskQueue]) -> dict[str, Declared]:
+    """The options of the base class."""
+    base = kind.__bases__[0]
+    return declared(base) if issubclass(base, NodeOptions) else {}
 
 
 def table(title: str, options: list[Declared]) -> str:

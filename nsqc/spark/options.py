@@ -215,7 +215,7 @@ class LogStream(Log):
     minOffsetsPerTrigger: Annotated[int | None, Option(
         whole(1, 2**53), "no micro-batch before so many messages are there, or `maxTriggerDelay` is over")] = None
     maxTriggerDelay: Annotated[float, Option(
-        seconds(0, 10**7), "how long `minOffsetsPerTrigger` waits; minutes as 15m are understood, too")] = 900.0
+        seconds(0, 10**7), "how long `minOffsetsPerTrigger` waits")] = 900.0
     lookupInterval: Annotated[float, Option(
         seconds(0.05, 86400), "between looks for topics and nodes that are new")] = 10.0
 

@@ -145,6 +145,7 @@ def test_bars_and_ratios():
     assert metrics.holds(Metric("x", "x"), 1.0) is None
 
 
+@pytest.mark.long
 def test_spark_gives_every_metric():
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1", "--cold"), re.M)
     assert len(rows) == 16 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows

@@ -92,9 +92,9 @@ def lookupd():
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"producers": [{"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port,
-                                                  "http_port": one.http_port}
-                                                 for one in known]}).encode()
+                body = json.dumps({"topics": start.topics, "producers": [
+                    {"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port, "http_port": one.http_port}
+                    for one in known]}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -110,6 +110,7 @@ def lookupd():
         return f"127.0.0.1:{server.server_port}"
 
     start.servers = servers
+    start.topics = []
     yield start
     for server in servers:
         server.shutdown()

@@ -1,4 +1,6 @@
-"""A Spark Connect client without nsqc: a table into a topic, the topic as a stream. Arguments: port, nsqd, folder."""
+"""A Spark Connect client without nsqc: a table into a topic, a channel of it as a stream, its log as a table and in SQL.
+
+Arguments: port, nsqd, its HTTP address, folder."""
 
 import sys
 from importlib.util import find_spec
@@ -6,7 +8,7 @@ from importlib.util import find_spec
 from pyspark.sql import SparkSession
 
 
-def main(port: str, nsqd: str, folder: str) -> None:
+def main(port: str, nsqd: str, http: str, folder: str) -> None:
     """Prints how many rows came back, and what kind of session it was."""
     assert find_spec("nsqc") is None
     spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
@@ -18,6 +20,9 @@ def main(port: str, nsqd: str, folder: str) -> None:
              .option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True).start())
     query.awaitTermination()
     print("rows", spark.read.parquet(f"{folder}/out").select("value").distinct().count(), type(spark).__module__)
+    log = spark.read.format("nsq").option("nsqd", nsqd).option("http", http).option("topic", "t").load()
+    spark.sql(f"CREATE TEMPORARY VIEW log USING nsq OPTIONS (nsqd '{nsqd}', http '{http}', topic 't')")
+    print("log", log.select("offset").distinct().count(), spark.sql("SELECT max(offset) AS last FROM log").first().last)
     spark.stop()
 
 

@@ -13,13 +13,14 @@ ROOT = HERE.parent.parent
 
 
 def test_there_and_back(daemon, tmp_path):
-    one, port = daemon(), str(free_port())
+    one, port = daemon("--topic-storage=log"), str(free_port())
     elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen([sys.executable, "-m", "tests.spark.connect_server", port], cwd=ROOT, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout.readline() == "ready\n"
-            client = subprocess.run([sys.executable, HERE / "connect_client.py", port, address(one), str(tmp_path)],
+            client = subprocess.run([sys.executable, HERE / "connect_client.py", port, address(one),
+                                     f"127.0.0.1:{one.http_port}", str(tmp_path)],
                                     cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=120)
             parsing = subprocess.run([sys.executable, "-m", "tests.spark.connect_parsing", port], cwd=ROOT,
                                      capture_output=True, text=True, timeout=120)
@@ -28,5 +29,6 @@ def test_there_and_back(daemon, tmp_path):
             server.wait(30)
     assert client.returncode == 0, client.stderr[-3000:]
     assert "rows 1000 pyspark.sql.connect.session" in client.stdout
+    assert "log 1000 999\n" in client.stdout
     assert one.stats("t")["message_count"] == 1000
     assert parsing.stdout == "[('no', None, True), ('{\"a\": 1}', 1, False)] pyspark.sql.connect.session\n", parsing.stderr

@@ -250,6 +250,7 @@ def test_messages_go_to_the_utc_day_of_their_timestamp(spark, tmp_path):
     assert days == {"date=2025-11-20": (1763683199999999,) * 2, "date=2025-11-21": (1763683200000000,) * 2}
 
 
+@pytest.mark.long
 def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
     submit = Path(sys.executable).with_name("spark-submit")
     nsqd.connect().pub(topic, *(b"%d" % number for number in range(500)))

@@ -11,6 +11,7 @@ from nsqc.spark.options import OptionError
 SINK = {"nsqd": "a:1"}
 STREAM = {"nsqd": "a:1", "topic": "t", "channel": "c", "stagingDir": "/s"}
 DISKQUEUE = {"path": "/p"}
+LOG = {"nsqd": "a:1", "topic": "t"}
 
 
 def test_defaults():
@@ -36,6 +37,23 @@ def test_what_is_sparks_is_left_to_spark():
 
 
 @pytest.mark.parametrize(("read", "given", "says"), [
+    (options.log_table, {**LOG, "startingOffsets": "5"}, "must be earliest, latest, or JSON"),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"nonode": 1}}'}, "not HOST:PORT"),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": -3}}'}, "-3 is no offset"),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": true}}'}, "true is no offset"),
+    (options.log_table, {**LOG, "startingOffsets": "latest"}, "nothing is behind the end"),
+    (options.log_table, {**LOG, "startingOffsets": "earliest", "startingTimestamp": "5"}, "give one of the options"),
+    (options.log_table, {**LOG, "stagingDir": "/s"}, "stagingDir goes with option channel"),
+    (options.log_table, {**LOG, "topicPattern": "("}, "no regular expression"),
+    (options.log_table, {**LOG, "topicPattern": "a"}, "give one of the options topic and topicPattern"),
+    (options.log_table, {**LOG, "topic": "t#ephemeral"}, "is ephemeral"),
+    (options.log_table, {**LOG, "http": "a:1,b:2"}, "one address for each of nsqd"),
+    (options.log_table, {**LOG, "kafka.bootstrap.servers": "a:1"}, "is Kafka's"),
+    (options.log_table, {**LOG, "topic": "t,t"}, "twice"),
+    (options.log_table, {**LOG, "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger is for spark.readStream only"),
+    (options.log_stream, {**LOG, "endingOffsets": "latest"}, "endingOffsets is for spark.read only"),
+    (options.log_stream, {**LOG, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "must not be below"),
+    (options.log_stream, {**LOG, "maxTriggerDelay": "soon"}, "must be seconds"),
     (options.sink, {}, "give one of the options nsqd and nsqlookupd"),
     (options.sink, {**SINK, "nsqlookupd": "b:2"}, "give one of"),
     (options.sink, {"nsqd": "a"}, "not HOST:PORT"),

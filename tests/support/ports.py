@@ -9,15 +9,20 @@ BELOW_EPHEMERAL = range(10_000, 30_000)  # Linux assigns ports from 32768 on to 
 def free_port() -> int:
     """A port of 127.0.0.1 that refuses connections until the test listens on it."""
     choice = random.SystemRandom()
-    while True:
-        port = choice.choice(BELOW_EPHEMERAL)
-        try:
-            with socket.create_server(("127.0.0.1", port)):
-                return port
-        except OSError:
-            continue
+    while not is_free(port := choice.choice(BELOW_EPHEMERAL)):
+        pass
+    return port
 
 
-def kept() -> str:
-    """The flag that keeps the address of a daemon that is killed and started again."""
-    return f"--tcp-address=127.0.0.1:{free_port()}"
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of 127.0.0.1."""
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
+
+
+def kept(kind: str = "tcp") -> str:
+    """The flag that keeps the address of a daemon that is killed and started again; kind: tcp or http."""
+    return f"--{kind}-address=127.0.0.1:{free_port()}"

@@ -131,9 +131,11 @@ def rows(spark: SparkSession, logs: Logs, columns: str, start: int | None = None
     for each log, in the order of its offsets."""
     from pyspark.sql import functions as f
 
-    frame = spark.read.format("nsq").schema(columns).options(
-        **logs.source, minPartitions="1", pushFilters="true", startingOffsets=nested(logs.starts),
-        endingOffsets=nested(logs.ends)).load()
+    given = {**logs.source, "minPartitions": "1", "startingOffsets": nested(logs.starts),
+             "endingOffsets": nested(logs.ends)}
+    if start is not None or end is not None:
+        given["pushFilters"] = "true"       # each query of the frame has these filters
+    frame = spark.read.format("nsq").schema(columns).options(**given).load()
     if start is not None:
         frame = frame.where(f.col("timestamp") >= f.timestamp_micros(f.lit(start)))
     if end is not None:

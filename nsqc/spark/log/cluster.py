@@ -34,7 +34,7 @@ class Snapshot:
 
     states: dict[Place, State] = field(default_factory=dict)
     http: dict[str, str] = field(default_factory=dict)          # addresses by node
-    down: dict[str, str] = field(default_factory=dict)          # why a node or an nsqlookupd did not answer
+    down: dict[str, str] = field(default_factory=dict)          # why a node did not answer
     missing: set[str] = field(default_factory=set)              # topics asked for that no node has
 
 
@@ -77,7 +77,12 @@ class Cluster:
         found = Snapshot()
         now = time.monotonic()
         if not self._named or now - self._refreshed >= self._refresh:
-            self._named = self._looked_up(found) if self._options.nsqlookupd else self._given()
+            try:
+                self._named = self._looked_up() if self._options.nsqlookupd else self._given()
+            except Unreachable as error:
+                if not self._named:
+                    raise
+                log.warning("%s: going on with the nodes that are known", error)
             self._listed.clear()
             self._refreshed = now
         wanted = {node: set(topics) for node, topics in self._named.items()}
@@ -125,28 +130,37 @@ class Cluster:
             raise BadAnswer(f"{guess} is not the HTTP address of {node}: give it by option http")
         self._http[node] = guess
 
-    def _looked_up(self, found: Snapshot) -> dict[str, set[str]]:
+    def _looked_up(self) -> dict[str, set[str]]:
+        """The topics to ask each node for that any nsqlookupd names: one that is down does no harm while another one
+        answers. Raises Unreachable."""
         wanted: dict[str, set[str]] = {}
-        answered = False
+        down = []
         for address in self._options.nsqlookupd:
             try:
-                names = self._options.topic
-                if self._pattern is not None:
-                    listed = _ask(address, "/topics", self._options.timeout)["topics"]
-                    names = tuple(name for name in listed if self._pattern.fullmatch(name))
-                for name in names:
-                    for node in _ask(address, f"/lookup?topic={quote(name, safe='')}",
-                                     self._options.timeout).get("producers") or ():
-                        host, tcp = str(node["broadcast_address"]), int(node["tcp_port"])
-                        self._http[_joined(host, tcp)] = _joined(host, int(node["http_port"]) + self._options.tls)
-                        wanted.setdefault(_joined(host, tcp), set()).add(name)
-                answered = True
+                for name in self._topics_at(address):
+                    for node, http in self._producers_at(address, name):
+                        self._http[node] = http
+                        wanted.setdefault(node, set()).add(name)
             except (OSError, ValueError, KeyError, TypeError) as error:
-                found.down[f"nsqlookupd {address}"] = str(error)
-        if not answered:
-            raise Unreachable("no nsqlookupd answers: " + "; ".join(f"{name}: {why}"
-                                                                    for name, why in found.down.items()))
+                down.append(f"nsqlookupd {address}: {error}")
+        if len(down) == len(self._options.nsqlookupd):
+            raise Unreachable(f"no nsqlookupd answers: {'; '.join(down)}")
+        for text in down:
+            log.warning("%s", text)
         return wanted
+
+    def _topics_at(self, address: str) -> list[str]:
+        if self._pattern is None:
+            return list(self._options.topic)
+        return [name for name in _ask(address, "/topics", self._options.timeout)["topics"]
+                if self._pattern.fullmatch(name) and not name.endswith("#ephemeral")]
+
+    def _producers_at(self, address: str, topic: str) -> list[tuple[str, str]]:
+        """TCP and HTTP addresses of the nodes that have a topic. HTTPS is guessed to be one port above."""
+        answer = _ask(address, f"/lookup?topic={quote(topic, safe='')}", self._options.timeout)
+        return [(_joined(str(node["broadcast_address"]), int(node["tcp_port"])),
+                 _joined(str(node["broadcast_address"]), int(node["http_port"]) + self._options.tls))
+                for node in answer.get("producers") or ()]
 
     def _states(self, node: str, topics: set[str]) -> dict[Place, State]:
         if node not in self._http:

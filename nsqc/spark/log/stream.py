@@ -69,28 +69,48 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of a batch that begins at start; start itself as long as there is nothing to read."""
-        begins = places_of(start["topics"])
+        known = places_of(start["topics"])
         if self._available_now and self._stop_at is None:
-            snapshot = self._all_nodes(begins)
+            snapshot = self._all_nodes(known)
             self._stop_at = {place: state.next for place, state in snapshot.states.items()}
         else:
-            snapshot = self._look(begins)
-        joined = self._joined(begins, snapshot)
-        begins = {**begins, **joined}
-        ends = {place: self._end(place, state) for place, state in snapshot.states.items()}
-        segments = {place: state.segments for place, state in snapshot.states.items()}
-        waiting = {place: count(segments[place], begins[place], end) for place, end in ends.items()}
+            snapshot = self._look(known)
+        joined = self._joined(known, snapshot)
+        waiting = self._waiting_messages({**known, **joined}, snapshot)
+        if not any(waiting.values()) and (left := self._unread(known, snapshot)):
+            # Nothing else is left to read: now their nodes are waited for.
+            snapshot = self._all_nodes({**known, **left})
+            joined = self._joined(known, snapshot)
+            waiting = self._waiting_messages({**known, **joined}, snapshot)
+        return self._planned(start, {**known, **joined}, joined, waiting, snapshot, limit)
+
+    def _planned(self, start: Offset, begins: Mapping[Place, int], joined: Mapping[Place, int],
+                 waiting: Mapping[Place, int], snapshot: Snapshot, limit: ReadLimit) -> Offset:
+        """The end of a batch of what waits, within the limit."""
         total = sum(waiting.values())
         if not total or self._too_few(total):
             self._lag.planned(begins, snapshot)
-            return start
-        if isinstance(limit, ReadMaxRows) and total > limit.max_rows:
-            ends = {place: advance(segments[place], begins[place], part) if part else begins[place]
-                    for place, part in shares(waiting, limit.max_rows).items()}
-        ends = {place: max(ends.get(place, begin), begin) for place, begin in begins.items()}
+            # What has joined is noted, so that it is told, and counted, once.
+            return offset_of(begins, joined) if joined else start
+        part = shares(waiting, limit.max_rows) if isinstance(limit, ReadMaxRows) else waiting
+        ends = dict(begins)
+        for place, messages in part.items():
+            if messages == waiting[place]:
+                ends[place] = max(self._end(place, snapshot.states[place]), begins[place])     # behind a gap, too
+            elif messages:
+                ends[place] = advance(snapshot.states[place].segments, begins[place], messages)
         self._last_batch = time.monotonic()
         self._lag.planned(ends, snapshot)
         return offset_of(ends, joined)
+
+    def _waiting_messages(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
+        return {place: count(state.segments, begins[place], self._end(place, state))
+                for place, state in snapshot.states.items()}
+
+    def _unread(self, known: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
+        """For availableNow: where logs end that have something to read, and whose nodes do not answer."""
+        return {place: stop for place, stop in (self._stop_at or {}).items()
+                if place not in snapshot.states and known.get(place, 0) < stop}
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """What nodes have, and the metrics."""

@@ -60,7 +60,7 @@ class LogTableReader(DataSourceReader):
             if not snapshot.down:
                 break
         down = "; ".join(f"{node}: {why}" for node, why in sorted(snapshot.down.items()))
-        if down and (self.options.failOnDataLoss or not snapshot.http):
+        if down and (self.options.failOnDataLoss or not snapshot.states):
             raise Unreachable(f"nsq: these nodes do not answer: {down}"
                               + ("; failOnDataLoss=false reads the others" if snapshot.states else ""))
         if down:

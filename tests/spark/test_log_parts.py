@@ -1,0 +1,304 @@
+"""The parts that read topics in a log, without Spark: ranges, pieces, and nodes that answer something else."""
+
+import http.client
+import itertools
+import random
+import struct
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from nsqc.spark import options
+from nsqc.spark.log import rows
+from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
+from nsqc.spark.log.cluster import Cluster
+from nsqc.spark.log.errors import LogError
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range, advance, count, divide, pieces, shares
+from nsqc.spark.log.stream import LogStreamReader
+from tests.support.daemon import Daemon, batch
+from tests.support.ports import free_port, is_free, kept
+
+PLACE = Place("t", "a:1")
+COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
+
+# ---------------------------------------------------------------------- ranges
+
+
+@st.composite
+def segments(draw) -> list[tuple[int, int, int]]:
+    """Some, perhaps with gaps between."""
+    at, found = draw(st.integers(0, 5)), []
+    for length, gap in draw(st.lists(st.tuples(st.integers(0, 20), st.sampled_from((0, 0, 7, 2**32))), max_size=6)):
+        found.append((at, at + length, 100 * length))
+        at += length + gap
+    return found
+
+
+def offsets(known, start: int, end: int) -> list[int]:
+    return [offset for first, behind, _ in known for offset in range(max(first, start), min(behind, end))]
+
+
+@given(segments(), st.integers(0, 40), st.integers(0, 2**34), st.integers(1, 12))
+def test_pieces_have_each_offset_once(known, start, end, number):
+    there = offsets(known, start, end)
+    parts = pieces(known, start, end, number)
+    assert list(itertools.chain.from_iterable(offsets(known, *part) for part in parts)) == there
+    assert len(parts) == min(number, len(there)) and all(offsets(known, *part) for part in parts)
+    assert count(known, start, end) == len(there)
+
+
+@given(segments(), st.integers(0, 40), st.integers(1, 50))
+def test_advance(known, start, messages):
+    there = offsets(known, start, 2**40)
+    end = advance(known, start, messages)
+    assert offsets(known, start, end) == there[:messages]
+
+
+@given(st.lists(segments(), min_size=1, max_size=3), st.one_of(st.none(), st.integers(1, 30)),
+       st.one_of(st.none(), st.integers(1, 30)))
+def test_partitions_are_as_many_and_as_small_as_asked_for(logs, least, most):
+    known = {Place("t", f"n:{number + 1}"): log for number, log in enumerate(logs)}
+    ranges = [Range(place, "h:1", 0, 2**40) for place in known]
+    parts = divide(ranges, known, least, most)
+    total = sum(len(offsets(log, 0, 2**40)) for log in logs)
+    assert sum(len(offsets(known[part.place], part.start, part.end)) for part in parts) == total
+    assert least is None or len(parts) >= min(least, total)
+    assert most is None or all(len(offsets(known[part.place], part.start, part.end)) <= most for part in parts)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(1, 2000))
+def test_shares(waiting, most):
+    given = {Place("t", f"n:{number + 1}"): messages for number, messages in enumerate(waiting)}
+    found = shares(given, most)
+    assert sum(found.values()) == min(sum(waiting), most)
+    assert all(0 <= found[place] <= given[place] for place in given)
+    if most >= len(waiting):
+        assert all(found[place] for place in given if given[place])
+
+
+# ---------------------------------------------------------------------- records
+
+
+def record(number: int, body: bytes) -> bytes:
+    return struct.pack(">iqH16s", 26 + len(body), number * 1000, number % 7, b"%016x" % number) + body
+
+
+def test_blocks():
+    bodies = [random.randbytes(size) for size in (0, 1, 5, 3000, 0, 7)]
+    data = b"".join(record(number, body) for number, body in enumerate(bodies))
+    block = Block(data + b"rest", len(data), 40, len(bodies), 5)
+    got = []
+    while (found := block.batch(2, 1 << 20, VALUE | TIMESTAMP | ATTEMPTS | ID | OFFSET)) is not None:
+        number, values, ends, times, attempts, ids, places = found
+        ends = memoryview(ends).cast("i")
+        got += [(bytes(memoryview(values)[ends[row]:ends[row + 1]]), memoryview(times).cast("q")[row],
+                 memoryview(attempts).cast("i")[row], bytes(memoryview(ids)[16 * row:16 * row + 16]),
+                 memoryview(places).cast("q")[row]) for row in range(number)]
+    assert got == [(body, number, number % 7, b"%016x" % number, 40 + number) for number, body in enumerate(bodies[:5])]
+    few = Block(data, len(data), 0, len(bodies), 6).batch(10, 100, OFFSET)
+    assert few[0] == 3 and [len(chunk) for chunk in few[1:]] == [0, 0, 0, 0, 0, 24]
+
+
+@pytest.mark.parametrize("end", range(1, 40))
+def test_what_is_no_record_is_refused(end):
+    data = record(1, b"body") + record(2, b"x")
+    with pytest.raises(ValueError, match="record"):
+        Block(data[:-end], len(data) - end, 0, 2, 2)
+    for changed in (data[:end] + bytes([data[end] ^ 0x80]) + data[end + 1:],):
+        try:
+            Block(changed, len(changed), 0, 2, 2).batch(9, 9, VALUE)
+        except ValueError as error:
+            assert "record" in str(error)
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """With 300 messages in the log of t, in several segments."""
+    made = Daemon(tmp_path_factory.mktemp("log") / "data", "--topic-storage=log", "--max-bytes-per-file=4000")
+    client = made.connect()
+    for at in range(0, 300, 50):
+        client.ok("MPUB t", batch(*(b"%d" % number for number in range(at, at + 50))))
+    client.close()
+    yield made
+    made.close()
+
+
+def read(address: str, start: int = 0, end: int = 300, **more: str) -> list[int]:
+    chosen = options.log_table({"nsqd": "a:1", "topic": "t", "backoff": "10ms", **more})
+    batches = rows.read(Range(PLACE, address, start, end), chosen, COLUMNS, Times())
+    return [int(value) for one in batches for value in one.column("value").to_pylist()]
+
+
+def test_a_range(node):
+    address = f"127.0.0.1:{node.http_port}"
+    assert read(address) == list(range(300))
+    assert read(address, 33, 34) == [33]
+    with pytest.raises(LogError, match="ends at offset 300, and 310 is asked for"):
+        read(address, 290, 310)
+    assert read(address, 290, 310, failOnDataLoss="false") == list(range(290, 300))
+
+
+def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body, dict(answer.getheaders())
+
+
+class Garbage(BaseHTTPRequestHandler):
+    """Stands before a node, and answers /topic/read as `way` says."""
+
+    protocol_version = "HTTP/1.1"
+    node: Daemon
+    way = ""
+    times = 0
+
+    def do_GET(self) -> None:
+        status, body, headers = got(self.node, self.path)
+        kept = {name: value for name, value in headers.items() if name.startswith("X-NSQ-")}
+        if self.path.startswith("/topic/read") and type(self).times:
+            type(self).times -= 1
+            if self.way == "cut":
+                self.send_response(status)
+                for name, value in {**kept, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body[:len(body) // 2])
+                self.close_connection = True
+                return
+            if self.way == "noise":
+                body = bytes(len(body))
+            elif self.way == "short":
+                body = body[:-5]
+            elif self.way == "html":
+                kept, body = {}, b"<html>no</html>"
+            elif self.way == "503":
+                status, kept, body = 503, {}, b"busy"
+            elif self.way == "count":
+                kept["X-NSQ-Next-Offset"] = str(int(kept["X-NSQ-Next-Offset"]) + 1)
+            elif self.way == "not http":
+                self.wfile.write(b"SSH-2.0-x\r\n")
+                self.close_connection = True
+                return
+        self.send_response(status)
+        for name, value in {**kept, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.mark.parametrize("way", ["cut", "noise", "short", "html", "503", "count", "not http"])
+def test_a_node_that_answers_something_else_is_asked_again_and_then_an_error(node, way):
+    handler = type("Handler", (Garbage,), {"node": node, "way": way, "times": 2})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    address = f"127.0.0.1:{server.server_port}"
+    try:
+        assert read(address) == list(range(300)) and handler.times == 0
+        handler.times = 10**9
+        with pytest.raises(LogError, match=address):
+            read(address, failWhenUnreachable="0.1")
+        assert read(address, failWhenUnreachable="0.1", failOnDataLoss="false") == []
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_nodes_are_found(node, lookupd, tmp_path):
+    lookupd.topics = ["t", "other", "t#ephemeral"]
+    address = f"127.0.0.1:{node.http_port}"
+    for topics in ({"topic": "t"}, {"topicPattern": "t.*"}):
+        cluster = Cluster(options.log_table({"nsqlookupd": f"127.0.0.1:1,{lookupd(node)}", **topics}))
+        found = cluster.look()
+        assert found.http == {f"127.0.0.1:{node.tcp_port}": address} and not found.down
+        assert {place: state.next for place, state in found.states.items()} == {
+            Place("t", f"127.0.0.1:{node.tcp_port}"): 300}
+        cluster.close()
+    with pytest.raises(LogError, match=r"no nsqlookupd answers: nsqlookupd 127\.0\.0\.1:1: .*refused"):
+        Cluster(options.log_table({"nsqlookupd": "127.0.0.1:1", "topic": "t"})).look()
+
+
+def test_the_http_port_is_the_next_one_by_default(tmp_path):
+    port = next(port for port in iter(free_port, None) if is_free(port + 1))
+    node = Daemon(tmp_path / "data", "--topic-storage=log", f"--tcp-address=127.0.0.1:{port}",
+                  f"--http-address=127.0.0.1:{port + 1}")
+    try:
+        found = Cluster(options.log_table({"nsqd": f"127.0.0.1:{port}", "topic": "t"})).look()
+        assert found.http == {f"127.0.0.1:{port}": f"127.0.0.1:{port + 1}"} and found.missing == {"t"}
+    finally:
+        node.close()
+
+
+# ---------------------------------------------------------------------- offsets of a stream
+
+
+def stream(*nodes: Daemon, **more: str) -> LogStreamReader:
+    return LogStreamReader(options.log_stream({
+        "nsqd": ",".join(f"127.0.0.1:{one.tcp_port}" for one in nodes),
+        "http": ",".join(f"127.0.0.1:{one.http_port}" for one in nodes), "topic": "t", **more}), COLUMNS)
+
+
+def ranges_of(reader: LogStreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
+    return [(part.value.place.node, part.value.start, part.value.end) for part in reader.partitions(start, end)]
+
+
+def test_a_log_that_begins_again_is_told_and_read_once(node):
+    name = f"127.0.0.1:{node.tcp_port}"
+    before = {"topics": {"t": {name: 500}}, "joined": {}}
+    with pytest.raises(LogError, match="ends at offset 300, the checkpoint at 500"):
+        stream(node).latestOffset(before, ReadAllAvailable())
+    reader = stream(node, failOnDataLoss="false")
+    end = reader.latestOffset(before, ReadAllAvailable())
+    assert end == {"topics": {"t": {name: 300}}, "joined": {"t": {name: 0}}}
+    # Also planned anew, by another process.
+    for planner in (reader, stream(node)):
+        assert ranges_of(planner, before, end) == [(name, 0, 300)]
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+    reader.stop()
+
+
+def test_what_joins_while_nothing_is_read_is_told_once(node):
+    reader = stream(node, minOffsetsPerTrigger="1000")
+    empty = {"topics": {}, "joined": {}}
+    joined = reader.latestOffset(empty, ReadAllAvailable())
+    name = f"127.0.0.1:{node.tcp_port}"
+    assert joined == {"topics": {"t": {name: 0}}, "joined": {"t": {name: 0}}}
+    assert ranges_of(reader, empty, joined) == []
+    assert reader.latestOffset(joined, ReadAllAvailable()) is joined
+    reader.stop()
+
+
+def test_available_now_waits_for_a_node_that_goes(node, tmp_path):
+    other = Daemon(tmp_path / "data", "--topic-storage=log", kept(), kept("http"))
+    try:
+        other.connect().ok("MPUB t", batch(*(b"%d" % number for number in range(10))))
+        reader = stream(node, other, startingOffsets="earliest", failWhenUnreachable="0.6")
+        reader.prepareForTriggerAvailableNow()
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadMaxRows(40))
+        other.kill()
+        rest = reader.latestOffset(first, ReadMaxRows(1000))
+        assert rest["topics"]["t"][f"127.0.0.1:{node.tcp_port}"] == 300
+        with pytest.raises(LogError, match="Connection refused"):
+            reader.latestOffset(rest, ReadMaxRows(1000))
+        other.start()
+        last = reader.latestOffset(rest, ReadMaxRows(1000))
+        assert last["topics"]["t"][f"127.0.0.1:{other.tcp_port}"] == 10
+        assert reader.latestOffset(last, ReadMaxRows(1000)) is last
+        reader.stop()
+    finally:
+        other.close()
