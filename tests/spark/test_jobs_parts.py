@@ -133,6 +133,7 @@ def test_help_and_checks_import_no_spark():
     code = ("import sys\n"
             "from nsqc.commands.app import run\n"
             "assert run(['spark', 'produce', '--help']) == 0 and run(['spark', 'compact', '.']) == 2\n"
+            "assert run(['spark', 'lag', '--nsqd=127.0.0.1:1']) == 1\n"
             "assert run(['version']) == 0\n"
             "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
