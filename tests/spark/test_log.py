@@ -202,7 +202,7 @@ def test_nodes_that_do_not_answer(spark, nodes, topic):
                                 .option("topic", topic).load().count())
 
 
-def test_wrong_options_are_refused_by_name(spark):
+def test_wrong_options_are_refused_by_name(spark, tmp_path):
     given = {"nsqd": "127.0.0.1:1", "topic": "t"}
     reads = spark.read.format("nsq").options(**given)
     assert "maxOffsetsPerTrigger is for spark.readStream only" in why(
@@ -210,7 +210,7 @@ def test_wrong_options_are_refused_by_name(spark):
     streams = spark.readStream.format("nsq").options(**given)
     assert "endingOffsets is for spark.read only" in why(
         lambda: streams.option("endingOffsets", "latest").load().writeStream.format("noop")
-        .option("checkpointLocation", "/nowhere/x").start().awaitTermination())
+        .option("checkpointLocation", str(tmp_path)).start().awaitTermination())
 
 
 def test_offsets_that_are_not_there(spark, nodes, topic):

@@ -207,7 +207,8 @@ def test_wrong_options_are_told(flow, more, says):
 
 def test_a_bounded_read_is_refused_and_says_what_to_do(spark, nsqd):
     with pytest.raises(Exception, match="availableNow=True"):
-        spark.read.format("nsq").option("nsqd", address(nsqd)).option("topic", "t").load().count()
+        spark.read.format("nsq").option("nsqd", address(nsqd)).option("topic", "t").option("channel", "c").option(
+            "stagingDir", "/stage").load().count()
 
 
 def test_there_and_back(flow, spark, nsqd):
@@ -325,7 +326,8 @@ def test_options_are_looked_at_by_load(spark, tmp_path):
     assert not (tmp_path / "stage").exists()
     with pytest.raises(Exception) as caught:
         spark.readStream.format("nsq").options(**good, subscribe="t").load()
-    assert reason(caught.value).startswith("nsq: unknown option subscribe is Kafka's: give topic, one for a stream; there")
+    assert reason(caught.value).startswith("nsq: unknown option subscribe is Kafka's: give topic, one for a stream of a channel; "
+                                           "there")
     lines = [line for line in str(caught.value).splitlines() if line.strip()]
     assert lines[-1].strip() == "SQLSTATE: 38000" and lines[-2].startswith("nsqc.spark.options.OptionError: nsq: unknown")
 
@@ -338,5 +340,5 @@ def test_what_is_wrong_with_a_schema_of_ones_own_is_the_reason(spark, tmp_path):
               .option("topic", "t").option("channel", "c").option("stagingDir", str(tmp_path / "stage")).load())
     with pytest.raises(Exception) as caught:
         stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination(30)
-    assert reason(caught.value).startswith("nsq: a stream has all of its columns: value binary")
+    assert reason(caught.value).startswith("nsq: a stream of a channel has all of its columns: value binary")
     assert "UnboundLocalError" not in str(caught.value)

@@ -226,6 +226,7 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
     if status != 200:
         raise ValueError(f"status {status}")
     answer = json.loads(body)
+    # Any: JSON
     found: dict[str, Any] = answer.get("data") or answer
     return found
 

@@ -112,6 +112,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {place: stop for place, stop in (self._stop_at or {}).items()
                 if place not in snapshot.states and known.get(place, 0) < stop}
 
+    # Any: PySpark declares offsets as plain dicts
     def reportLatestOffset(self) -> dict[str, Any]:
         """What nodes have, and the metrics."""
         snapshot = self._snapshot or Snapshot()
