@@ -15,8 +15,8 @@ OPTIONS = {
                        "topic's first one also what waits in the topic. Without option channel, a topic in a log is "
                        "read from any offset",
     "startingoffsetsbytimestamp": "give startingTimestamp without option channel, for topics in a log",
-    "startingtimestamp": "a channel keeps its position. Without option channel, a topic in a log is read from any time; "
-                         "nsqc spark replay --from publishes an archive again",
+    "startingtimestamp": "a channel keeps its position. Without option channel, a topic in a log is read from any "
+                         "time; nsqc spark replay --from publishes an archive again",
     "startingoffsetsbytimestampstrategy": "a time without a message behind it means the end",
     "endingoffsets": "use .trigger(availableNow=True), which reads what is there and stops",
     "endingoffsetsbytimestamp": "give endingTimestamp without option channel, for topics in a log",

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from nsqc.client.address import split_address
 from nsqc.client.lookup import fetch
 from nsqc.spark.log.api import LogApi, State
-from nsqc.spark.log.errors import BadAnswer, NoLog, NoTopic, Unreachable
+from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.options import Log
 
@@ -36,6 +36,7 @@ class Snapshot:
     http: dict[str, str] = field(default_factory=dict)          # addresses by node
     down: dict[str, str] = field(default_factory=dict)          # why a node or an nsqlookupd did not answer
     missing: set[str] = field(default_factory=set)              # topics asked for that no node has
+    answered: int = 0                                           # nodes
 
 
 class Cluster:
@@ -47,12 +48,17 @@ class Cluster:
         self._refresh = refresh
         self._refreshed = -refresh
         self._named: dict[str, set[str]] = {}       # topics by node, as they were found last
+        self._unsaid: dict[str, str] = {}           # why an nsqlookupd did not answer then
         self._pattern = re.compile(options.topicPattern) if options.topicPattern else None
         self._apis: dict[str, LogApi] = {}          # by HTTP address
         self._http: dict[str, str] = {}             # by node
         self._resting: dict[str, tuple[float, str]] = {}    # by node: until when, and why
         self._listed: dict[str, set[str]] = {}      # topics by node that fit the pattern
         self._in_memory: set[Place] = set()         # that have been warned of
+
+    def wants(self, topic: str) -> bool:
+        """Whether the options name the topic."""
+        return topic in self._options.topic if self._pattern is None else self._pattern.fullmatch(topic) is not None
 
     @property
     def seen(self) -> bool:
@@ -71,15 +77,16 @@ class Cluster:
     def look(self, known: Iterable[Place] = ()) -> Snapshot:
         """The logs now; known: that must be looked at even if nobody names their nodes any more.
 
-        A node that does not answer is in `down`. Raises LogError for one that answers something else, and NoLog for a
-        topic that was named and is kept in memory.
+        A node that does not answer, or something else than the state of a log, is in `down`. Raises NoLog for a topic
+        that was named and is kept in memory, and LogError for a node that needs another option.
         """
         found = Snapshot()
         now = time.monotonic()
         if not self._named or now - self._refreshed >= self._refresh:
-            self._named = self._looked_up(found) if self._options.nsqlookupd else self._given()
+            self._named = self._looked_up() if self._options.nsqlookupd else self._given()
             self._listed.clear()
             self._refreshed = now
+        found.down.update(self._unsaid)
         wanted = {node: set(topics) for node, topics in self._named.items()}
         for place in known:
             if place.node in self._http:
@@ -90,6 +97,7 @@ class Cluster:
                 found.down[node] = states
             else:
                 found.states.update(states)
+                found.answered += 1
         found.http = dict(self._http)
         found.missing = set(self._options.topic) - {place.topic for place in found.states}
         return found
@@ -118,15 +126,18 @@ class Cluster:
         return {node: set(options.topic) for node in options.nsqd}
 
     def _find(self, node: str) -> None:
-        """Finds the HTTP address of a node. Raises Unreachable, BadAnswer."""
+        """Finds the HTTP address of a node. Raises LogError."""
         host, port = split_address(node)
         guess = _joined(host, port + (2 if self._options.tls else 1))
         if self._api(guess).tcp_port() != port:
-            raise BadAnswer(f"{guess} is not the HTTP address of {node}: give it by option http")
+            raise LogError(f"{guess} is not the HTTP address of {node}: give it by option http")
         self._http[node] = guess
 
-    def _looked_up(self, found: Snapshot) -> dict[str, set[str]]:
+    def _looked_up(self) -> dict[str, set[str]]:
+        """What all nsqlookupd say; what they said last while none answers. Raises Unreachable if none ever has."""
         wanted: dict[str, set[str]] = {}
+        unsaid: dict[str, str] = {}
+        owners: dict[str, str] = {}     # nodes by HTTP address
         answered = False
         for address in self._options.nsqlookupd:
             try:
@@ -137,16 +148,23 @@ class Cluster:
                 for name in names:
                     for node in _ask(address, f"/lookup?topic={quote(name, safe='')}",
                                      self._options.timeout).get("producers") or ():
-                        host, tcp = str(node["broadcast_address"]), int(node["tcp_port"])
-                        self._http[_joined(host, tcp)] = _joined(host, int(node["http_port"]) + self._options.tls)
-                        wanted.setdefault(_joined(host, tcp), set()).add(name)
+                        host = str(node["broadcast_address"])
+                        tcp, web = (_joined(host, int(node[port])) for port in ("tcp_port", "http_port"))
+                        split_address(tcp)
+                        web = _joined(host, split_address(web)[1] + self._options.tls)
+                        if owners.setdefault(web, tcp) != tcp:     # its messages would be read twice
+                            raise ValueError(f"{tcp} and {owners[web]} have the same HTTP address {web}")
+                        self._http[tcp] = web
+                        wanted.setdefault(tcp, set()).add(name)
                 answered = True
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                found.down[f"nsqlookupd {address}"] = str(error)
-        if not answered:
-            raise Unreachable("no nsqlookupd answers: " + "; ".join(f"{name}: {why}"
-                                                                    for name, why in found.down.items()))
-        return wanted
+            except KeyError as error:
+                unsaid[f"nsqlookupd {address}"] = f"its answer has no {error}"
+            except (OSError, ValueError, TypeError) as error:
+                unsaid[f"nsqlookupd {address}"] = str(error)
+        self._unsaid = unsaid
+        if not answered and not self._named:
+            raise Unreachable("no nsqlookupd answers: " + "; ".join(f"{name}: {why}" for name, why in unsaid.items()))
+        return wanted if answered else self._named
 
     def _states(self, node: str, topics: set[str]) -> dict[Place, State]:
         if node not in self._http:
@@ -180,14 +198,14 @@ class Cluster:
         return self._apis[address]
 
     def _each(self, nodes: list[str], call: Callable[[str], T]) -> list[T | str]:
-        """The result for each node, or why it did not answer. Raises LogError."""
+        """The result for each node, or why it has none. Raises LogError."""
         def one(node: str) -> T | str:
             until, why = self._resting.get(node, (0.0, ""))
             if time.monotonic() < until:
                 return why
             try:
                 return call(node)
-            except Unreachable as error:
+            except (Unreachable, BadAnswer) as error:
                 self._resting[node] = time.monotonic() + REST_SECONDS, str(error)
                 return str(error)
         return self._parallel(nodes, one)
@@ -201,6 +219,8 @@ class Cluster:
     def forget_rests(self) -> None:
         """The next look asks also those that have just not answered."""
         self._resting.clear()
+        if self._unsaid:
+            self._refreshed = -self._refresh
 
 
 # Any: JSON
@@ -211,8 +231,13 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
         return {}
     if status != 200:
         raise ValueError(f"status {status}")
-    answer = json.loads(body)
-    found: dict[str, Any] = answer.get("data") or answer
+    try:
+        answer = json.loads(body)
+        found = answer.get("data") or answer
+    except (ValueError, AttributeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("its answer is no JSON object")
     return found
 
 
