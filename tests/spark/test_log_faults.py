@@ -192,6 +192,14 @@ def test_a_time_that_no_message_will_have(node, topic):
     assert read({**given, "endingTimestamp": str(2**53)}) == list(range(10))
 
 
+def test_certificates_that_cannot_be_read_are_named(node, tmp_path):
+    given = {"nsqd": name_of(node), "http": f"127.0.0.1:{node.http_port}", "topic": "t", "tls": "true",
+             "tlsCaFile": str(tmp_path / "none.pem"), "failOnDataLoss": "false"}
+    with pytest.raises(LogError, match=r"tlsCaFile=.*none\.pem: No such file") as caught:
+        read(given)
+    assert type(caught.value) is LogError       # one that is not tried again
+
+
 # ---------------------------------------------------------------------- gaps
 
 

@@ -135,10 +135,10 @@ class LogApi:
         topic, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
+        except OSError as error:        # first: an answer that never came is both
+            raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
             raise self._bad(self._path, f"not HTTP: {error!r}") from None
-        except OSError as error:
-            raise self._lost_connection(error) from None
         if answer.status in (410, 416):
             raise self._lost(answer, topic, offset)
         if answer.status != 200:
@@ -236,10 +236,10 @@ class LogApi:
                 if not kept:
                     raise
                 return self._ask(path)
+        except OSError as error:        # first: an answer that never came is both
+            raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
             raise self._bad(self._path, f"not HTTP: {error!r}") from None
-        except OSError as error:
-            raise self._lost_connection(error) from None
 
     def _ask(self, path: str) -> http.client.HTTPResponse:
         self._send(path)
@@ -297,4 +297,11 @@ class LogApi:
 
 
 def _context(options: NodeOptions) -> ssl.SSLContext:
-    return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+    """Raises LogError: trying again does not help."""
+    try:
+        return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+    except OSError as error:
+        given = ", ".join(f"{name}={path}" for name, path in (
+            ("tlsCaFile", options.tlsCaFile), ("tlsCertFile", options.tlsCertFile), ("tlsKeyFile", options.tlsKeyFile))
+            if path)
+        raise LogError(f"nsq: {given}: {error.strerror or error}") from None
