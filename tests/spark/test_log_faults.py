@@ -185,6 +185,11 @@ def test_a_node_that_breaks_off_while_it_tells_its_state_is_unreachable(node, to
         read(given)
 
 
+def test_offsets_in_deep_json_are_refused_by_name():
+    with pytest.raises(options.OptionError, match="option startingOffsets="):
+        options.log_table({"nsqd": "a:1", "topic": "t", "startingOffsets": "[" * 100_000})
+
+
 def test_a_time_that_no_message_will_have(node, topic):
     publish(node, topic, range(10))
     given = {"nsqd": name_of(node), "http": f"127.0.0.1:{node.http_port}", "topic": topic}
