@@ -7,6 +7,7 @@ when the previous batch is in its commit log.
 from __future__ import annotations
 
 import atexit
+import json
 import signal
 import sys
 import threading
@@ -128,7 +129,10 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _row_of(self, offset: Offset) -> int:
         """The row of an offset in this log. Raises DataLoss."""
         stage = self.stage
-        row = offset["rows"]
+        row = offset.get("rows")
+        if type(row) is not int or "log" not in offset:
+            raise DataLoss(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which is no offset of a channel: it "
+                           "belongs to another query, or was changed. Give this query another checkpointLocation")
         if offset["log"] != stage.uuid:
             return self._loss(f"the checkpoint belongs to another staging log ({offset['log']}, here is {stage.uuid})",
                               stage.released)

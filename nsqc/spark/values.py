@@ -135,7 +135,7 @@ def read_places(value: str) -> Places:
         return value.lower()
     try:
         places = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         places = None
     if not isinstance(places, dict) or not places:
         raise ValueError('must be earliest, latest, or JSON by topic and node, such as {"topic": {"host:4150": 23}}')

@@ -271,17 +271,6 @@ def test_a_log_that_begins_again_is_told_and_read_once(node):
     reader.stop()
 
 
-def test_what_joins_while_nothing_is_read_is_told_once(node):
-    reader = stream(node, minOffsetsPerTrigger="1000")
-    empty = {"topics": {}, "joined": {}}
-    joined = reader.latestOffset(empty, ReadAllAvailable())
-    name = f"127.0.0.1:{node.tcp_port}"
-    assert joined == {"topics": {"t": {name: 0}}, "joined": {"t": {name: 0}}}
-    assert ranges_of(reader, empty, joined) == []
-    assert reader.latestOffset(joined, ReadAllAvailable()) is joined
-    reader.stop()
-
-
 def test_available_now_waits_for_a_node_that_goes(node, tmp_path):
     other = Daemon(tmp_path / "data", "--topic-storage=log", kept(), kept("http"))
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from nsqc.spark.options import NodeOptions
 MOST_BYTES = 64 << 20
 SHOWN_BYTES = 200
 HEAD_BYTES = 64     # more than a record has before its body
+MOST = 2**63 - 1    # of offsets and times
 
 
 class State(NamedTuple):
@@ -28,6 +30,15 @@ class State(NamedTuple):
     bytes: int
     # First offset, offset behind the last, bytes of each segment, in order.
     segments: tuple[tuple[int, int, int], ...]
+
+    @property
+    def possible(self) -> bool:
+        """Whether the segments lie one behind the other, between first and next: what is planned by others would miss
+        messages, or have them twice."""
+        bounds = [0, self.first, *(offset for segment in self.segments for offset in segment[:2]), self.next, MOST]
+        begin = self.segments[0][0] if self.segments else self.next
+        return (begin == self.first and all(one <= other for one, other in pairwise(bounds))
+                and all(size >= 0 for _, _, size in self.segments))
 
 
 class Piece(NamedTuple):
@@ -74,9 +85,9 @@ class LogApi:
         answer = self._json("/stats?format=json&include_clients=false&include_mem=false", "")
         try:
             names = [topic["topic_name"] for topic in answer["topics"] or ()]
-        except (KeyError, TypeError):
+            return [name for name in names if not name.endswith("#ephemeral")]
+        except (KeyError, TypeError, AttributeError):
             raise self._bad("/stats", "no topics") from None
-        return [name for name in names if not name.endswith("#ephemeral")]
 
     def state(self, topic: str) -> State:
         """What the log of a topic holds now."""
@@ -84,15 +95,18 @@ class LogApi:
         try:
             segments = tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"])
             last = answer["last_time"]
-            return State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                         int(answer["bytes"]), segments)
-        except (KeyError, TypeError, ValueError):
+            state = State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
+                          int(answer["bytes"]), segments)
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
+        if not state.possible:
+            raise self._bad("/topic/log", f"offsets {state.first} to {state.next} in segments that do not fit")
+        return state
 
     def offset_at(self, topic: str, time_ns: int) -> int:
         """The first message that was published at a time or later; the end, if there is none."""
-        answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&time={max(time_ns, 0)}&max_messages=1"
-                            "&max_bytes=1")
+        answer = self._open(f"/topic/read?topic={quote(topic, safe='')}&time={min(max(time_ns, 0), MOST)}"
+                            "&max_messages=1&max_bytes=1")
         return self._head(answer, topic, len(self._body(answer)))[0]
 
     def time_of(self, topic: str, offset: int) -> int | None:
@@ -121,10 +135,10 @@ class LogApi:
         topic, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
+        except OSError as error:        # first: an answer that never came is both
+            raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
             raise self._bad(self._path, f"not HTTP: {error!r}") from None
-        except OSError as error:
-            raise self._lost_connection(error) from None
         if answer.status in (410, 416):
             raise self._lost(answer, topic, offset)
         if answer.status != 200:
@@ -153,7 +167,8 @@ class LogApi:
                                                 for name in ("First-Offset", "Next-Offset", "Messages", "Damaged"))
         except (TypeError, ValueError):
             raise self._bad("/topic/read", "not the records of a log") from None
-        if not 0 <= first <= following or count != following - first or damaged < 0 or bool(count) != bool(length):
+        if (not 0 <= first <= following <= MOST or count != following - first or damaged < 0
+                or bool(count) != bool(length)):
             raise self._bad("/topic/read", f"{count} records from {first} to {following} in {length} bytes")
         return first, following, damaged
 
@@ -164,7 +179,7 @@ class LogApi:
             self._refused(answer, topic)
         try:
             value = json.loads(self._body(answer))
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise self._bad(path.partition("?")[0], "no JSON object")
@@ -186,11 +201,14 @@ class LogApi:
         header = "First" if answer.status == 410 else "Next"
         text = answer.headers.get(f"X-NSQ-{header}-Offset") or ""
         self._message(answer)
-        if not (text.isascii() and text.isdecimal()):
-            raise self._bad("/topic/read", f"status {answer.status}")
+        # An offset that is not lost after all would be asked for again at once, for ever.
+        known = int(text) if len(text) < 20 and text.isascii() and text.isdecimal() else offset
+        if not (known > offset if answer.status == 410 else known < offset):
+            raise self._bad("/topic/read", f"status {answer.status} for offset {offset}, with X-NSQ-{header}-Offset "
+                                           f"{text or 'missing'}")
         if answer.status == 410:
             return DataLoss(f"topic {topic} at {self.address} begins at offset {text}: retention has removed "
-                            f"{int(text) - offset} messages from {offset} on", int(text))
+                            f"{known - offset} messages from {offset} on", known)
         return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, and {offset} is asked for: it was "
                         "deleted and made again, or its files were exchanged")
 
@@ -198,7 +216,7 @@ class LogApi:
         body = self._body(answer)
         try:
             return str(json.loads(body)["message"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return repr(body[:SHOWN_BYTES].decode("utf-8", "replace"))
 
     def _bad(self, path: str, what: str) -> BadAnswer:
@@ -218,10 +236,10 @@ class LogApi:
                 if not kept:
                     raise
                 return self._ask(path)
+        except OSError as error:        # first: an answer that never came is both
+            raise self._lost_connection(error) from None
         except http.client.HTTPException as error:
             raise self._bad(self._path, f"not HTTP: {error!r}") from None
-        except OSError as error:
-            raise self._lost_connection(error) from None
 
     def _ask(self, path: str) -> http.client.HTTPResponse:
         self._send(path)
@@ -237,7 +255,10 @@ class LogApi:
                           if self._options.tls else
                           http.client.HTTPConnection(self._host, self._port, timeout=timeout))
             self._connection = connection
-        connection.request("GET", path, headers={"Accept": "application/octet-stream"})
+        try:
+            connection.request("GET", path, headers={"Accept": "application/octet-stream"})
+        except UnicodeError:
+            raise OSError(f"{self._host!r} is no host name") from None
 
     def _answer(self) -> http.client.HTTPResponse:
         if self._connection is None:
@@ -249,6 +270,8 @@ class LogApi:
             body = answer.read(MOST_BYTES)
         except (OSError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
+        if answer.length and len(body) < MOST_BYTES:     # read() with a limit does not mind an end that comes too soon
+            raise self._lost_connection(EOFError(f"{len(body)} of {len(body) + answer.length} bytes"))
         if not answer.isclosed():
             self.close()
         return body
@@ -274,4 +297,11 @@ class LogApi:
 
 
 def _context(options: NodeOptions) -> ssl.SSLContext:
-    return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+    """Raises LogError: trying again does not help."""
+    try:
+        return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+    except OSError as error:
+        given = ", ".join(f"{name}={path}" for name, path in (
+            ("tlsCaFile", options.tlsCaFile), ("tlsCertFile", options.tlsCertFile), ("tlsKeyFile", options.tlsKeyFile))
+            if path)
+        raise LogError(f"nsq: {given}: {error.strerror or error}") from None

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from nsqc.client.address import split_address
 from nsqc.client.lookup import fetch
 from nsqc.spark.log.api import LogApi, State
-from nsqc.spark.log.errors import BadAnswer, NoLog, NoTopic, Unreachable
+from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.options import Log
 
@@ -35,7 +35,9 @@ class Snapshot:
     states: dict[Place, State] = field(default_factory=dict)
     http: dict[str, str] = field(default_factory=dict)          # addresses by node
     down: dict[str, str] = field(default_factory=dict)          # why a node did not answer
+    silent: dict[str, str] = field(default_factory=dict)        # why an nsqlookupd did not answer; others did
     missing: set[str] = field(default_factory=set)              # topics asked for that no node has
+    answered: int = 0                                           # nodes
 
 
 class Cluster:
@@ -51,8 +53,13 @@ class Cluster:
         self._apis: dict[str, LogApi] = {}          # by HTTP address
         self._http: dict[str, str] = {}             # by node
         self._resting: dict[str, tuple[float, str]] = {}    # by node: until when, and why
+        self._silent: dict[str, str] = {}           # why an nsqlookupd did not answer last
         self._listed: dict[str, set[str]] = {}      # topics by node that fit the pattern
         self._in_memory: set[Place] = set()         # that have been warned of
+
+    def wants(self, topic: str) -> bool:
+        """Whether the options name the topic."""
+        return topic in self._options.topic if self._pattern is None else self._pattern.fullmatch(topic) is not None
 
     @property
     def seen(self) -> bool:
@@ -71,18 +78,17 @@ class Cluster:
     def look(self, known: Iterable[Place] = ()) -> Snapshot:
         """The logs now; known: that must be looked at even if nobody names their nodes any more.
 
-        A node that does not answer is in `down`. Raises LogError for one that answers something else, and NoLog for a
-        topic that was named and is kept in memory.
+        A node that does not answer, or something else than the state of a log, is in `down`. Raises NoLog for a topic
+        that was named and is kept in memory, and LogError for a node that needs another option.
         """
         found = Snapshot()
         now = time.monotonic()
         if not self._named or now - self._refreshed >= self._refresh:
             try:
                 self._named = self._looked_up() if self._options.nsqlookupd else self._given()
-            except Unreachable as error:
+            except Unreachable:
                 if not self._named:
                     raise
-                log.warning("%s: going on with the nodes that are known", error)
             self._listed.clear()
             self._refreshed = now
         wanted = {node: set(topics) for node, topics in self._named.items()}
@@ -95,7 +101,9 @@ class Cluster:
                 found.down[node] = states
             else:
                 found.states.update(states)
+                found.answered += 1
         found.http = dict(self._http)
+        found.silent = dict(self._silent)
         found.missing = set(self._options.topic) - {place.topic for place in found.states}
         return found
 
@@ -123,29 +131,36 @@ class Cluster:
         return {node: set(options.topic) for node in options.nsqd}
 
     def _find(self, node: str) -> None:
-        """Finds the HTTP address of a node. Raises Unreachable, BadAnswer."""
+        """Finds the HTTP address of a node. Raises LogError."""
         host, port = split_address(node)
         guess = _joined(host, port + (2 if self._options.tls else 1))
         if self._api(guess).tcp_port() != port:
-            raise BadAnswer(f"{guess} is not the HTTP address of {node}: give it by option http")
+            raise LogError(f"{guess} is not the HTTP address of {node}: give it by option http")
         self._http[node] = guess
 
     def _looked_up(self) -> dict[str, set[str]]:
         """The topics to ask each node for that any nsqlookupd names: one that is down does no harm while another one
         answers. Raises Unreachable."""
         wanted: dict[str, set[str]] = {}
-        down = []
+        owners: dict[str, str] = {}     # nodes by HTTP address
+        down: dict[str, str] = {}
         for address in self._options.nsqlookupd:
             try:
                 for name in self._topics_at(address):
                     for node, http in self._producers_at(address, name):
+                        if owners.setdefault(http, node) != node:   # its messages would be read twice
+                            raise ValueError(f"{node} and {owners[http]} have the same HTTP address {http}")
                         self._http[node] = http
                         wanted.setdefault(node, set()).add(name)
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                down.append(f"nsqlookupd {address}: {error}")
+            except KeyError as error:
+                down[f"nsqlookupd {address}"] = f"its answer has no {error}"
+            except (OSError, ValueError, TypeError) as error:
+                down[f"nsqlookupd {address}"] = str(error)
+        self._silent = down
+        texts = [f"{name}: {why}" for name, why in down.items()]
         if len(down) == len(self._options.nsqlookupd):
-            raise Unreachable(f"no nsqlookupd answers: {'; '.join(down)}")
-        for text in down:
+            raise Unreachable(f"no nsqlookupd answers: {'; '.join(texts)}")
+        for text in texts:
             log.warning("%s", text)
         return wanted
 
@@ -158,9 +173,13 @@ class Cluster:
     def _producers_at(self, address: str, topic: str) -> list[tuple[str, str]]:
         """TCP and HTTP addresses of the nodes that have a topic. HTTPS is guessed to be one port above."""
         answer = _ask(address, f"/lookup?topic={quote(topic, safe='')}", self._options.timeout)
-        return [(_joined(str(node["broadcast_address"]), int(node["tcp_port"])),
-                 _joined(str(node["broadcast_address"]), int(node["http_port"]) + self._options.tls))
-                for node in answer.get("producers") or ()]
+        found = []
+        for node in answer.get("producers") or ():
+            tcp, http = (_joined(str(node["broadcast_address"]), int(node[port])) for port in ("tcp_port", "http_port"))
+            split_address(tcp)
+            host, port = split_address(http)
+            found.append((tcp, _joined(host, port + self._options.tls)))
+        return found
 
     def _states(self, node: str, topics: set[str]) -> dict[Place, State]:
         if node not in self._http:
@@ -194,14 +213,14 @@ class Cluster:
         return self._apis[address]
 
     def _each(self, nodes: list[str], call: Callable[[str], T]) -> list[T | str]:
-        """The result for each node, or why it did not answer. Raises LogError."""
+        """The result for each node, or why it has none. Raises LogError."""
         def one(node: str) -> T | str:
             until, why = self._resting.get(node, (0.0, ""))
             if time.monotonic() < until:
                 return why
             try:
                 return call(node)
-            except Unreachable as error:
+            except (Unreachable, BadAnswer) as error:
                 self._resting[node] = time.monotonic() + REST_SECONDS, str(error)
                 return str(error)
         return self._parallel(nodes, one)
@@ -225,9 +244,13 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
         return {}
     if status != 200:
         raise ValueError(f"status {status}")
-    answer = json.loads(body)
-    # Any: JSON
-    found: dict[str, Any] = answer.get("data") or answer
+    try:
+        answer = json.loads(body)
+        found = answer.get("data") or answer
+    except (ValueError, AttributeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("its answer is no JSON object")
     return found
 
 

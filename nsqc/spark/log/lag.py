@@ -58,8 +58,7 @@ class Lag:
         if now - self._looked >= TIMES_SECONDS or any(not behind and self._seconds.get(place) for place, behind
                                                       in rows.items()):
             self._looked = now
-            self._seconds = {place: self._age(cluster, snapshot, place) if behind else 0.0
-                             for place, behind in rows.items()}
+            self._seconds = self._ages(cluster, snapshot, rows)
         logs: dict[str, dict[str, PlaceLag]] = {}
         for place, behind in sorted(rows.items()):
             logs.setdefault(place.topic, {})[place.node] = {
@@ -68,12 +67,27 @@ class Lag:
         return {"lagRows": sum(rows.values()), "lagSeconds": round(max(self._seconds.values(), default=0.0), 3),
                 "lostRows": self._lost, "nsqdDown": self.down, "logs": logs}
 
+    def _ages(self, cluster: Cluster, snapshot: Snapshot, rows: Mapping[Place, int]) -> dict[Place, float]:
+        """How old the next message of each log is. A node that does not answer is not asked about its other topics:
+        each would cost a time-out, which holds up the stream."""
+        ages: dict[Place, float] = dict.fromkeys(rows, 0.0)
+        silent: set[str] = set()
+        for place, behind in rows.items():
+            if not behind:
+                continue
+            if place.node not in silent:
+                try:
+                    ages[place] = self._age(cluster, snapshot, place)
+                    continue
+                except LogError:
+                    silent.add(place.node)
+            ages[place] = self._seconds.get(place, 0.0)
+        return ages
+
     def _age(self, cluster: Cluster, snapshot: Snapshot, place: Place) -> float:
-        """How old the next message is; measured by the last one's time, too, for the node's clock may be ahead."""
-        try:
-            stamp = cluster.api(place.node).time_of(place.topic, self._ends[place])
-        except LogError:
-            return self._seconds.get(place, 0.0)
+        """How old the next message is; measured by the last one's time, too, for the node's clock may be ahead. Raises
+        LogError."""
+        stamp = cluster.api(place.node).time_of(place.topic, self._ends[place])
         if stamp is None:
             return 0.0
         last = snapshot.states[place].last_time or stamp

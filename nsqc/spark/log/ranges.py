@@ -13,6 +13,10 @@ from typing import NamedTuple
 # First offset, offset behind the last, bytes.
 Segments = Sequence[tuple[int, int, int]]
 
+# Numbering jumps by 2^32, from the first offset of a segment that has at most 2^31 bytes. Shorter gaps are segments
+# that are missing.
+LEAST_JUMP = 1 << 31
+
 # A partition has so many bytes of records unless options say otherwise, like those of Spark's file sources.
 PARTITION_BYTES = 128 << 20
 
@@ -36,6 +40,12 @@ class Range(NamedTuple):
 def count(segments: Segments, start: int, end: int) -> int:
     """Messages from one offset to before another."""
     return sum(max(0, min(end, behind) - max(start, first)) for first, behind, _ in segments)
+
+
+def lost(segments: Segments, start: int, first: int) -> int:
+    """How many messages are missing from start on, where reading goes on at first: none, if numbering jumped there."""
+    before = max((behind for _, behind, _ in segments if behind <= start), default=None)
+    return first - start if before is not None and first - before < LEAST_JUMP else 0
 
 
 def size(segments: Segments, start: int, end: int) -> int:
@@ -62,14 +72,20 @@ def advance(segments: Segments, start: int, messages: int) -> int:
 
 
 def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[int, int]]:
-    """A range in up to so many parts with about as many messages; parts without any are left out."""
+    """A range in up to so many parts with about as many messages; none without any. One pass: a large log has as many
+    parts as segments."""
     messages = count(segments, start, end)
     number = min(number, messages)
-    bounds = [start]
-    for part in range(1, number):
-        bounds.append(advance(segments, bounds[-1], messages * part // number - messages * (part - 1) // number))
-    bounds.append(end)
-    return [(at, to) for at, to in pairwise(bounds) if count(segments, at, to)]
+    bounds, passed, part = [start], 0, 1
+    for first, behind, _ in segments:
+        at, to = max(start, first), min(end, behind)
+        if at >= to:
+            continue
+        while part < number and messages * part // number <= passed + to - at:
+            bounds.append(at + messages * part // number - passed)
+            part += 1
+        passed += to - at
+    return list(pairwise([*bounds, end])) if messages else []
 
 
 def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: int | None,

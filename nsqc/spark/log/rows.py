@@ -15,7 +15,7 @@ from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.patience import patiently
-from nsqc.spark.log.ranges import Range
+from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
 
 log = logging.getLogger("nsqc.spark")
@@ -65,35 +65,49 @@ class _Reader:
         """The next records; None: look again at the next offset."""
         options, part = self._options, self._part
         try:
-            piece, block = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
+            piece, block, missing = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
         except DataLoss as error:
             self._pass_over(error, part.end if error.sound is None else error.sound)
             return None
         except LogError as error:
-            self._pass_over(error, part.end)
+            self._pass_over(type(error)(f"nsq: topic {part.place.topic} at {part.place.node}, offset {self._at}: "
+                                        f"{error}"), part.end)
             return None
-        where = f"topic {part.place.topic} at {part.place.node}"
+        where, asked = f"topic {part.place.topic} at {part.place.node}", self._at
+        if missing:
+            self._pass_over(DataLoss(f"{where}: {missing} messages from offset {self._at} on are missing: files of "
+                                     "segments are gone"), piece.first)
         if piece.damaged:
             self._pass_over(DataLoss(f"{where}: {piece.damaged} messages from offset {self._at} on are damaged"),
                             self._at + piece.damaged)
-        elif piece.next == self._at:
+        elif piece.next == asked:
             self._pass_over(DataLoss(f"{where} ends at offset {piece.next}, and {part.end} is asked for: it was "
                                      "deleted and made again, or its files were exchanged"), part.end)
             return None
         self._at = piece.next
         return block
 
-    def _fetched(self) -> tuple[Piece, Block]:
+    def _fetched(self) -> tuple[Piece, Block, int]:
+        """Records, and how many messages are missing before them without being damaged."""
         if not self._asked:
             self._ask()
         self._asked = False
         piece = self._api.finish(self._buffer)
         try:
             # Behind a gap or damage, an answer may have more than the range.
-            return piece, Block(piece.data, piece.length, piece.first, piece.next - piece.first,
-                                max(self._part.end - piece.first, 0))
+            block = Block(piece.data, piece.length, piece.first, piece.next - piece.first,
+                          max(self._part.end - piece.first, 0))
         except ValueError as error:
             raise BadAnswer(f"{self._api.address}: /topic/read: {error}") from None
+        jumped = piece.first - piece.damaged
+        return piece, block, self._missing(jumped) if jumped > self._at else 0
+
+    def _missing(self, first: int) -> int:
+        """Messages between the next offset and the one where the node goes on: numbering may have jumped."""
+        state = self._api.state(self._part.place.topic)
+        if count(state.segments, self._at, first) and self._at >= state.first:
+            raise BadAnswer(f"{self._api.address}: /topic/read: it goes on at offset {first}, and has {self._at}")
+        return lost(state.segments, self._at, first)
 
     def _ask(self) -> None:
         self._api.ask(self._part.place.topic, self._at, self._part.end - self._at, self._options.fetchBytes)

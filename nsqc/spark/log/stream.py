@@ -7,6 +7,7 @@ a batch that is planned again has the same rows.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from nsqc.spark.log import bounds, rows
 from nsqc.spark.log.api import State
 from nsqc.spark.log.cluster import Cluster, Snapshot
-from nsqc.spark.log.errors import DataLoss, Unreachable
+from nsqc.spark.log.errors import DataLoss, LogError, Unreachable
 from nsqc.spark.log.lag import Lag
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, count, divide, shares
@@ -69,20 +70,27 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of a batch that begins at start; start itself as long as there is nothing to read."""
-        known = places_of(start["topics"])
+        begins = places_of(start, "topics")
+        # The offsets of topics that options no longer name stay in the checkpoint.
+        known = {place: offset for place, offset in begins.items() if self._cluster.wants(place.topic)}
         if self._available_now and self._stop_at is None:
             snapshot = self._all_nodes(known)
             self._stop_at = {place: state.next for place, state in snapshot.states.items()}
         else:
             snapshot = self._look(known)
-        joined = self._joined(known, snapshot)
-        waiting = self._waiting_messages({**known, **joined}, snapshot)
+        joined, remarks = self._joined(begins, snapshot)
+        waiting = self._waiting_messages({**begins, **joined}, snapshot)
         if not any(waiting.values()) and (left := self._unread(known, snapshot)):
             # Nothing else is left to read: now their nodes are waited for.
             snapshot = self._all_nodes({**known, **left})
-            joined = self._joined(known, snapshot)
-            waiting = self._waiting_messages({**known, **joined}, snapshot)
-        return self._planned(start, {**known, **joined}, joined, waiting, snapshot, limit)
+            joined, remarks = self._joined(begins, snapshot)
+            waiting = self._waiting_messages({**begins, **joined}, snapshot)
+        end = self._planned(start, {**begins, **joined}, joined, waiting, snapshot, limit)
+        if end is not start:    # what has joined is in it: each remark is made once
+            for text, messages in remarks:
+                self._lag.lost(messages)
+                log.warning("%s", text)
+        return end
 
     def _planned(self, start: Offset, begins: Mapping[Place, int], joined: Mapping[Place, int],
                  waiting: Mapping[Place, int], snapshot: Snapshot, limit: ReadLimit) -> Offset:
@@ -90,8 +98,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = sum(waiting.values())
         if not total or self._too_few(total):
             self._lag.planned(begins, snapshot)
-            # What has joined is noted, so that it is told, and counted, once.
-            return offset_of(begins, joined) if joined else start
+            return start
         part = shares(waiting, limit.max_rows) if isinstance(limit, ReadMaxRows) else waiting
         ends = dict(begins)
         for place, messages in part.items():
@@ -132,32 +139,34 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where to stop at the latest. What has joined since the query began is left to the next one."""
         return state.next if self._stop_at is None else min(state.next, self._stop_at.get(place, state.first))
 
-    def _joined(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
-        """Logs that are read from where they begin: new ones, and those that have lost what comes next. Raises
-        DataLoss."""
-        joined = {}
+    def _joined(self, begins: Mapping[Place, int], snapshot: Snapshot
+                ) -> tuple[dict[Place, int], list[tuple[str, int]]]:
+        """Logs that are read from where they begin: new ones, and those that have lost what comes next; and what to say
+        of each once a batch begins there, with the number of messages that are lost. Raises DataLoss."""
+        joined, remarks = {}, []
         for place, state in snapshot.states.items():
             begin = begins.get(place)
             if begin is None:
-                log.warning("topic %s at %s has joined and is read from offset %d on", *place, state.first)
+                remarks.append((f"topic {place.topic} at {place.node} has joined and is read from offset "
+                                f"{state.first} on", 0))
             elif begin > state.next:
-                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} ends at offset {state.next}, the "
-                                    f"checkpoint at {begin}: it was deleted and made again, or its files were "
-                                    "exchanged"), 0)
+                remarks.append(self._loss(
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} ends at offset {state.next}, the checkpoint at "
+                             f"{begin}: it was deleted and made again, or its files were exchanged"), 0))
             elif begin < state.first:
-                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} begins at offset {state.first}, the "
-                                    f"checkpoint at {begin}: retention has removed what is between"),
-                           state.first - begin)
+                remarks.append(self._loss(
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} begins at offset {state.first}, the checkpoint "
+                             f"at {begin}: retention has removed what is between"), state.first - begin))
             else:
                 continue
             joined[place] = state.first
-        return joined
+        return joined, remarks
 
-    def _loss(self, error: DataLoss, messages: int) -> None:
+    def _loss(self, error: DataLoss, messages: int) -> tuple[str, int]:
+        """What to say if it is allowed, and how many messages are lost. Raises the error."""
         if self.options.failOnDataLoss:
             raise error
-        self._lag.lost(messages)
-        log.error("%s; going on without them (failOnDataLoss=false)", error)
+        return f"{error}; going on without them (failOnDataLoss=false)", messages
 
     def _too_few(self, total: int) -> bool:
         """Whether minOffsetsPerTrigger has to wait."""
@@ -181,11 +190,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except Unreachable as error:
             snapshot, why = Snapshot(), str(error)
         now = time.monotonic()
-        if snapshot.states or not why:
+        if snapshot.answered or not why:
             self._answered = now
         elif now - self._answered >= self.options.failWhenUnreachable > 0:
             raise Unreachable(f"nsq: no node has answered for {now - self._answered:.0f} s: {why}")
-        self._lag.down = dict(snapshot.down)
+        self._lag.down = {**snapshot.down, **snapshot.silent}
         self._snapshot = snapshot
         return snapshot
 
@@ -219,8 +228,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """The ranges from start to end, divided. Raises Unreachable."""
-        begins = {**places_of(start["topics"]), **places_of(end["joined"])}
-        ends = {place: offset for place, offset in places_of(end["topics"]).items() if begins[place] < offset}
+        begins = {**places_of(start, "topics"), **places_of(end, "joined")}
+        planned = places_of(end, "topics")
+        if planned.keys() - begins.keys():
+            raise unfit(end)
+        ends = {place: offset for place, offset in planned.items() if begins[place] < offset}
         snapshot = self._snapshot
         if snapshot is None or any(place not in snapshot.states or snapshot.states[place].next < offset
                                    for place, offset in ends.items()):
@@ -230,8 +242,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if place in snapshot.states:
                 ranges.append(Range(place, snapshot.http[place.node], begins[place], offset))
             else:
-                self._loss(DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} "
-                                    f"to {offset} cannot be read"), offset - begins[place])
+                text, messages = self._loss(
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} to "
+                             f"{offset} cannot be read"), offset - begins[place])
+                self._lag.lost(messages)
+                log.warning("%s", text)
         segments = {place: state.segments for place, state in snapshot.states.items()}
         parts = divide(ranges, segments, self.options.minPartitions, self.options.maxRecordsPerPartition)
         return [InputPartition(part) for part in self._with_lost(ranges, parts)]
@@ -251,9 +266,21 @@ def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int] | None = No
     return {"topics": _nested(ends), "joined": _nested(joined or {})}
 
 
-def places_of(nested: Nested) -> dict[Place, int]:
-    """Offsets by place."""
-    return {Place(topic, node): offset for topic, nodes in nested.items() for node, offset in nodes.items()}
+def places_of(offset: Offset, part: str) -> dict[Place, int]:
+    """Offsets by place, of one part of what a checkpoint has. Raises LogError: it may be that of another query."""
+    try:
+        places = {Place(topic, node): number for topic, nodes in offset[part].items() for node, number in nodes.items()}
+    except (KeyError, TypeError, AttributeError):
+        raise unfit(offset) from None
+    if not all(type(number) is int and 0 <= number < 2**63 for number in places.values()):
+        raise unfit(offset)
+    return places
+
+
+def unfit(offset: object) -> LogError:
+    """The error for a checkpoint that is none of logs."""
+    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are no offsets of topics in logs: it "
+                    "belongs to another query, or was changed. Give this query another checkpointLocation")
 
 
 def _nested(offsets: Mapping[Place, int]) -> Nested:

@@ -107,6 +107,9 @@ def timestamp(int data, int index, segment, int64_t offset):
         if error == 0:
             error = find_run(&range_, offset, at, 1, 0, False, &run)
         if error == 0 and run.first < run.next:
+            # The look at the next record has dropped this one, if they are large.
+            error = window_fill(&range_.data, range_.data_fd, run.start, HEAD_BYTES)
+        if error == 0 and run.first < run.next and range_.data.limit - run.start >= HEAD_BYTES:
             stamp = load_i64(range_.data.c_data + (run.start - range_.data.start) + RECORD_TIMESTAMP_AT)
         window_free(&range_.data)
         window_free(&range_.index)

@@ -144,6 +144,15 @@ def test_timestamps(segment):
         assert spans.timestamp(data, index, segment.triple, FIRST + 2) == BASE_NS + 3_000_000
 
 
+@pytest.mark.parametrize("size", [1_000, 60_000, 70_000, 300_000, 1_048_576, 3_000_000])
+def test_timestamps_of_large_records(tmp_path, size):
+    """The record behind the one that is asked for is looked at, too, and may take its place in memory."""
+    segment = write_segment(tmp_path, 0, [random.Random(1).randbytes(size)] * 5)
+    with opened(segment) as (data, index):
+        stamps = [spans.timestamp(data, index, segment.triple, number) for number in range(5)]
+    assert stamps == [BASE_NS + number * 1_000_000 for number in range(5)]
+
+
 def test_an_unreadable_descriptor(segment):
     with opened(segment) as (data, index):
         pass

@@ -1,0 +1,403 @@
+"""Topics in a log as readers plan and read them, without a Spark session: lies, garbage, gaps and checkpoints."""
+
+import http.client
+import json
+import signal
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+
+import pytest
+
+from nsqc.spark import options
+from nsqc.spark.log import rows, table
+from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError, Unreachable
+from nsqc.spark.log.narrow import Times
+from nsqc.spark.log.ranges import Place, Range, divide, pieces
+from nsqc.spark.log.stream import LogStreamReader
+from nsqc.spark.reader import DataLoss as StageLoss
+from nsqc.spark.reader import NsqStreamReader
+from tests.spark.test_log import FLAGS, name_of, publish, where
+from tests.support.daemon import Daemon, wait_until
+from tests.support.power.disk import other_boot
+
+WANTED = ["value", "offset", "nsqd", "topic"]
+QUICK = {"failWhenUnreachable": "0.2", "backoff": "10ms", "timeout": "5"}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    one = Daemon(tmp_path_factory.mktemp("log") / "data", *FLAGS)
+    yield one
+    one.close()
+
+
+def again(node: Daemon) -> None:
+    """Starts a stopped node on the ports that it had."""
+    node.start(f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
+
+
+def read(given: dict[str, str]) -> list[int]:
+    """The offsets of a table."""
+    reader = table.reader(options.log_table({**QUICK, **given}), WANTED)
+    return [row["offset"] for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def stream():
+    """stream(options): a reader, stopped with the test."""
+    made = []
+
+    def make(given: dict[str, str]) -> LogStreamReader:
+        made.append(LogStreamReader(options.log_stream({**QUICK, **given}), WANTED))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def batch(reader: LogStreamReader, start: dict) -> tuple[dict, list[tuple[str, int]]]:
+    """The end of the next batch, and its rows."""
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    found = [(row["topic"], row["offset"]) for part in reader.partitions(start, end)
+             for piece in rows.read(part.value, reader.options, WANTED, Times()) for row in piece.to_pylist()]
+    return end, found
+
+
+def at(**offsets: dict[str, int]) -> dict:
+    """An offset as it is in a checkpoint."""
+    return {"topics": offsets, "joined": {}}
+
+
+# ---------------------------------------------------------------------- what stands before a node
+
+
+@pytest.fixture
+def before(node):
+    """before(path, change): the address of a proxy that changes answers: change(status, headers, body) returns status,
+    headers, body and Content-Length."""
+    servers = []
+
+    def start(path: str, change) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=10)
+                connection.request("GET", self.path)
+                answer = connection.getresponse()
+                body = answer.read()
+                connection.close()
+                status, headers, length = answer.status, dict(answer.getheaders()), len(body)
+                if self.path.startswith(path):
+                    status, headers, body, length = change(status, headers, body)
+                self.send_response(status)
+                for name, value in headers.items():
+                    if name.startswith("X-NSQ-"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", str(length))
+                self.end_headers()
+                self.wfile.write(body)
+                self.close_connection = length != len(body)
+
+            def log_message(self, *_) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def shifted(by: int):
+    """Offsets that are not those of the records."""
+    def change(status, headers, body):
+        moved = {name: str(int(headers[name]) + by) for name in ("X-NSQ-First-Offset", "X-NSQ-Next-Offset")}
+        return status, {**headers, **moved}, body, len(body)
+    return change
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (shifted(10), "it goes on at offset 10, and has 0"),
+    (shifted(2**32), "and has 0"),
+    (shifted(2**64), "600 records from 18446744073709551616"),
+    (lambda status, headers, body: (410, {"X-NSQ-First-Offset": "0"}, b"{}", 2), "status 410 for offset 0"),
+    (lambda status, headers, body: (416, {"X-NSQ-Next-Offset": "9" * 30}, b"{}", 2), "status 416 for offset 0"),
+])
+def test_headers_that_lie(node, topic, before, change, says):
+    """Neither is anything missing without an error, nor does a task that may pass over losses ask for ever."""
+    publish(node, topic, range(1000))
+    given = {"nsqd": name_of(node), "http": before("/topic/read", change), "topic": topic}
+    with pytest.raises(BadAnswer, match=f"topic {topic} at {name_of(node)}, offset 0: .*{says}"):
+        read(given)
+    assert read({**given, "failOnDataLoss": "false"}) == []
+
+
+def replaced(old: bytes, new: bytes):
+    return lambda status, headers, body: (status, headers, body.replace(old, new), len(body.replace(old, new)))
+
+
+@pytest.mark.parametrize("change", [
+    replaced(b'"next_offset":1000', b'"next_offset":Infinity'),
+    replaced(b'"next_offset":1000', b'"next_offset":%d' % 2**70),
+    replaced(b"[[0,600,", b"[[600,0,"),
+    replaced(b"[[0,600,", b"[[0,600,1],[0,600,"),
+    replaced(b"[[0,600,", b"[[1,600,"),
+    replaced(b'"segment_list":', b'"segment_list":[],"x":'),
+    lambda status, headers, body: (status, headers, b"[" * 100_000, 100_000),
+])
+def test_states_that_cannot_be(node, topic, before, stream, change):
+    publish(node, topic, range(1000))
+    given = {"nsqd": name_of(node), "http": before("/topic/log", change), "topic": topic}
+    # A stream waits, as it does for a node that is down.
+    reader = stream({**given, "failWhenUnreachable": "60"})
+    start = at(**{topic: {name_of(node): 0}})
+    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    assert "/topic/log" in reader.reportLatestOffset()["metrics"]["nsqdDown"][name_of(node)]
+
+
+def test_names_of_topics_that_are_none(node, before):
+    text = b'{"topics":[{"topic_name":5}]}'
+    given = {"nsqd": name_of(node), "http": before("/stats", lambda status, headers, body: (
+        status, headers, text, len(text))), "topicPattern": "t"}
+    with pytest.raises(LogError, match="/stats: no topics"):
+        read(given)
+
+
+def test_a_node_that_breaks_off_while_it_tells_its_state_is_unreachable(node, topic, before, stream):
+    publish(node, topic, range(1000))
+    cuts = [True]
+
+    def cut(status, headers, body):
+        return (status, headers, body[:len(body) // 2], len(body)) if cuts and cuts.pop() else (
+            status, headers, body, len(body))
+    given = {"nsqd": name_of(node), "http": before("/topic/log", cut), "topic": topic}
+    assert read(given) == list(range(1000)) and not cuts
+    cuts += [True] * 100
+    with pytest.raises(Unreachable, match=r"\d+ of \d+ bytes"):
+        read(given)
+
+
+def test_offsets_in_deep_json_are_refused_by_name():
+    with pytest.raises(options.OptionError, match="option startingOffsets="):
+        options.log_table({"nsqd": "a:1", "topic": "t", "startingOffsets": "[" * 100_000})
+
+
+def test_a_time_that_no_message_will_have(node, topic):
+    publish(node, topic, range(10))
+    given = {"nsqd": name_of(node), "http": f"127.0.0.1:{node.http_port}", "topic": topic}
+    assert read({**given, "startingTimestamp": str(2**53)}) == []
+    assert read({**given, "endingTimestamp": str(2**53)}) == list(range(10))
+
+
+def test_certificates_that_cannot_be_read_are_named(node, tmp_path):
+    given = {"nsqd": name_of(node), "http": f"127.0.0.1:{node.http_port}", "topic": "t", "tls": "true",
+             "tlsCaFile": str(tmp_path / "none.pem"), "failOnDataLoss": "false"}
+    with pytest.raises(LogError, match=r"tlsCaFile=.*none\.pem: No such file") as caught:
+        read(given)
+    assert type(caught.value) is LogError       # one that is not tried again
+
+
+# ---------------------------------------------------------------------- gaps
+
+
+def test_a_segment_that_is_gone_is_a_loss_and_a_jump_of_numbers_is_none(tmp_path):
+    node = Daemon(tmp_path / "data", *FLAGS)
+    try:
+        publish(node, "t", range(3000))
+        node.kill()
+        other_boot(node.data_path)
+        again(node)
+        publish(node, "t", range(3000, 3100))
+        given = where(node, topic="t", minPartitions="7")
+        jumped = range(2**32, 2**33)
+        found = read(given)
+        assert found[:3000] == list(range(3000)) and len(found) == 3100 and all(one in jumped for one in found[3000:])
+        # In the gap, close to its end.
+        begin = json.dumps({"t": {name_of(node): found[3000] - 5}})
+        assert read({**given, "startingOffsets": begin}) == found[3000:]
+        assert node.stop() == 0
+        lost = sorted((node.data_path / "t.log").glob("*.dat"))[2]
+        lost.unlink()
+        again(node)
+        with pytest.raises(DataLoss, match=r"topic t at \S+: \d+ messages from offset 1200 on are missing"):
+            read(given)
+        less = read({**given, "failOnDataLoss": "false"})
+        assert set(less) < set(found) and len(set(less)) == len(less) and not set(range(1200, 1700)) & set(less)
+    finally:
+        node.close()
+
+
+def test_large_logs_are_divided_at_once():
+    """As many steps as segments and parts: their product would be a thousand million."""
+    segments = [(10 * number, 10 * number + 10, 1 << 27) for number in range(30_000)]
+    place = Place("t", "n:1")
+    parts = divide([Range(place, "h", 5, 299_995)], {place: segments}, 30_000, None)
+    assert len(parts) == 30_000 and parts[0].start == 5 and parts[-1].end == 299_995
+    assert all(one.end == other.start for one, other in pairwise(parts))
+    assert max(part.end - part.start for part in parts) == 10
+    assert pieces([(0, 10, 5), (2**32, 2**32 + 10, 5)], 5, 2**32 + 5, 4) == [
+        (5, 7), (7, 10), (10, 2**32 + 2), (2**32 + 2, 2**32 + 5)]
+    assert pieces([(0, 10, 5)], 10, 20, 3) == []
+
+
+# ---------------------------------------------------------------------- streams
+
+
+def test_a_topic_that_is_no_longer_named_is_not_read_and_keeps_its_offset(node, topic, stream):
+    a, b, here = topic + "-a", topic + "-b", name_of(node)
+    for name in (a, b):
+        publish(node, name, range(20))
+    start = at(**{a: {here: 5}, b: {here: 7}})
+    for given in ({"topic": b}, {"topicPattern": f"{topic}-b"}):
+        end, found = batch(stream(where(node, **given)), start)
+        assert found == [(b, offset) for offset in range(7, 20)]
+        assert end == at(**{a: {here: 5}, b: {here: 20}})
+    # A batch that was planned before has the rows that it had.
+    again_ = stream(where(node, topic=b))
+    parts = again_.partitions(start, at(**{a: {here: 10}, b: {here: 7}}))
+    assert [(part.value.place.topic, part.value.start, part.value.end) for part in parts] == [(a, 5, 10)]
+
+
+@pytest.mark.parametrize("checkpoint", [
+    {}, {"log": "f00", "rows": 7}, {"topics": [], "joined": {}}, {"topics": {"t": 5}, "joined": {}}, at(t={"a:1": "5"}),
+    at(t={"a:1": 1.5}), at(t={"a:1": -1}), at(t={"a:1": True}), at(t={"a:1": 2**63}), {"topics": {}, "joined": 5}])
+def test_checkpoints_of_something_else(node, stream, checkpoint):
+    reader = stream(where(node, topic="t"))
+    with pytest.raises(LogError, match="belongs to another query, or was changed"):
+        if checkpoint.get("joined") != 5:
+            reader.latestOffset(checkpoint, reader.getDefaultReadLimit())
+        reader.partitions(at(), checkpoint)
+    with pytest.raises(LogError, match="belongs to another query, or was changed"):
+        reader.partitions(at(), at(t={"a:1": 5}))
+
+
+def test_a_checkpoint_of_a_log_for_a_stream_of_a_channel(node, tmp_path):
+    reader = NsqStreamReader(options.stream({"nsqd": name_of(node), "topic": "t", "channel": "c",
+                                             "stagingDir": str(tmp_path / "stage")}))
+    try:
+        with pytest.raises(StageLoss, match="belongs to another query, or was changed"):
+            reader.latestOffset(at(t={"a:1": 5}), reader.getDefaultReadLimit())
+    finally:
+        reader.stop()
+
+
+def test_losses_count_once(node, topic, stream):
+    """However often a batch is looked for that has to wait for more."""
+    publish(node, topic, range(3000))
+    node.post(f"/channel/create?topic={topic}&channel=c&from=end")
+    node.http("PUT", f"/topic/rules?topic={topic}", b'{"storage": "log", "retain_bytes": 1, "retain_time": "1ms"}')
+
+    def first() -> int:
+        return json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["first_offset"]
+    wait_until(lambda: first() > 2000, "retention")
+    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="1000", maxTriggerDelay="0.2")
+    reader, start = stream(given), at(**{topic: {name_of(node): 100}})
+    assert all(reader.latestOffset(start, reader.getDefaultReadLimit()) == start for _ in range(3))
+    assert reader.reportLatestOffset()["metrics"]["lostRows"] == 0
+    wait_until(lambda: reader.latestOffset(start, reader.getDefaultReadLimit()) != start, "maxTriggerDelay")
+    assert reader.reportLatestOffset()["metrics"]["lostRows"] == first() - 100
+
+
+def test_metrics_of_a_node_that_hangs_cost_one_timeout(tmp_path, stream):
+    node = Daemon(tmp_path / "data", *FLAGS)
+    try:
+        for number in range(30):
+            publish(node, f"t{number}", range(10))
+        reader = stream({**where(node, topicPattern="t.*", startingOffsets="earliest", maxOffsetsPerTrigger="30"),
+                         "timeout": "0.3"})
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        node.process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        assert reader.reportLatestOffset()["metrics"]["lagRows"] == 270
+        assert time.monotonic() - began < 3     # of 9 s, if each topic waited
+    finally:
+        node.close()
+
+
+def test_a_stream_goes_on_while_one_node_answers(node, topic, tmp_path, stream):
+    """Also if the one that has the topic is another one."""
+    other = Daemon(tmp_path / "data", *FLAGS)
+    try:
+        publish(other, topic, range(10))
+        reader = stream(where(node, other, topic=topic, startingOffsets="earliest"))
+        start = reader.initialOffset()
+        other.kill()
+        time.sleep(0.3)     # longer than failWhenUnreachable
+        assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
+    finally:
+        other.close()
+
+
+# ---------------------------------------------------------------------- nsqlookupd
+
+
+@pytest.fixture
+def answering():
+    """answering(text): the address of an nsqlookupd that says that; its server's attribute `text` can be changed."""
+    servers = []
+
+    def start(text: str):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(self.server.text.encode())
+
+            def log_message(self, *_) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.text, server.address = text, f"127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def producer(node: Daemon, **more) -> dict:
+    return {"broadcast_address": "127.0.0.1", "tcp_port": node.tcp_port, "http_port": node.http_port, **more}
+
+
+@pytest.mark.parametrize("change", [
+    {"http_port": 10**30}, {"http_port": 0}, {"broadcast_address": "a b"}, {"broadcast_address": "a..b"},
+    {"tcp_port": "x"}, {"tcp_port": 1}])
+def test_an_nsqlookupd_that_lies(node, topic, answering, change):
+    """tcp_port 1: the same log would be read under two names."""
+    publish(node, topic, range(10))
+    lying = answering(json.dumps({"producers": [producer(node), producer(node, **change)]})).address
+    with pytest.raises(Unreachable, match=f"nsqlookupd {lying}: |a\\.\\.b"):
+        read({"nsqlookupd": lying, "topic": topic})
+
+
+@pytest.mark.parametrize("text", ["[1]", "5", "[" * 100_000, "<html>", '{"producers": 5}', '{"producers": [{}]}'])
+def test_an_nsqlookupd_that_answers_something_else(topic, answering, text):
+    lying = answering(text).address
+    with pytest.raises(Unreachable, match=f"nsqlookupd {lying}: "):
+        read({"nsqlookupd": lying, "topic": topic})
+
+
+def test_a_stream_goes_on_without_nsqlookupd_and_begins_with_one(node, topic, answering, stream):
+    publish(node, topic, range(10))
+    good = answering(json.dumps({"producers": [producer(node)]}))
+    reader = stream({"nsqlookupd": good.address, "topic": topic, "startingOffsets": "earliest", "lookupInterval": "0.05"})
+    start = reader.initialOffset()
+    good.text = "no JSON"
+    time.sleep(0.3)         # longer than lookupInterval and failWhenUnreachable
+    assert batch(reader, start)[1] == [(topic, offset) for offset in range(10)]
+    assert f"nsqlookupd {good.address}" in reader.reportLatestOffset()["metrics"]["nsqdDown"]
+    half = stream({"nsqlookupd": f"{good.address},{answering(json.dumps({'producers': [producer(node)]})).address}",
+                   "topic": topic, "startingOffsets": "earliest"})
+    assert batch(half, half.initialOffset())[1] == [(topic, offset) for offset in range(10)]
+    assert f"nsqlookupd {good.address}" in half.reportLatestOffset()["metrics"]["nsqdDown"]
