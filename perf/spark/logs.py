@@ -27,7 +27,8 @@ class Logs:
 
     def __init__(self, bench: Bench):
         self.bench = bench
-        self.nodes = [Daemon(bench.folder / f"log{n}", "--topic-storage=log") for n in range(2)]
+        self.nodes = [Daemon(bench.folder / f"log{n}", "--topic-storage=log", "--mem-queue-size=20000000")
+                      for n in range(2)]
         for node in self.nodes:
             bench.plain_publish("t", node)
             bench.rates.pop("plain Python loop, MPUB", None)
@@ -110,8 +111,10 @@ class Logs:
                 (last - first) / self.bench.rows * 1e9)
 
     def beside_publishers(self) -> None:
-        """What a publisher of another topic in memory gets while Spark reads the log all the time."""
-        alone = self.publishing()
+        """What a publisher of a topic in memory gets while Spark, on the other core, reads the log all the time."""
+        first, second = sorted(os.sched_getaffinity(0))[:2]
+        pin(self.nodes[0].pid, first)
+        alone = self.publishing(first)
         reading = True
 
         def read() -> None:
@@ -120,21 +123,30 @@ class Logs:
                     "append").save()
         thread = threading.Thread(target=read)
         thread.start()
-        time.sleep(1)
-        beside = self.publishing()
+        time.sleep(2)
+        for pid in (java := java_of(os.getpid()), *descendants(java)):
+            pin(pid, second)
+        beside = self.publishing(first)
         reading = False
         thread.join()
-        self.bench.rates.setdefault("publisher alone", []).append(alone / 1000)
-        self.bench.rates.setdefault("publisher while Spark reads", []).append(beside / 1000)
+        self.bench.rates.setdefault("publisher on the node's core alone", []).append(alone / 1000)
+        self.bench.rates.setdefault("publisher on the node's core, Spark on the other", []).append(beside / 1000)
 
-    def publishing(self) -> float:
+    def publishing(self, core: int) -> float:
         """MPUBs of bodies of 200 bytes to the first node, for some seconds: messages a second."""
         node = self.nodes[0]
-        node.post("/topic/create?topic=memory%23ephemeral")
-        out = subprocess.run([client(), "pub", "-p", str(node.tcp_port), "-T", "memory#ephemeral", "-s", str(BODY),
-                              "-b", "100", "-w", "4", "-t", "3"], capture_output=True, text=True, check=True).stdout
-        node.post("/topic/empty?topic=memory%23ephemeral")
-        return float(json.loads(out)["rate"])
+        assert node.http("PUT", "/topic/rules?topic=p", b'{"storage": "memory"}')[0] == 200
+        out = subprocess.run([client(), "pub", "-p", str(node.tcp_port), "-T", "p", "-s", str(BODY), "-b", "200", "-w",
+                              "2", "-t", "2"], capture_output=True, text=True, check=True,
+                             preexec_fn=lambda: os.sched_setaffinity(0, {core})).stdout
+        node.post("/topic/delete?topic=p")
+        return float(json.loads(out)["per_s"])
+
+
+def pin(pid: int, core: int) -> None:
+    """All threads of a process to one core."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {core})
 
 
 def java_of(pid: int) -> int:
