@@ -31,7 +31,10 @@ class Stalls(threading.Thread):
     def run(self) -> None:
         at, began = 0, time.monotonic()
         while not self._stopping.is_set():
+            # The times of a file, too: what changes metadata waits while the file system commits, and appending to a file
+            # that has been synced does that, but not to a new one.
             os.pwrite(self._file, b"x" * 512, at)
+            os.utime(self._file)
             at += 512
             time.sleep(STEP_SECONDS)
             now = time.monotonic()
