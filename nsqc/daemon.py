@@ -360,7 +360,7 @@ class Daemon:
         Returns the exit code: 1 if anything could not be written.
         """
         self.reloader.close()
-        self.manager.stopping()
+        self.manager.stopping("Writing everything to disk")
         self.listener.close()
         await accepted()
         self.hub.close(ARRIVING_S)

@@ -6,8 +6,8 @@ import json
 import textwrap
 
 from nsqc.commands.pages.facts import config_key, takes, value_range
-from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, Options
-from nsqc.options.flags import by_group, marks, plain
+from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Options
+from nsqc.options.flags import marks, plain
 
 WIDTH = 110
 HEAD = """\
@@ -25,7 +25,7 @@ tables. [not in nsqd; changes on SIGHUP]
 def template() -> str:
     """The whole file. A line with an option begins with # and its key, other lines with # and a blank."""
     parts = [HEAD]
-    for group, names in by_group().items():
+    for group, names in SERVE.by_group().items():
         entries = [entry(name) for name in names if name not in NO_KEY]
         if entries:
             parts.append(f"\n# ---- {group}\n\n" + "\n".join(entries))
