@@ -20,7 +20,7 @@ from nsqc.net.limits import host_of
 MAGIC = b"  V1"
 OK_REPLY = b"\0\0\0\x02OK"
 MAX_LINE = 64 * 1024            # bytes; nsqlookupd has no limit, and no command is longer than 140
-MAX_BODY = 1024 * 1024          # of IDENTIFY; nsqlookupd allocates what a client announces
+MAX_BODY = 64 * 1024            # of IDENTIFY; nsqlookupd allocates what a client announces
 AT_ONCE = 16                    # commands between two looks at the clock
 LINGER_S = 0.5                  # a refused connection stays half open: closing with unread input would lose the reply
 NO_MAGIC, LINE, SIZE, BODY = range(4)  # what comes next
@@ -95,7 +95,13 @@ class Connection(asyncio.Protocol):
         if self._ended:
             self.transport.close()
         elif not (self._queued or self._blocked):
-            self._input_ended()
+            if self._hub.turns.over():
+                # Thousands may leave at once: what is left to do for each can wait, being listed cannot.
+                if self.peer is not None and self._next == LINE:
+                    self._hub.registry.leave(self.peer)
+                self._wait()
+            else:
+                self._input_ended()
         return True
 
     def pause_writing(self) -> None:
