@@ -106,19 +106,22 @@ def as_table(options: Options, sources: dict[str, str]) -> str:
 def init_command(
     file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
+    lookupd: Annotated[bool, typer.Option("--lookupd", help="for nsqc lookupd instead of nsqc serve")] = False,
 ) -> int:
     """Write a config file to start from.
 
     It has every option with its meaning and default, commented out.
     """
     from nsqc.commands.pages.template import template
+    from nsqc.options.lookupd import LOOKUPD
 
+    text = template(LOOKUPD if lookupd else SERVE)
     if not file:
-        print_text(template().rstrip("\n"))
+        print_text(text.rstrip("\n"))
         return 0
     try:
         with Path(file).open("w" if force else "x", encoding="utf-8") as out:
-            out.write(template())
+            out.write(text)
     except FileExistsError:
         return refuse(f"{file} exists, --force overwrites it")
     except OSError as error:
