@@ -41,6 +41,33 @@ def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
         wait_until(lambda: servers[0].found("orders") == [HERE], seconds=30)
 
 
+PYNSQ = """
+import sys, nsq
+
+def take(message):
+    print(message.body.decode(), flush=True)
+    nsq.tornado.ioloop.IOLoop.current().call_later(0.1, sys.exit)
+    return True
+
+nsq.Reader(topic="t", channel="c", lookupd_http_addresses=sys.argv[1:], lookupd_poll_interval=1,
+           message_handler=take)
+nsq.run()
+"""
+
+
+def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
+    server = lookupd()
+    nodes = [daemon(f"--lookupd-tcp-address={server.tcp_address}", f"--broadcast-address={HERE}") for _ in range(2)]
+    for number, node in enumerate(nodes):
+        with Producer(f"{HERE}:{node.tcp_port}") as producer:
+            producer.publish("t", b"of node %d" % number)
+    wait_until(lambda: len(server.found("t")) == 2)
+    assert server.call("POST", f"/topic/tombstone?topic=t&node={HERE}:{nodes[0].http_port}")[0] == 200
+    done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True, text=True,
+                          timeout=30)
+    assert done.stdout == "of node 1\n", done.stderr
+
+
 def test_a_deleted_topic_is_unregistered(daemon, lookupd):
     server = lookupd()
     node = daemon(f"--lookupd-tcp-address={server.tcp_address}", f"--broadcast-address={HERE}")
