@@ -21,6 +21,7 @@ class LookupSite(Site):
                          threads=threads)
         self.hub = hub
         self.registry: Registry = hub.registry
-        self.turns: Turns = hub.turns
+        # Apart from the nodes' turns: lists get on while a storm of registrations goes on.
+        self.turns = Turns(hub.loop)
         # Held by an answer that takes more than one loop iteration: one at a time is in the making.
         self.surveys = asyncio.Lock()

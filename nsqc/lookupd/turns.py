@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-SHARE_S = 0.005  # of one iteration, for all such work together
+SHARE_S = 0.005  # of one iteration, for all work of one Turns together
 
 
 class Turns:

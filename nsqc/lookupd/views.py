@@ -20,6 +20,8 @@ from nsqc.lookupd.site import LookupSite
 # What Go prints for a time that was never set.
 NEVER = -6795364578871345152
 
+FEW = 10_000    # names, which are joined in less than a millisecond
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -81,26 +83,30 @@ async def _lookup_all(site: LookupSite) -> Reply:
         return parts.reply()
 
 
-async def topics(site: LookupSite, request: Request) -> Reply:
+def topics(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
     """The names of all topics."""
-    async with site.surveys:
-        parts = Parts(site.turns)
-        parts.add(b'{"topics":[')
-        await parts.items(topic.quoted for topic in site.registry.find_topics(ALL))
-        parts.add(b"]}")
-        return parts.reply()
+    return _names(site, b"topics", site.registry.find_topics(ALL))
 
 
-def channels(site: LookupSite, request: Request) -> Awaitable[Reply]:
+def channels(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
     """The names of a topic's channels."""
-    return _channels(site, argument(arguments(request), "topic").decode("utf-8", "replace"))
+    topic = argument(arguments(request), "topic").decode("utf-8", "replace")
+    return _names(site, b"channels", site.registry.find_channels(topic))
 
 
-async def _channels(site: LookupSite, topic: str) -> Reply:
+def _names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply | Awaitable[Reply]:
+    """At once if they are few: nodes wait for the channels of a new topic."""
+    if len(found) <= FEW:
+        names = b",".join([one.quoted for one in found])
+        return Reply(200, b'{"%b":[%b]}' % (title, names), JSON, nsq=True)
+    return _many_names(site, title, found)
+
+
+async def _many_names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply:
     async with site.surveys:
         parts = Parts(site.turns)
-        parts.add(b'{"channels":[')
-        await parts.items(channel.quoted for channel in site.registry.find_channels(topic))
+        parts.add(b'{"%b":[' % title)
+        await parts.items(one.quoted for one in found)
         parts.add(b"]}")
         return parts.reply()
 

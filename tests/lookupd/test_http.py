@@ -98,3 +98,18 @@ def test_a_half_request_is_closed(lookupd):
     sock.sendall(b"GET /pin")
     sock.settimeout(10)
     assert sock.recv(100) == b""
+
+
+def test_lists_get_on_during_a_storm_of_registrations(full):
+    server, _node = full
+    nodes = [Node(server, f"n{n}.example") for n in range(20)]
+    storm = b"".join(b"REGISTER %b c\n" % topic(n).encode() for n in range(MANY))
+    for node in nodes:
+        node.sock.setblocking(False)
+        node.sock.send(storm)
+    began = time.monotonic()
+    assert len(server.get("/nodes")["producers"]) == 21
+    assert len(server.get(f"/lookup?topic={topic(0)}")["channels"]) == 1
+    assert server.get(f"/channels?topic={topic(1)}") == {"channels": ["c"]}
+    assert time.monotonic() - began < 5
+    wait_until(lambda: len(server.found(topic(7))) == 21)
