@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nsqc.httpd import admin, debug, heap, publish, rules, statistics, views
+from nsqc.httpd import admin, publish, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.request import Handler, Request, Route
 from nsqc.httpd.routing import Router, Table, debug_route, plain_route
@@ -21,7 +21,7 @@ def _call(handler: Handler) -> Route:
     return Route(handler, reads_body=True)
 
 
-# Calls for logs are imported when the first of them comes: many daemons have none.
+# Calls that many daemons never get are imported when the first of them comes.
 
 
 def _show_log(app: App, request: Request) -> object:
@@ -42,6 +42,42 @@ def _seek(app: App, request: Request) -> object:
     return cursors.seek(app, request)
 
 
+def _get_rules(app: App, request: Request) -> object:
+    from nsqc.httpd import rules
+
+    return rules.get_rules(app, request)
+
+
+def _put_rules(app: App, request: Request) -> object:
+    from nsqc.httpd import rules
+
+    return rules.put_rules(app, request)
+
+
+def _longest_rules(options: Options) -> int:
+    from nsqc.httpd import rules
+
+    return rules.MOST_BODY
+
+
+def _heap(app: App, request: Request) -> object:
+    from nsqc.httpd import heap
+
+    return heap.heap(app, request)
+
+
+def _page(name: str) -> Handler:
+    """A function of debug.py."""
+
+    def handler(app: App, request: Request) -> object:
+        from nsqc.httpd import debug
+
+        page: Handler = getattr(debug, name)
+        return page(app, request)
+
+    return handler
+
+
 _PUB = Route(publish.pub, logged=False, body_limit=_max_msg_size, reads_body=True)
 _MPUB = Route(publish.mpub, logged=False, body_limit=_max_body_size, reads_body=True)
 
@@ -52,13 +88,13 @@ ROUTES: Table = {
         b"/stats": _call(statistics.stats),
         b"/topic/log": Route(_show_log),
         b"/topic/read": Route(_read_log),
-        b"/topic/rules": _call(rules.get_rules),
-        b"/debug/pprof/": debug_route(debug.index),
-        b"/debug/pprof/cmdline": debug_route(debug.cmdline),
-        b"/debug/pprof/profile": debug_route(debug.profile),
-        b"/debug/pprof/heap": debug_route(heap.heap),
-        b"/debug/pprof/goroutine": debug_route(debug.stacks),
-        b"/debug/pprof/threadcreate": debug_route(debug.threads),
+        b"/topic/rules": _call(_get_rules),
+        b"/debug/pprof/": debug_route(_page("index")),
+        b"/debug/pprof/cmdline": debug_route(_page("cmdline")),
+        b"/debug/pprof/profile": debug_route(_page("profile")),
+        b"/debug/pprof/heap": debug_route(_heap),
+        b"/debug/pprof/goroutine": debug_route(_page("stacks")),
+        b"/debug/pprof/threadcreate": debug_route(_page("threads")),
     },
     b"POST": {
         b"/pub": _PUB,
@@ -74,11 +110,11 @@ ROUTES: Table = {
         b"/channel/pause": _call(admin.pause_channel),
         b"/channel/unpause": _call(admin.unpause_channel),
         b"/channel/seek": _call(_seek),
-        b"/debug/freememory": plain_route(debug.free_memory),
+        b"/debug/freememory": plain_route(_page("free_memory")),
     },
     b"PUT": {
-        b"/topic/rules": Route(rules.put_rules, body_limit=lambda options: rules.MOST_BODY, reads_body=True),
-        b"/debug/setblockrate": plain_route(debug.set_block_rate),
+        b"/topic/rules": Route(_put_rules, body_limit=_longest_rules, reads_body=True),
+        b"/debug/setblockrate": plain_route(_page("set_block_rate")),
     },
 }
 # Routes that end in a wildcard, by the path before it.
