@@ -177,5 +177,5 @@ def test_lookup_names_exactly_the_live_producers(server):
 
     Machine.server = server
     run_state_machine_as_test(Machine, settings=settings(
-        max_examples=10, stateful_step_count=30, deadline=None, database=None,
+        max_examples=8, stateful_step_count=25, deadline=None, database=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]))
