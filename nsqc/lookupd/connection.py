@@ -119,13 +119,15 @@ class Connection(asyncio.Protocol):
 
     def _wait(self) -> None:
         """Continues in the next iteration."""
+        if self.transport.is_closing():
+            return
         self._queued = True
         self.transport.pause_reading()
         self._hub.turns.add(self._continue)
 
     def _continue(self) -> bool:
         """A turn; True: more of the input is left."""
-        if self._ended or self._blocked:
+        if self._ended or self._blocked or self.transport.is_closing():
             self._queued = False
             return False
         if self._work(in_turn=True):
@@ -262,7 +264,7 @@ class Connection(asyncio.Protocol):
         replies.append(framed(error.reply.rstrip(b" ") if self._next == NO_MAGIC else error.reply))
         self.transport.write(b"".join(replies))
         self._end(text)
-        if self._eof:
+        if self._eof or self.transport.is_closing():
             self.transport.close()
             return
         self.transport.write_eof()

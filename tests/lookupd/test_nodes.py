@@ -50,7 +50,7 @@ def test_what_stalls_is_closed_and_what_is_complete_stays(lookupd):
     body.send(b"IDENTIFY\n" + struct.pack(">i", 100) + b"{")
     for node in (silent, half, body):
         assert node.reply() == b""
-    assert "failed to read protocol version - i/o timeout" in server.log
+    wait_until(lambda: "failed to read protocol version - i/o timeout" in server.log)
     wait_until(lambda: [one["hostname"] for one in server.get("/nodes")["producers"]] == ["b.example"])
     time.sleep(0.6)
     quiet.ok("PING")
@@ -174,3 +174,19 @@ def test_beyond_max_connections_newcomers_are_closed(lookupd):
     second.ok("PING")
     wait_until(lambda: "exiting ioloop" in server.log)
     assert server.call("GET", "/ping") == (200, b"OK")
+
+
+def test_nodes_that_reset_their_connection_in_the_middle_of_a_storm(lookupd):
+    """Nothing is written to a connection that is gone; the fixture sees what nobody caught."""
+    server = lookupd()
+    storm = b"".join(b"REGISTER t%d c\n" % n for n in range(1500))
+    for tail in (b"", b"OOPS\n", b"REG"):
+        nodes = [Node(server, f"n{n}") for n in range(30)]
+        for node in nodes:
+            node.send(storm + tail)
+        for node in nodes:
+            node.close(reset=True)
+        wait_until(lambda: server.get("/debug") == {})
+    other = Node(server, "a.example")
+    other.ok("REGISTER t1")
+    assert server.found("t1") == ["a.example"]
