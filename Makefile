@@ -12,7 +12,7 @@ PROCESSES := 5
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale transports start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale transports lookupd-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -133,10 +133,13 @@ transports: build                        ## rates over TLS, deflate and snappy b
 scale: build                             ## starts, changes and statistics with 20,000 topics
 	$(BIN)/python -m perf.scale.run $(ARGS)
 
+lookupd-bench: build                     ## the lookup server with 10,000 nodes; ARGS="--watch", or "path/to/nsqlookupd"
+	$(BIN)/python -m perf.lookupd.run $(ARGS)
+
 start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
 	$(BIN)/python -m perf.start $(ARGS)
 
-pages: build                             ## docs/options.md, from nsqc/options/declared.py
+pages: build                             ## docs/options.md and the options in docs/lookupd.md
 	$(BIN)/python -m nsqc.commands.pages docs
 
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy

@@ -1,4 +1,5 @@
-"""The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`."""
+"""The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`, as
+nsqlookupd `nsqc lookupd`."""
 
 from __future__ import annotations
 
@@ -14,11 +15,16 @@ VERSION_FLAGS = ("--version", "-version")
 def main() -> None:
     """The entry point of the executable."""
     words = sys.argv[1:]
-    if os.path.basename(sys.argv[0]) == "nsqd":
+    name = os.path.basename(sys.argv[0])
+    if name == "nsqd":
         sys.exit(serve(words))
+    if name == "nsqlookupd":
+        sys.exit(lookupd(words))
     if words[:1] == ["serve"]:
         # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
+    if words[:1] == ["lookupd"]:
+        sys.exit(lookupd(words[1:]))
     if words == ["version"] or (words and words[0] in VERSION_FLAGS):
         # Scripts call this often, and importing typer would take ten times as long.
         print(version_line("nsqd"))
@@ -33,5 +39,13 @@ def serve(words: list[str]) -> int:
     # Until the daemon turns it on: what imports make stays, and collections would take a tenth of the start.
     gc.disable()
     from nsqc.commands.start import serve as run
+
+    return run(words)
+
+
+def lookupd(words: list[str]) -> int:
+    """Runs the lookup server."""
+    gc.disable()
+    from nsqc.commands.start_lookupd import lookupd as run
 
     return run(words)

@@ -20,6 +20,7 @@ from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
 from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
+from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo
 from nsqc.httpd.server import Server
 from nsqc.log import Log
@@ -259,7 +260,8 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
-                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers)
+                       sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
+                       resolve=router.resolve)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -358,7 +360,7 @@ class Daemon:
         Returns the exit code: 1 if anything could not be written.
         """
         self.reloader.close()
-        self.manager.stopping()
+        self.manager.stopping("Writing everything to disk")
         self.listener.close()
         await accepted()
         self.hub.close(ARRIVING_S)

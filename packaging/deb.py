@@ -19,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXECUTABLE = ROOT / "dist" / "nsqc-folder" / "nsqc"
 UNITS = "lib/systemd/system"
 CONFIG = "etc/nsqc/nsqc.cfg"
+LOOKUPD_CONFIG = "etc/nsqc/lookupd.cfg"
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
@@ -36,7 +37,8 @@ Recommends: ca-certificates
 Description: message queue daemon for NSQ clients, in place of nsqd
  nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config
  file and keeps its files. It sends messages at once instead of holding
- them back for up to 250 ms.
+ them back for up to 250 ms. The lookup server, in place of nsqlookupd, is
+ included as a unit of its own, which is not enabled.
 """
 
 
@@ -45,9 +47,9 @@ def output(*words: str) -> str:
     return subprocess.run([EXECUTABLE, *words], check=True, capture_output=True, text=True).stdout
 
 
-def config_file() -> str:
+def config_file(*words: str) -> str:
     """For all machines: the defaults that come from the host's name are left empty."""
-    return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init"), flags=re.MULTILINE)
+    return re.sub(r"^#(id|broadcast_address) = .*$", r"#\1 =", output("config", "init", *words), flags=re.MULTILINE)
 
 
 def version_of_tree() -> str:
@@ -97,9 +99,10 @@ def fill(tree: Path, version: str) -> None:
         path.chmod(0o755 if path.is_dir() or path.name == "nsqc" else 0o644)
     (tree / "usr/bin").mkdir()
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
-    for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket"):
+    for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket", "nsqc-lookupd.service"):
         write(tree, f"{UNITS}/{unit}", (ROOT / "packaging" / unit).read_bytes())
     write(tree, CONFIG, config_file())
+    write(tree, LOOKUPD_CONFIG, config_file("--lookupd"))
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
@@ -119,10 +122,10 @@ def describe(tree: Path, version: str) -> None:
     write(tree, "DEBIAN/control", CONTROL.format(
         version=version, maintainer=MAINTAINER, architecture=architecture.strip(), glibc=".".join(map(str, glibc)),
         kilobytes=sum(-(-path.stat().st_size // 1024) for path in files)))
-    write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n")
+    write(tree, "DEBIAN/conffiles", f"/{CONFIG}\n/{LOOKUPD_CONFIG}\n")
     write(tree, "DEBIAN/md5sums", "".join(
         f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(tree)}\n" for path in files
-        if str(path.relative_to(tree)) != CONFIG))
+        if str(path.relative_to(tree)) not in (CONFIG, LOOKUPD_CONFIG)))
     for script in SCRIPTS:
         write(tree, f"DEBIAN/{script}", (ROOT / "packaging" / "deb" / script).read_bytes(), 0o755)
 

@@ -22,6 +22,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
+    Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("version", DAEMON, "Print the version in nsqd's form."),

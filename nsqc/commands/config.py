@@ -11,8 +11,8 @@ import typer
 
 from nsqc.commands import TAKES_FLAGS
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
-from nsqc.options.declared import FLAGS, KEYS, NO_KEY, RULE_KEYS, OptionError, Options
-from nsqc.options.flags import FlagError, HelpWanted, by_group, help_text, parse_flags, plain, show
+from nsqc.options.declared import FLAGS, KEYS, NO_KEY, RULE_KEYS, SERVE, OptionError, Options
+from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show
 from nsqc.options.resolve import effective
 from nsqc.options.topic_tables import KEY as TOPICS
 
@@ -91,7 +91,7 @@ def as_table(options: Options, sources: dict[str, str]) -> str:
     values = {key: show(FLAGS[name].kind, options.value(name)) or '""' for key, name in KEYS.items()}
     key_width, value_width = max(map(len, values)), min(40, max(map(len, values.values())))
     lines: list[str] = []
-    for group, names in by_group().items():
+    for group, names in SERVE.by_group().items():
         lines += ["", f"{group}:"]
         for key in (keys[name] for name in names if name not in NO_KEY):
             lines.append(f"  {key:{key_width}}  {values[key]:{value_width}}  {sources[key]}")
@@ -106,19 +106,22 @@ def as_table(options: Options, sources: dict[str, str]) -> str:
 def init_command(
     file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
+    lookupd: Annotated[bool, typer.Option("--lookupd", help="for nsqc lookupd instead of nsqc serve")] = False,
 ) -> int:
     """Write a config file to start from.
 
     It has every option with its meaning and default, commented out.
     """
     from nsqc.commands.pages.template import template
+    from nsqc.options.lookupd import LOOKUPD
 
+    text = template(LOOKUPD if lookupd else SERVE)
     if not file:
-        print_text(template().rstrip("\n"))
+        print_text(text.rstrip("\n"))
         return 0
     try:
         with Path(file).open("w" if force else "x", encoding="utf-8") as out:
-            out.write(template())
+            out.write(text)
     except FileExistsError:
         return refuse(f"{file} exists, --force overwrites it")
     except OSError as error:

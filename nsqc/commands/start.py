@@ -1,18 +1,18 @@
-"""The start of the daemon from its flags, without typer. serve.py is its face in typer's help."""
+"""The start of a server from its flags, without typer. serve.py and lookupd.py are the faces in typer's help."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import NoReturn
 
 from nsqc import version_line
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
-from nsqc.options.declared import OptionError, Options, Value
+from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet, Value
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags
 from nsqc.options.resolve import resolve
 
@@ -22,21 +22,26 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def serve(words: list[str]) -> int:
     """Runs the daemon with nsqd's flags. The exit code: 0, 1 if it cannot start, 2 if the flags cannot be read."""
+    return launch(words, SERVE, start)
+
+
+def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[[Mapping[str, Value]], int]) -> int:
+    """Runs a server with the flags in words; run() may raise OptionError. The exit code as of serve()."""
     hold_standard_files()
     try:
-        flags = parse_flags(words)
+        flags = parse_flags(words, declaration)
     except HelpWanted:
-        print_text(help_text())
+        print_text(help_text(declaration))
         return 0
     except FlagError as error:
-        print(f"nsqc serve: {error} (--help lists all flags)", file=sys.stderr)
+        print(f"{declaration.command}: {error} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE
     if flags.pop("version", False):
-        print_text(version_line("nsqd"))
+        print_text(version_line(declaration.original))
         return 0
-    log = Log(str(flags.get("log_prefix", Options().log_prefix)))
+    log = Log(str(flags.get("log_prefix", declaration.options().value("log_prefix"))))
     try:
-        return start(flags)
+        return run(flags)
     except OptionError as error:
         log.fatal("%s", error)
         return EXIT_REFUSED
@@ -46,11 +51,7 @@ def serve(words: list[str]) -> int:
 
 def start(flags: Mapping[str, Value]) -> int:
     """Merges the config file under the flags and runs the daemon. Raises OptionError."""
-    for number in STOP_SIGNALS:
-        # Until the daemon handles them, there is nothing to clean up.
-        signal.signal(number, leave)
-    # Held until the daemon knows whether it reloads anything or stops.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    hold_signals()
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level)
     try:
@@ -63,6 +64,14 @@ def start(flags: Mapping[str, Value]) -> int:
     finally:
         ignore_stop_signals()
         log.close()
+
+
+def hold_signals() -> None:
+    """Until the server handles them, there is nothing to clean up when it is stopped. SIGHUP is held until it knows
+    whether it reloads anything or stops."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, leave)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 
 
 def leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from time import monotonic
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import MemoryWatch
 from nsqc.httpd.known import KnownPublishes
-from nsqc.httpd.reply import Dates
-from nsqc.httpd.streaming import Readers
+from nsqc.httpd.publishing import PublishPipeline
+from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
 from nsqc.options.declared import Options, Settings
-from nsqc.options.durations import format_duration
 from nsqc.options.topic_rules import TopicRules
 
-Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
+if TYPE_CHECKING:
+    from nsqc.httpd.request import Route
 
-# Threads that may read logs for clients at the same time; the daemon's pool has more.
-_READERS = 2
+Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
 
 class NodeInfo(TypedDict):
@@ -34,47 +31,24 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
-class Endpoint(Protocol):
-    """A listening server, as handlers see it."""
-
-    name: str
-    address: str
-    port: int
-
-    @property
-    def connections(self) -> Sized:
-        """Its clients."""
-
-
-class Received(Protocol):
-    """A request, as the log needs it."""
-
-    method: bytes
-    url: bytes
-    remote: str
-    started: int
-
-
-class App:
+class App(Site):
     """Shared by all HTTP listeners of a daemon."""
 
+    pipeline = PublishPipeline
+
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
-                 info: NodeInfo, start_time: float, threads: Executor) -> None:
+                 info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve) -> None:
+        super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
+                         header_timeout=settings.now.http_header_timeout)
         self.broker = broker
         self.settings = settings
         self.rules = rules
-        self.log = log
         self.sessions = sessions            # all V2 connections
         self.info = info                    # read by each call: ports are filled in as listeners start
         self.start_time = start_time        # unix seconds
         self.memory = MemoryWatch()
         self.memory.start()
-        self.profiling = False              # /debug/pprof/profile is running
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
-        self.readers = Readers(threads, _READERS)
-        self.servers: list[Endpoint] = []
-        self.dates = Dates()
-        self.publishes = KnownPublishes()
         self.max_msg_size = settings.now.message_limit
         settings.on_change(self._settings_changed)
 
@@ -82,27 +56,11 @@ class App:
         self.max_msg_size = options.message_limit
         self.publishes.forget_heads()
 
-    def date(self) -> str:
-        """The Date header, a whole line."""
-        dates = self.dates
-        if monotonic() >= dates.until:
-            dates.refresh()
-        return dates.line
+    @property
+    def https_port(self) -> int:  # type: ignore[override]
+        """The port of the HTTPS listener; 0 without one."""
+        return self.info["https_port"]
 
-    def log_request(self, request: Received, status: int) -> None:
-        """nsqd's line for an answered request."""
-        elapsed = format_duration(time.perf_counter_ns() - request.started)
-        self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),
-                      request.remote, elapsed)
-
-
-class ServerState:
-    """What the connections of one listener have to know of it."""
-
-    __slots__ = ("closing", "loop", "tls", "tls_required")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, tls: bool, tls_required: bool) -> None:
-        self.loop = loop
-        self.tls = tls                      # connections are encrypted
-        self.tls_required = tls_required    # they should be, so every request is refused
-        self.closing = False
+    def body_limit(self, route: Route) -> int | None:
+        """Bytes of body that a route wants, with the current options; None: none."""
+        return None if route.body_limit is None else route.body_limit(self.settings.now)

@@ -13,9 +13,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import STOPS, RequestReader
+from nsqc.httpd.site import ServerState, Site
 from nsqc.httpd.writer import Writer
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
@@ -29,7 +29,7 @@ _BODY_BYTES_A_SECOND = 4096
 class Owner(Protocol):
     """The server that a connection belongs to."""
 
-    app: App
+    app: Site
     state: ServerState
     now: Callable[[], float]        # the loop's clock
     header_timeout: float           # seconds
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self.host = host_of(peer)
         self._writer = Writer(self._state.loop, self.transport, self._state.tls)
-        self._pipeline = Pipeline(self._app, self._state, self._writer, self)
+        self._pipeline = self._app.pipeline(self._app, self._state, self._writer, self)
         self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer))
         if not self.server.admit(self, self.host):
             self._pipeline.closing = True

@@ -20,10 +20,9 @@ import traceback
 from collections import Counter
 from types import FrameType
 
-from nsqc.broker import counters
-from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import Request, read_arguments
+from nsqc.httpd.site import Site
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
@@ -31,19 +30,19 @@ _SAMPLES_PER_SECOND = 100
 _TYPES_SHOWN = 40
 
 
-def index(app: App, request: Request) -> Reply:
+def index(app: Site, request: Request) -> Reply:
     """The list of these pages."""
     assert __doc__ is not None
     return plain(__doc__.partition("\n\n")[2])
 
 
-def cmdline(app: App, request: Request) -> Reply:
+def cmdline(app: Site, request: Request) -> Reply:
     """The daemon's command line."""
     with open("/proc/self/cmdline", "rb") as file:
         return plain(file.read().rstrip(b"\0").decode("utf-8", "replace"))
 
 
-async def profile(app: App, request: Request) -> Reply:
+async def profile(app: Site, request: Request) -> Reply:
     """Samples of the loop's thread, taken by another thread: the loop runs as usual."""
     seconds = _seconds(app, request)
     if app.profiling:
@@ -65,7 +64,7 @@ async def profile(app: App, request: Request) -> Reply:
     return plain("".join(f"{stack} {count}\n" for stack, count in sampled.most_common()))
 
 
-def _seconds(app: App, request: Request) -> float:
+def _seconds(app: Site, request: Request) -> float:
     try:
         seconds = float(read_arguments(app.log, request).get(b"seconds", b"0"))
     except ValueError:
@@ -104,19 +103,9 @@ def _folded(frame: FrameType | None) -> str:
     return ";".join(reversed(names))
 
 
-def heap(app: App, request: Request) -> Reply:
-    """Memory and live objects."""
-    lines = [f"{name} {value}" for name, value in _process_memory()]
-    memory = app.memory.read()
-    lines += [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
-    topics = app.broker.topics.values()
-    lines += [
-        f"topics {len(topics)}",
-        f"channels {sum(len(topic.channels) for topic in topics)}",
-        f"sessions {sum(1 for _ in app.sessions())}",
-        f"http_connections {sum(len(server.connections) for server in app.servers)}",
-    ]
-    lines += [f"alive {name} {value}" for name, value in counters.counts().items()]
+def heap_page(own: list[str]) -> Reply:
+    """Memory, a program's own lines about what it holds, and live objects."""
+    lines = [f"{name} {value}" for name, value in _process_memory()] + own
     kinds = Counter(map(type, gc.get_objects()))
     names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
     for rank, (kind, count) in enumerate(kinds.most_common()):
@@ -137,7 +126,7 @@ def _process_memory() -> list[tuple[str, int]]:
     return sizes
 
 
-def stacks(app: App, request: Request) -> Reply:
+def stacks(app: Site, request: Request) -> Reply:
     """The stacks of all threads and tasks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     out = []
@@ -149,12 +138,12 @@ def stacks(app: App, request: Request) -> Reply:
     return plain("".join(out))
 
 
-def threads(app: App, request: Request) -> Reply:
+def threads(app: Site, request: Request) -> Reply:
     """The threads by name."""
     return plain("".join(f"{thread.name} ({thread.ident})\n" for thread in threading.enumerate()))
 
 
-def free_memory(app: App, request: Request) -> None:
+def free_memory(app: Site, request: Request) -> None:
     """Returns free memory to the system. nsqd then fails on its empty answer, and so does this."""
     import ctypes
 
@@ -164,7 +153,7 @@ def free_memory(app: App, request: Request) -> None:
         trim(0)
 
 
-def set_block_rate(app: App, request: Request) -> None:
+def set_block_rate(app: Site, request: Request) -> None:
     """Blocked threads are not profiled here; the argument is checked, the rest is nsqd's answer."""
     try:
         text = request.arguments().get(b"rate", b"")

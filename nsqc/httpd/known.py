@@ -44,6 +44,16 @@ class KnownPublishes:
         self.heads.clear()
 
 
+class NoPublishes(KnownPublishes):
+    """For an API without publishes: `/pub` is a path like any other."""
+
+    __slots__ = ()
+
+    def find_topic(self, target: bytes) -> bytes | None:
+        """None."""
+        return None
+
+
 def plain_topic(target: bytes) -> bytes | None:
     """The topic of `/pub?topic=NAME` with a valid name that needs no escape; None: the target is anything else."""
     path, _, name = target.partition(b"?topic=")

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from functools import partial
-from time import monotonic
 from typing import TYPE_CHECKING, Protocol, cast
 
-from nsqc.httpd.app import App, ServerState
-from nsqc.httpd.publish import refusal
-from nsqc.httpd.reply import ApiError, Reply, v1_error
-from nsqc.httpd.request import Request
+from nsqc.httpd.reply import ApiError, Reply, refusal, v1_error
 from nsqc.httpd.streaming import Feeder, Stream
 from nsqc.httpd.writer import Writer
 
 if TYPE_CHECKING:
     import asyncio
 
-    from nsqc.broker.topic import Topic
+    from nsqc.httpd.request import Request
+    from nsqc.httpd.site import ServerState, Site
 
 
 class Source(Protocol):
@@ -33,20 +29,18 @@ class Source(Protocol):
 
 
 class Pipeline:
-    """Calls handlers one at a time and sends what they return."""
+    """Calls handlers one at a time and sends what they return. Publishes are added by publishing.py."""
 
-    __slots__ = ("_app", "_broker", "_commit", "_dates", "_feeder", "_queue", "_request", "_source", "_state",
+    __slots__ = ("_app", "_commit", "_feeder", "_queue", "_request", "_source", "_state",
                  "_write_paused", "blocked", "closing", "ended", "unread", "writer")
 
-    def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
+    def __init__(self, app: Site, state: ServerState, writer: Writer, source: Source) -> None:
         self.writer = writer
         self.blocked = False                    # an answer waits, or the client does not read
         self.closing = False                    # takes no more requests, ends behind the answers that are due
         self.ended = False                      # the last answer has been sent
         self.unread = False                     # closing before the client has sent everything
         self._app = app
-        self._broker = app.broker
-        self._dates = app.dates
         self._state = state
         self._source = source
         self._write_paused = False
@@ -58,17 +52,8 @@ class Pipeline:
     # ------------------------------------------------------------------ requests
 
     def publish(self, name: bytes, body: bytes) -> None:
-        """Publishes one message and answers: all of a plain publish, however it was recognised."""
-        try:
-            topic = self._broker.topic(name) or self._broker.get_topic(name)
-            failure = topic.publish(body)
-        except Exception as error:
-            self._send(self._failed(v1_error, error))
-            return
-        if failure < 0:
-            self._await_commit(topic)
-        else:
-            self._answer_publish(topic, failure)
+        """Publishes one message and answers: all of a plain publish. A site that recognises none never calls this."""
+        raise NotImplementedError
 
     def handle(self, request: Request) -> None:
         """Answers a request, or queues it."""
@@ -152,32 +137,6 @@ class Pipeline:
 
     # ------------------------------------------------------------------ answers
 
-    def _answer_publish(self, topic: Topic, failure: int) -> None:
-        if failure:
-            self._send(v1_error(503, refusal(failure, topic)))
-            return
-        dates = self._dates
-        if monotonic() >= dates.until:
-            dates.refresh()
-        self.writer.out.append(dates.published)
-
-    def _await_commit(self, topic: Topic) -> None:
-        """A plain publish is answered once it is written; what follows it waits."""
-        self.writer.flush()
-        self._commit = True
-        self.blocked = True
-        topic.when_written(partial(self._committed, topic))
-
-    def _committed(self, topic: Topic, failure: int) -> None:
-        if not self._commit:
-            return  # the client has left
-        self._commit = False
-        self._answer_publish(topic, failure)
-        if self._write_paused or self.ended:
-            self.writer.flush()
-        else:
-            self._unblock()
-
     def _handled(self, task: asyncio.Task[object]) -> None:
         """A handler that had to wait has finished."""
         request = self._request
@@ -249,7 +208,3 @@ class Pipeline:
         self.writer.add(head, [])
         self.writer.flush()
         self._state.loop.create_task(self._feeder.run()).add_done_callback(self._fed)
-
-    def _send(self, reply: Reply) -> None:
-        """Sends an answer to a plain publish: in HTTP/1.1, on a connection that stays open."""
-        self.writer.add(reply.render(self._app.date()), reply.parts)

@@ -6,19 +6,20 @@ A body above the limit is cut one byte behind it, which suffices to recognise it
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import re
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from nsqc.broker.topic import NO_SPACE, PENDING, Topic
 from nsqc.broker.topicstate import OpenBatch
-from nsqc.httpd.app import App
-from nsqc.httpd.reply import ApiError
+from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments
 from nsqc.options.declared import Options
 from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
+
+if TYPE_CHECKING:
+    from nsqc.httpd.app import App
 
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _INT64 = range(-1 << 63, 1 << 63)
@@ -47,7 +48,7 @@ def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
 
 def _settled(topic: Topic, failure: int) -> str:
     if failure:
-        raise ApiError(503, refusal(failure, topic))
+        raise ApiError(503, topic_refusal(failure, topic))
     return "OK"
 
 
@@ -67,11 +68,9 @@ async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
     return _settled(topic, await written)
 
 
-def refusal(failure: int, topic: Topic | None = None) -> str:
-    """The text of a 503 for an errno or NO_SPACE: nsqd's word while the daemon stops, else the cause."""
-    if failure == errno.ESHUTDOWN:
-        return "EXITING"
-    return f"FAILED - {topic.refusal() if topic is not None and failure == NO_SPACE else os.strerror(failure)}"
+def topic_refusal(failure: int, topic: Topic) -> str:
+    """The text of a 503 for an errno or NO_SPACE of a topic."""
+    return f"FAILED - {topic.refusal()}" if failure == NO_SPACE else refusal(failure)
 
 
 def pub(app: App, request: Request) -> str | Awaitable[str]:

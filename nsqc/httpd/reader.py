@@ -12,11 +12,10 @@ from httptools.parser.errors import (
     HttpParserUpgrade,
 )
 
-from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
 from nsqc.httpd.request import Request, fixed, unknown_method
-from nsqc.httpd.router import resolve
+from nsqc.httpd.site import ServerState, Site
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 # The rest of a body that was refused is read and dropped up to here; beyond it the connection ends.
@@ -47,7 +46,7 @@ class RequestReader:
                  "_pipeline", "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state",
                  "_targets", "_topic", "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish")
 
-    def __init__(self, app: App, state: ServerState, pipeline: Pipeline, remote: str) -> None:
+    def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app
         self._publishes = app.publishes
         self._targets = app.publishes.targets
@@ -226,16 +225,16 @@ class RequestReader:
             return
         request.accept = self._accept
         if self._state.tls_required:
-            request.route = fixed(tls_required(self._app.info["https_port"]))
+            request.route = fixed(tls_required(self._app.https_port))
         else:
-            request.route = resolve(request)
+            request.route = self._app.resolve(request)
         self._request = request
         if request.length:
             self._open_body(request)
 
     def _open_body(self, request: Request) -> None:
         route = request.route
-        limit = None if route.body_limit is None else route.body_limit(self._app.settings.now)
+        limit = self._app.body_limit(route)
         if self._expect and not route.reads_body:
             # Nobody wants this body, and its client waits before it sends any.
             self._answer_early(request, close=True)
@@ -250,8 +249,7 @@ class RequestReader:
                 or self._request.route.body_limit is None)
 
     def _check_limit(self, request: Request) -> None:
-        body_limit = request.route.body_limit
-        limit = 0 if body_limit is None else body_limit(self._app.settings.now)
+        limit = self._app.body_limit(request.route) or 0
         if len(self._body) > limit:
             request.body = bytes(self._body[:limit + 1])
             self._answer_early(request, close=True)

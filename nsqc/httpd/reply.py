@@ -1,5 +1,7 @@
 """Answers: what a handler may return, and its bytes on the wire, with the headers that nsqd sends."""
 
+import errno
+import os
 import time
 from http import HTTPStatus
 
@@ -24,6 +26,11 @@ class ApiError(Exception):
         super().__init__(text)
         self.status = status
         self.text = text
+
+
+def refusal(failure: int) -> str:
+    """The text of a 503 for an errno: nsqd's word while the daemon stops, else the cause."""
+    return "EXITING" if failure == errno.ESHUTDOWN else f"FAILED - {os.strerror(failure)}"
 
 
 class Reply:

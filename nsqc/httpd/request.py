@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.options.declared import Options
@@ -24,7 +23,8 @@ _PARSERS_METHODS = frozenset(
 
 
 # Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
-Handler = Callable[[App, "Request"], object]
+# Any: the site, with what its own handlers work on
+Handler = Callable[[Any, "Request"], object]
 
 
 class Route(NamedTuple):

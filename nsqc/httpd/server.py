@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from nsqc.httpd.app import App, ServerState
 from nsqc.httpd.connection import Connection
+from nsqc.httpd.site import ServerState, Site
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Accepting, Listener, Listeners
@@ -29,7 +29,7 @@ class Server:
     With certificates it speaks TLS. With tls_required it refuses every request.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, app: App, listener: Listener, *,
+    def __init__(self, loop: asyncio.AbstractEventLoop, app: Site, listener: Listener, *,
                  limits: ConnectionLimits, listeners: Listeners, certificates: Certificates | None = None,
                  tls_required: bool = False) -> None:
         self.app = app
@@ -37,7 +37,7 @@ class Server:
         self.address = listener.address
         self.port = listener.port                   # -1: a unix socket
         self.now = loop.time
-        self.header_timeout = app.settings.now.http_header_timeout / 1e9
+        self.header_timeout = app.header_timeout / 1e9
         self.connections: set[Connection] = set()
         self.unfinished: set[Connection] = set()    # with a deadline: new, or in the middle of a request
         self.state = ServerState(loop, tls=certificates is not None, tls_required=tls_required)

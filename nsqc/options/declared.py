@@ -8,7 +8,7 @@ import socket
 import zlib
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Annotated, TypeAlias
+from typing import Annotated, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -107,7 +107,20 @@ class TopicTable(msgspec.Struct, frozen=True):
 Field: TypeAlias = Value | tuple[TopicTable, ...]  # of Options
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class OptionSet(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The options of a program; each field that is a flag is annotated with its declaration."""
+
+    def replace(self, **changes: Field) -> Self:
+        """A copy with changes."""
+        return msgspec.structs.replace(self, **changes)
+
+    def value(self, name: str) -> Value:
+        """The value of an option by its attribute name."""
+        value: Value = getattr(self, name)
+        return value
+
+
+class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     """All options of a daemon."""
 
     version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
@@ -277,30 +290,52 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """max_msg_size, bounded by what the size field of a frame can hold."""
         return min(self.max_msg_size, LARGEST_BODY)
 
-    def replace(self, **changes: Field) -> "Options":
-        """A copy with changes."""
-        return msgspec.structs.replace(self, **changes)
-
-    def value(self, name: str) -> Value:
-        """The value of an option by its attribute name."""
-        value: Value = getattr(self, name)
-        return value
-
     def by_config_name(self, name: str) -> bool | int | str | list[str | float]:
         """The answer of GET /config/NAME. Raises KeyError for a name that is not an option's."""
         value = self.value(KEYS[name])
         return [*value] if isinstance(value, tuple) else value
 
 
-FLAGS: dict[str, Flag] = {
-    name: item
-    for name, annotation in Options.__annotations__.items()
-    for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)
-}
 # Flags that are instructions or have no effect: they are not keys of a config file or of /config.
 NO_KEY = ("version", "config", "verbose", "worker_id")
-# Config file keys to attribute names.
-KEYS: dict[str, str] = {declared.key or name: name for name, declared in FLAGS.items() if name not in NO_KEY}
+
+Chosen = TypeVar("Chosen", bound=OptionSet, covariant=True)
+
+
+class Declaration(Generic[Chosen]):
+    """The options of one program, as flags and as keys of a config file."""
+
+    def __init__(self, options: type[Chosen], command: str, original: str, has_tables: bool = False):
+        self.options = options
+        self.command = command          # that takes these flags
+        self.original = original        # the program of NSQ that has them, too
+        self.has_tables = has_tables    # the config file may have [topics."GLOB"] tables
+        self.flags: dict[str, Flag] = {
+            name: item
+            for name, annotation in options.__annotations__.items()
+            for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Flag)
+        }
+        # Config file keys to attribute names.
+        self.keys: dict[str, str] = {declared.key or name: name for name, declared in self.flags.items()
+                                     if name not in NO_KEY}
+
+    def by_group(self) -> dict[str, list[str]]:
+        """Attribute names under the titles of their groups."""
+        groups: dict[str, list[str]] = {}
+        for name, declared in self.flags.items():
+            groups.setdefault(declared.group, []).append(name)
+        return groups
+
+    def out_of_range(self, options: OptionSet) -> Iterator[tuple[str, str]]:
+        """Attribute name and a line for the operator, of each number out of range."""
+        for name, declared in self.flags.items():
+            value = options.value(name)
+            if isinstance(value, int) and (text := beyond(declared, value)):
+                yield name, f"{flag_name(name)} {text}"
+
+
+SERVE = Declaration(Options, "nsqc serve", "nsqd", has_tables=True)
+FLAGS, KEYS = SERVE.flags, SERVE.keys
 
 
 # Keys of a topic's rule to the attributes with their defaults.
@@ -325,12 +360,7 @@ def check(options: Options) -> None:
 
 def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
     """Attribute name and a line for the operator, of each value out of range."""
-    for name, declared in FLAGS.items():
-        value = options.value(name)
-        if not isinstance(value, int):
-            continue
-        if text := beyond(declared, value):
-            yield name, f"{flag_name(name)} {text}"
+    yield from SERVE.out_of_range(options)
     for percentile in options.e2e_processing_latency_percentile:
         if not 0 < percentile <= 1:
             yield ("e2e_processing_latency_percentile",

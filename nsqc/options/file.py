@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from nsqc.options.declared import FLAGS, KEYS, Field, OptionError
+from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet
 from nsqc.options.topic_tables import KEY as TOPICS
 from nsqc.options.topic_tables import Place, read_tables
 from nsqc.options.values import from_toml
@@ -21,7 +21,7 @@ class Reading(NamedTuple):
     problems: list[tuple[Place, str]]
 
 
-def read_config(path: str) -> tuple[dict[str, Field], list[str]]:
+def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple[dict[str, Field], list[str]]:
     """The values of a file by attribute name, and its unknown keys. Raises OptionError.
 
     As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
@@ -33,7 +33,7 @@ def read_config(path: str) -> tuple[dict[str, Field], list[str]]:
         tables = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise OptionError(f"failed to load config file {path} - {error}") from None
-    values, unknown, problems = interpret(tables)
+    values, unknown, problems = interpret(tables, declaration)
     for _, text in problems:
         raise OptionError(f"config file {path}: {text}")
     return values, unknown
@@ -50,37 +50,38 @@ def read_text(path: str) -> str:
         raise OptionError(f"failed to load config file {path} - {error}") from None
 
 
-def interpret(tables: Mapping[str, object]) -> Reading:
+def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] = SERVE) -> Reading:
     """The meaning of a file's keys and values, in the file's order."""
     reading = Reading({}, [], [])
     for key, value in tables.items():
-        name = KEYS.get(key)
-        if key == TOPICS:
+        name = declaration.keys.get(key)
+        if key == TOPICS and declaration.has_tables:
             reading.values[TOPICS], problems = read_tables(value)
             reading.problems.extend(problems)
             continue
         if name is None:
-            if suggestion := likely_key(key, tables):
+            if suggestion := likely_key(key, tables, declaration):
                 reading.problems.append(((key,), f"unknown key {key!r}, did you mean {suggestion}?"))
             else:
                 reading.unknown.append(key)
             continue
         try:
-            reading.values[name] = from_toml(FLAGS[name].kind, value)
+            reading.values[name] = from_toml(declaration.flags[name].kind, value)
         except ValueError as error:
             reading.problems.append(((key,), f"{key} = {value!r} cannot be used - {error}"))
     return reading
 
 
-def likely_key(key: str, given: Collection[str]) -> str:
+def likely_key(key: str, given: Collection[str], declaration: Declaration[OptionSet] = SERVE) -> str:
     """The key that was probably meant by an unknown one, which may also be the flag's name; empty: none.
 
     None if that key is given, too: then the file serves several tools, whose keys may be similar.
     """
     plain = key.lower().replace("-", "_")
-    near = [known for known, name in KEYS.items() if plain in (known, name)]
+    near = [known for known, name in declaration.keys.items() if plain in (known, name)]
     if not near:
         import difflib  # only after a typo
 
-        near = difflib.get_close_matches(plain, [*KEYS, TOPICS], n=1, cutoff=NEAR)
+        known_keys = [*declaration.keys, TOPICS] if declaration.has_tables else [*declaration.keys]
+        near = difflib.get_close_matches(plain, known_keys, n=1, cutoff=NEAR)
     return near[0] if near and near[0] not in given else ""

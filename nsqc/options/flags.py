@@ -1,4 +1,4 @@
-"""The flags of `nsqc serve`, in the grammar of Go's flag package.
+"""The flags of `nsqc serve` and `nsqc lookupd`, in the grammar of Go's flag package.
 
 -name and --name are the same. A value follows after = or as the next word; for a boolean, after = only. If a flag is
 repeated the last one counts, but lists grow. Words that are not flags are refused, and so is anything after --.
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import deque
 
 from nsqc.log import LEVELS
-from nsqc.options.declared import FLAGS, TLS_VERSIONS, Flag, Kind, Options, Value, flag_name
+from nsqc.options.declared import SERVE, TLS_VERSIONS, Declaration, Flag, Kind, OptionSet, Value, flag_name
 from nsqc.options.durations import format_duration
 from nsqc.options.values import from_text
 
-NAMES = {name.replace("_", "-"): name for name in FLAGS}
 NEAR = 0.8  # similarity from which a name is suggested
 IMPLIED = {Kind.BOOL: "true", Kind.TLS_REQUIRED: "true"}
 
@@ -26,7 +25,7 @@ class HelpWanted(Exception):
     """One of the flags is -h, -help or --help."""
 
 
-def parse_flags(words: list[str]) -> dict[str, Value]:
+def parse_flags(words: list[str], declaration: Declaration[OptionSet] = SERVE) -> dict[str, Value]:
     """The values of the flags, by attribute name. Raises FlagError, HelpWanted."""
     values: dict[str, Value] = {}
     rest = deque(words)
@@ -36,8 +35,8 @@ def parse_flags(words: list[str]) -> dict[str, Value]:
             break
         if word == "--" or len(word) < 2 or word[0] != "-":
             raise FlagError(f"unexpected argument: {(rest[0] if word == '--' else word)!r}")
-        name, text = split_flag(word)
-        kind = FLAGS[name].kind
+        name, text = split_flag(word, declaration)
+        kind = declaration.flags[name].kind
         if text is None:
             if kind not in IMPLIED and not rest:
                 raise FlagError(f"flag needs an argument: {flag_name(name)}")
@@ -50,18 +49,19 @@ def parse_flags(words: list[str]) -> dict[str, Value]:
     return values
 
 
-def split_flag(word: str) -> tuple[str, str | None]:
+def split_flag(word: str, declaration: Declaration[OptionSet]) -> tuple[str, str | None]:
     """A flag's attribute name, and the text after = if there is one. Raises FlagError, HelpWanted."""
     flag, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
     if not flag or flag[0] == "-":
         raise FlagError(f"bad flag syntax: {word!r}")
-    if flag in NAMES:
-        return NAMES[flag], text if equals else None
+    name = flag.replace("-", "_")
+    if name in declaration.flags and "_" not in flag:
+        return name, text if equals else None
     if flag in ("h", "help"):
         raise HelpWanted
     import difflib  # only after a typo: it would slow every start
 
-    near = difflib.get_close_matches(flag, NAMES, n=1, cutoff=NEAR)
+    near = difflib.get_close_matches(flag, [known.replace("_", "-") for known in declaration.flags], n=1, cutoff=NEAR)
     raise FlagError(f"unknown flag: {word.partition('=')[0]!r}" + (f", did you mean --{near[0]}?" if near else ""))
 
 
@@ -104,40 +104,35 @@ def plain(kind: Kind, value: Value) -> bool | int | str | list[str | float]:
     return show(kind, value)
 
 
-def by_group() -> dict[str, list[str]]:
-    """Attribute names under the titles of their groups."""
-    groups: dict[str, list[str]] = {}
-    for name, flag in FLAGS.items():
-        groups.setdefault(flag.group, []).append(name)
-    return groups
-
-
-def help_text() -> str:
+def help_text(declaration: Declaration[OptionSet] = SERVE) -> str:
     """All flags, grouped."""
     import shutil  # here, with textwrap: they would slow every start
     import textwrap
 
     width = max(60, min(shutil.get_terminal_size().columns, 110))
-    lines = ["Usage: nsqc serve [FLAGS]", "",
-             "Flags are nsqd's: -name and --name are the same, a value follows after = or as the next word.",
+    lines = [f"Usage: {declaration.command} [FLAGS]", "",
+             f"Flags are {declaration.original}'s: -name and --name are the same, a value follows after = or as the "
+             "next word.",
              "Durations are written like 250ms, 1.5s or 1h30m."]
-    for group, names in by_group().items():
+    for group, names in declaration.by_group().items():
         lines += ["", f"{group}:"]
         for name in names:
-            lines.append(f"  {flag_name(name)}  {FLAGS[name].kind.value}")
-            lines += textwrap.wrap(describe(name), width, initial_indent=" " * 8, subsequent_indent=" " * 8)
+            lines.append(f"  {flag_name(name)}  {declaration.flags[name].kind.value}")
+            text = describe(name, declaration)
+            lines += textwrap.wrap(text, width, initial_indent=" " * 8, subsequent_indent=" " * 8)
     return "\n".join(lines)
 
 
-def describe(name: str) -> str:
+def describe(name: str, declaration: Declaration[OptionSet] = SERVE) -> str:
     """An option's help with its default and its marks."""
-    flag = FLAGS[name]
-    default = show(flag.kind, Options().value(name))
+    flag = declaration.flags[name]
+    default = show(flag.kind, declaration.options().value(name))
     notes = [f"default {default}"] if default not in ("", "false") else []
-    notes += marks(flag)
+    notes += marks(flag, declaration)
     return flag.help + (f" ({'; '.join(notes)})" if notes else "")
 
 
-def marks(flag: Flag) -> list[str]:
+def marks(flag: Flag, declaration: Declaration[OptionSet] = SERVE) -> list[str]:
     """What sets an option apart from most."""
-    return [text for text, applies in (("not in nsqd", flag.own), ("changes on SIGHUP", flag.live)) if applies]
+    texts = ((f"not in {declaration.original}", flag.own), ("changes on SIGHUP", flag.live))
+    return [text for text, applies in texts if applies]

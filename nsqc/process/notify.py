@@ -46,9 +46,9 @@ class ServiceManager:
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}",
                      "STATUS=Reading the configuration")
 
-    def stopping(self) -> None:
+    def stopping(self, status: str) -> None:
         """The process is about to end."""
-        self._notify("STOPPING=1", "STATUS=Writing everything to disk")
+        self._notify("STOPPING=1", f"STATUS={status}")
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Feeds the manager's watchdog from the loop, twice as often as it asked for."""

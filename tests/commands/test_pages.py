@@ -13,9 +13,10 @@ from nsqc.commands.app import describe
 from nsqc.commands.pages.completion import WRITERS
 from nsqc.commands.pages.facts import fixed_default, takes, value_range
 from nsqc.commands.pages.manpage import escape, man_page
-from nsqc.commands.pages.markdown import options_page
-from nsqc.options.declared import FLAGS, KEYS, Options, flag_name
-from nsqc.options.flags import by_group, show
+from nsqc.commands.pages.markdown import LOOKUPD_TITLE, options_page, with_lookupd_options
+from nsqc.options.declared import FLAGS, KEYS, SERVE, Options, flag_name
+from nsqc.options.flags import show
+from nsqc.options.lookupd import LOOKUPD
 
 SECONDS = 30
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -58,6 +59,15 @@ def test_the_options_page_has_a_row_for_every_option():
         flag_name(name) for name, flag in FLAGS.items() if flag.own}
 
 
+def test_the_options_of_lookupd_are_fresh():
+    page = (ROOT / "docs/lookupd.md").read_text()
+    assert page == with_lookupd_options(page), "run make pages"
+    options = page.partition(LOOKUPD_TITLE)[2]
+    assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in LOOKUPD.flags]
+    assert set(re.findall(r"^\| `(--\S+)`.*\*not in nsqlookupd\*", options, re.MULTILINE)) == {
+        flag_name(name) for name, flag in LOOKUPD.flags.items() if flag.own}
+
+
 # ---------------------------------------------------------------------- man page
 
 
@@ -65,11 +75,13 @@ def test_the_man_page_has_its_sections_and_every_option():
     page = man_page(describe())
     assert page.startswith(".TH NSQC 1 ")
     assert re.findall(r'^\.SH "(.+)"$', page, re.MULTILINE) == [
-        "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "SIGNALS", "FILES", "EXIT STATUS", "EXAMPLES",
-        "SEE ALSO"]
-    assert re.findall(r'^\.SS "(.+)"$', page, re.MULTILINE) == [escape(group) for group in by_group()]
-    options = page[page.index('.SH "OPTIONS"'):page.index('.SH "SIGNALS"')]
-    assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [escape(flag_name(name)) for name in FLAGS]
+        "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OPTIONS OF LOOKUPD", "SIGNALS", "FILES",
+        "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
+    for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "SIGNALS")):
+        options = page[page.index(f'.SH "{start}"'):page.index(f'.SH "{end}"')]
+        assert re.findall(r'^\.SS "(.+)"$', options, re.MULTILINE) == [escape(group) for group in declaration.by_group()]
+        assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [
+            escape(flag_name(name)) for name in declaration.flags]
     for node in describe().all():
         assert node.nodes or f"\n\\fB{node.words}\\fR" in page
 
@@ -104,6 +116,8 @@ def test_the_tree_knows_every_command_and_flag():
                           "nsqc config init", "nsqc version", "nsqc man", "nsqc completion"}
     flags = [flag_name(name) for name in FLAGS]
     assert [option.name for option in nodes["nsqc serve"].options] == ["--help", *flags]
+    assert [option.name for option in nodes["nsqc lookupd"].options] == [
+        "--help", *(flag_name(name) for name in LOOKUPD.flags)]
     assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--help", *flags]
     assert nodes["nsqc config check"].argument == ("FILE", "file")
     assert nodes["nsqc config init"].argument == ("[FILE]", "file")

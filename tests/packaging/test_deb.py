@@ -13,11 +13,13 @@ import pytest
 
 from nsqc import __version__
 from tests.packaging.conftest import DIST, ROOT, built
+from tests.support.lookupd import LookupServer, Node
 
 TOPIC = "t"
 NEXT = "99.0"
 SYSTEM = ("lib/systemd/system/nsqc.service", "lib/systemd/system/nsqc.socket", "lib/systemd/system/nsqc-http.socket",
-          "lib/systemd/system/nsqc-https.socket")
+          "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc-lookupd.service")
+LOOKUPD_ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc-lookupd.service"
 ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc.service"
 
 needs_lintian = pytest.mark.skipif(shutil.which("lintian") is None,
@@ -81,6 +83,7 @@ def test_install_run_upgrade_remove_purge(root, packages, daemon):
     assert root.status() == "installed"
     assert all(root.has(*SYSTEM, ENABLED, "usr/share/man/man1/nsqc.1.gz", "usr/bin/nsqc"))
     assert not any(root.has("etc/systemd/system/sockets.target.wants")), "sockets are left to whoever wants them"
+    assert not any(root.has(LOOKUPD_ENABLED)), "and so is the lookup server"
     node = root.start(daemon)
     node.connect().pub(TOPIC, b"x")
     assert node.stop() == 0
@@ -120,6 +123,22 @@ def test_what_is_in_it(packages, tmp_path):
     # The package installs what the unit starts and reads.
     service = (tmp_path / "lib/systemd/system/nsqc.service").read_text()
     assert "ExecStart=/usr/bin/nsqc serve --config=/etc/nsqc/nsqc.cfg\n" in service
+    service = (tmp_path / "lib/systemd/system/nsqc-lookupd.service").read_text()
+    assert "ExecStart=/usr/bin/nsqc lookupd --config=/etc/nsqc/lookupd.cfg\n" in service
+    assert f'"{socket.gethostname()}"' not in (tmp_path / "etc/nsqc/lookupd.cfg").read_text()
+
+
+def test_the_lookup_server_of_the_package_runs(packages, tmp_path):
+    run("dpkg-deb", "-x", packages[0], tmp_path)
+    server = LookupServer(tmp_path / "log", f"--config={tmp_path}/etc/nsqc/lookupd.cfg",
+                          command=(str(tmp_path / "usr/bin/nsqc"), "lookupd"))
+    try:
+        node = Node(server, "a.example")
+        node.ok("REGISTER t")
+        assert server.found("t") == ["a.example"]
+        assert server.stop() == 0
+    finally:
+        server.close()
 
 
 def test_the_scripts_are_plain_shell(packages, tmp_path):

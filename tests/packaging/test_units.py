@@ -11,6 +11,7 @@ from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
 SOCKETS = {"tcp": "nsqc.socket", "http": "nsqc-http.socket", "https": "nsqc-https.socket"}
+SERVICES = ("nsqc.service", "nsqc-lookupd.service")
 EXPOSURE = 13  # tenths, of 100; measured: 12
 
 
@@ -24,14 +25,14 @@ def unit(name: str) -> configparser.ConfigParser:
 @pytest.fixture
 def copied(tmp_path):
     """All units, with an executable that exists."""
-    for name in ("nsqc.service", *SOCKETS.values()):
+    for name in (*SERVICES, *SOCKETS.values()):
         text = (PACKAGING / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))
     return tmp_path
 
 
 def test_systemd_understands_them(copied):
-    units = [copied / name for name in ("nsqc.service", *SOCKETS.values())]
+    units = [copied / name for name in (*SERVICES, *SOCKETS.values())]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     told = [line for line in done.stderr.splitlines() if "nsqc" in line]
     assert (done.returncode, told) == (0, [])
@@ -45,11 +46,12 @@ def test_systemd_would_see_a_mistake(copied):
     assert "WatchdogSecs" in done.stderr
 
 
+@pytest.mark.parametrize("service", SERVICES)
 @pytest.mark.parametrize(("threshold", "code"), [(EXPOSURE, 0), (1, 1)])
-def test_little_is_exposed(threshold, code):
+def test_little_is_exposed(service, threshold, code):
     done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={threshold}",
-                           PACKAGING / "nsqc.service"], capture_output=True, text=True)
-    assert "Overall exposure level for nsqc.service" in done.stdout, done.stderr
+                           PACKAGING / service], capture_output=True, text=True)
+    assert f"Overall exposure level for {service}" in done.stdout, done.stderr
     assert done.returncode == code
 
 

@@ -170,3 +170,17 @@ def test_bars_of_a_log():
     assert log.ratio("x", 10, 6, 0.6).ok and not log.ratio("x", 10, 5.9, 0.6).ok
     assert log.ratio("x", 10, 13, 1.3, at_least=False).ok and not log.ratio("x", 10, 13.1, 1.3, at_least=False).ok
     assert not log.Row("x", 0.3, 1.4, 1.1, 1.0, False).ok
+
+
+def test_lookupd_with_many_nodes_has_no_long_iteration():
+    """Of CPU time, which a busy machine does not change: what is allowed is 50 ms."""
+    out = run("perf.lookupd.run", "--nodes", "600", "--each", "100", "--topics", "300", "--watch")
+    found = re.findall(r"^(\w+) +[\d.]+ s .* longest iteration ([\d.]+) ms", out, re.M)
+    assert [name for name, _ in found] == ["storm", "lookup", "ping", "nodes", "topics", "debug", "flapping", "loss"]
+    assert max(float(ms) for _, ms in found) < 50, out
+
+
+def test_lookupd_gives_every_line():
+    out = run("perf.lookupd.run", "--nodes", "50", "--each", "4", "--topics", "20", "--quick")
+    assert re.findall(r"^(\w+) +[\d.]+ s .* longest /ping [\d.]+ ms", out, re.M) == [
+        "storm", "lookup", "ping", "nodes", "flapping", "loss"]

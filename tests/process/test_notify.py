@@ -29,7 +29,7 @@ def test_states(log, tmp_path):
         assert heard.hear() == {"READY": "1", "STATUS": "Listening"}
         manager.reloading()
         assert heard.hear()["RELOADING"] == "1"
-        manager.stopping()
+        manager.stopping("Writing everything to disk")
         assert heard.hear()["STOPPING"] == "1"
         manager.close()
         assert not manager.listens

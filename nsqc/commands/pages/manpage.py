@@ -5,8 +5,9 @@ from __future__ import annotations
 from nsqc import NSQD_VERSION, __version__
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.commands.pages.tree import Node
-from nsqc.options.declared import FLAGS, flag_name
-from nsqc.options.flags import by_group, marks
+from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
+from nsqc.options.flags import marks
+from nsqc.options.lookupd import LOOKUPD
 
 SITE = "https://nsq.io"
 ITALIC, BOLD, ROMAN = "\\fI", "\\fB", "\\fR"
@@ -23,12 +24,17 @@ def introduction() -> list[str]:
         section("NAME", "nsqc \\- message queue daemon, in place of nsqd"),
         section("SYNOPSIS", f"{bold('nsqc serve')} [{italic('FLAGS')}]", ".br",
                 f"{bold('nsqc')} {italic('COMMAND')} [{italic('ARGUMENTS')}]", ".br",
-                f"{bold('nsqd')} [{italic('FLAGS')}]"),
+                f"{bold('nsqc lookupd')} [{italic('FLAGS')}]", ".br",
+                f"{bold('nsqd')} [{italic('FLAGS')}]", ".br",
+                f"{bold('nsqlookupd')} [{italic('FLAGS')}]"),
         section("DESCRIPTION",
                 escape(f"nsqc does the work of nsqd {NSQD_VERSION}, the daemon of NSQ: it takes messages, queues them "
                        "and delivers them, with nsqd's TCP protocol, HTTP API, flags and files. Clients, tools and "
                        "data directories work unchanged."), ".PP",
-                escape("Called by the name nsqd, through a link, it behaves as nsqc serve.")),
+                escape("nsqc lookupd does the work of nsqlookupd: nodes register with it, and clients ask it for the "
+                       "nodes that have a topic."), ".PP",
+                escape("Called by the name nsqd or nsqlookupd, through a link, it behaves as nsqc serve or nsqc "
+                       "lookupd.")),
     ]
 
 
@@ -37,10 +43,18 @@ def commands_and_options(root: Node) -> list[str]:
         "These are the flags of nsqc serve. -name and --name are the same; a value follows after = or as the next "
         "word. A boolean alone is true and takes a value after = only. If a flag is repeated the last one counts, but "
         "lists grow. Durations are written like 250ms, 1.5s or 1h30m.")]
-    for group, names in by_group().items():
-        options += [f'.SS "{escape(group)}"', *(line for name in names for line in option(name))]
+    options += described(SERVE)
+    lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
     return [section("COMMANDS", *(line for node in root.all() if not node.nodes for line in command(node))),
-            section("OPTIONS", *options)]
+            section("OPTIONS", *options), section("OPTIONS OF LOOKUPD", *lookupd)]
+
+
+def described(declaration: Declaration[OptionSet]) -> list[str]:
+    """The flags of a program by group."""
+    lines: list[str] = []
+    for group, names in declaration.by_group().items():
+        lines += [f'.SS "{escape(group)}"', *(line for name in names for line in option(name, declaration))]
+    return lines
 
 
 def running() -> list[str]:
@@ -91,11 +105,11 @@ def example(text: str, *lines: str) -> list[str]:
 
 
 def command(node: Node) -> list[str]:
-    """A command and its options, apart from serve's, which have a section."""
-    shared = {flag_name(name) for name in FLAGS} | {"--help"}
+    """A command and its options, apart from those of serve and lookupd, which have sections."""
+    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags)} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
-    head += f" [{italic('FLAGS')}]" if len(node.options) > len(FLAGS) else ""
+    head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""
     if node.argument[0]:
         name = node.argument[0]
         head += f" [{italic(name.strip('[]'))}]" if name.startswith("[") else f" {italic(name)}"
@@ -105,14 +119,15 @@ def command(node: Node) -> list[str]:
     return lines
 
 
-def option(name: str) -> list[str]:
-    """A flag of serve: meaning, default, range, config key."""
-    declared = FLAGS[name]
+def option(name: str, declaration: Declaration[OptionSet]) -> list[str]:
+    """A flag: meaning, default, range, config key."""
+    declared = declaration.flags[name]
     text = sentence(declared.help)
-    notes = [("Default", fixed_default(name)), ("Range", value_range(name)), ("Config key", config_key(name))]
+    notes = [("Default", fixed_default(name, declaration)), ("Range", value_range(name, declaration)),
+             ("Config key", config_key(name, declaration))]
     text += "".join(f" {what}: {value}." for what, value in notes if value)
-    text += "".join(f" {sentence(mark)}" for mark in marks(declared))
-    return term(f"{bold(flag_name(name))}={italic(takes(name))}", text)
+    text += "".join(f" {sentence(mark)}" for mark in marks(declared, declaration))
+    return term(f"{bold(flag_name(name))}={italic(takes(name, declaration))}", text)
 
 
 def sentence(text: str) -> str:

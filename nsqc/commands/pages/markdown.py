@@ -1,11 +1,13 @@
-"""docs/options.md"""
+"""docs/options.md, and the tables of docs/lookupd.md"""
 
 from __future__ import annotations
 
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
-from nsqc.options.declared import FLAGS, flag_name
-from nsqc.options.flags import by_group, marks
+from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
+from nsqc.options.flags import marks
+from nsqc.options.lookupd import LOOKUPD
 
+LOOKUPD_TITLE = "## Options\n"
 HEAD = """# Options
 
 Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serve --help` and `nsqc man` have the same.
@@ -23,18 +25,28 @@ topics: see [operations.md](operations.md#topic-rules).
 
 def options_page() -> str:
     """The whole page."""
-    parts = [HEAD]
-    for group, names in by_group().items():
-        rows = ["| flag | config key | value | default | range | meaning |", "|---|---|---|---|---|---|"]
-        parts.append("\n".join([f"## {group}", "", *rows, *map(row, names), ""]))
-    return "\n".join(parts)
+    return "\n".join([HEAD, *tables(SERVE, "##")])
 
 
-def row(name: str) -> str:
+def with_lookupd_options(page: str) -> str:
+    """docs/lookupd.md, whose last section has the options, with that section made anew."""
+    before, title, _ = page.partition(LOOKUPD_TITLE)
+    return "\n".join([before + title, *tables(LOOKUPD, "###")])
+
+
+def tables(declaration: Declaration[OptionSet], level: str) -> list[str]:
+    """A table for each group of options, under a heading of the level."""
+    head = ["| flag | config key | value | default | range | meaning |", "|---|---|---|---|---|---|"]
+    return ["\n".join([f"{level} {group}", "", *head, *(row(name, declaration) for name in names), ""])
+            for group, names in declaration.by_group().items()]
+
+
+def row(name: str, declaration: Declaration[OptionSet]) -> str:
     """One option as a row of the table."""
-    notes = "".join(f"; *{mark}*" for mark in marks(FLAGS[name]))
-    cells = (code(flag_name(name)), code(config_key(name)), takes(name), code(fixed_default(name)), value_range(name),
-             FLAGS[name].help + notes)
+    declared = declaration.flags[name]
+    notes = "".join(f"; *{mark}*" for mark in marks(declared, declaration))
+    cells = (code(flag_name(name)), code(config_key(name, declaration)), takes(name, declaration),
+             code(fixed_default(name, declaration)), value_range(name, declaration), declared.help + notes)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 

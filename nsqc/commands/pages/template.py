@@ -6,14 +6,19 @@ import json
 import textwrap
 
 from nsqc.commands.pages.facts import config_key, takes, value_range
-from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, Options
-from nsqc.options.flags import by_group, marks, plain
+from nsqc.options.declared import FLAGS, NO_KEY, RULE_KEYS, SERVE, Declaration, Options, OptionSet
+from nsqc.options.flags import marks, plain
 
 WIDTH = 110
 HEAD = """\
 # Options of nsqc, as `nsqc serve --config FILE` reads them. Flags win over this file.
 # Values that are commented out are the defaults. `nsqc config check FILE` checks a file, and `nsqc config show
 # --config FILE` prints the values that take effect. nsqd reads the file, too, and ignores what is marked "not in nsqd".
+"""
+LOOKUPD_HEAD = """\
+# Options of the lookup server, as `nsqc lookupd --config FILE` reads them. Flags win over this file.
+# Values that are commented out are the defaults. nsqlookupd reads the file, too, and ignores what is marked "not in
+# nsqlookupd".
 """
 TABLES = """\
 How topics are kept whose names a glob fits: the first table that fits counts. A key that is not given has the value of
@@ -22,14 +27,15 @@ tables. [not in nsqd; changes on SIGHUP]
 """
 
 
-def template() -> str:
+def template(declaration: Declaration[OptionSet] = SERVE) -> str:
     """The whole file. A line with an option begins with # and its key, other lines with # and a blank."""
-    parts = [HEAD]
-    for group, names in by_group().items():
-        entries = [entry(name) for name in names if name not in NO_KEY]
+    parts = [HEAD if declaration.has_tables else LOOKUPD_HEAD]
+    for group, names in declaration.by_group().items():
+        entries = [entry(name, declaration) for name in names if name not in NO_KEY]
         if entries:
             parts.append(f"\n# ---- {group}\n\n" + "\n".join(entries))
-    parts.append(f"\n# ---- Topics\n\n{tables()}")
+    if declaration.has_tables:
+        parts.append(f"\n# ---- Topics\n\n{tables()}")
     return "".join(parts)
 
 
@@ -43,11 +49,12 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
-def entry(name: str) -> str:
+def entry(name: str, declaration: Declaration[OptionSet]) -> str:
     """An option's meaning, and the line that sets it."""
-    declared = FLAGS[name]
+    declared = declaration.flags[name]
     # Booleans, numbers, text and lists of JSON are TOML as well.
-    value = json.dumps(plain(declared.kind, Options().value(name)), ensure_ascii=False)
-    notes = "; ".join(filter(None, (takes(name), value_range(name), *marks(declared))))
+    value = json.dumps(plain(declared.kind, declaration.options().value(name)), ensure_ascii=False)
+    notes = "; ".join(filter(None, (takes(name, declaration), value_range(name, declaration),
+                                    *marks(declared, declaration))))
     meaning = textwrap.wrap(f"{declared.help} [{notes}]", WIDTH, initial_indent="# ", subsequent_indent="# ")
-    return "\n".join([*meaning, f"#{config_key(name)} = {value}", ""])
+    return "\n".join([*meaning, f"#{config_key(name, declaration)} = {value}", ""])

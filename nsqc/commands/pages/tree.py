@@ -1,4 +1,4 @@
-"""All commands with what can follow them, read from the typer application and from serve's flags."""
+"""All commands with what can follow them, read from the typer application and from the declared flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import typer
 from typer.core import TyperArgument, TyperOption
 
 from nsqc.commands.pages.facts import choices
-from nsqc.options.declared import FLAGS, Kind, flag_name
+from nsqc.options.declared import SERVE, Declaration, Kind, OptionSet, flag_name
+from nsqc.options.lookupd import LOOKUPD
 
 LISTS = (Kind.TEXTS, Kind.FLOATS)
 BY_KIND: dict[Kind, Values] = {Kind.BOOL: ("true", "false"), Kind.FILE: "file", Kind.FOLDER: "folder"}
@@ -71,7 +72,8 @@ def node_of(path: tuple[str, ...], command: Any) -> Node:
     options = [option_of(parameter, context) for parameter in command.params if isinstance(parameter, TyperOption)]
     options.append(Option("--help", "show this help", ""))
     if command.context_settings.get("ignore_unknown_options"):
-        options += [serve_option(name) for name in FLAGS]
+        declaration = LOOKUPD if path[-1] == "lookupd" else SERVE
+        options += [declared_option(name, declaration) for name in declaration.flags]
     arguments = [(parameter.metavar or "", parameter) for parameter in command.params
                  if isinstance(parameter, TyperArgument)]
     argument: tuple[str, Values] = ("", "")
@@ -94,9 +96,9 @@ def values(parameter: TyperOption | TyperArgument, context: typer.Context) -> Va
     return words or BY_METAVAR.get(parameter.metavar or "", "text")
 
 
-def serve_option(name: str) -> Option:
-    """A flag of serve."""
-    kind = FLAGS[name].kind
-    values: Values = choices(name) or BY_KIND.get(kind, "text")
-    return Option(flag_name(name), FLAGS[name].help, values,
+def declared_option(name: str, declaration: Declaration[OptionSet]) -> Option:
+    """A flag of serve or lookupd."""
+    kind = declaration.flags[name].kind
+    values: Values = choices(name, declaration) or BY_KIND.get(kind, "text")
+    return Option(flag_name(name), declaration.flags[name].help, values,
                   implied=kind in (Kind.BOOL, Kind.TLS_REQUIRED), repeated=kind in LISTS)

@@ -1,0 +1,33 @@
+"""The start of the lookup server from its flags, without typer. lookupd.py is its face in typer's help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nsqc.commands.start import hold_signals, ignore_stop_signals, launch
+from nsqc.log import Log
+from nsqc.options.declared import Value
+from nsqc.options.lookupd import LOOKUPD, resolve
+
+
+def lookupd(words: list[str]) -> int:
+    """Runs the lookup server with nsqlookupd's flags. The exit code: 0, 1 if it cannot start, 2 if the flags cannot be
+    read."""
+    return launch(words, LOOKUPD, start)
+
+
+def start(flags: Mapping[str, Value]) -> int:
+    """Merges the config file under the flags and runs the server. Raises OptionError."""
+    hold_signals()
+    options, unknown = resolve(flags)
+    log = Log(options.log_prefix, options.log_level)
+    try:
+        for key in unknown:
+            log.warn("config file %s: unknown key %r is ignored", options.config, key)
+        # Imported here: wrong flags are reported without loading the server.
+        from nsqc.lookupd.server import run
+
+        return run(options, log)
+    finally:
+        ignore_stop_signals()
+        log.close()

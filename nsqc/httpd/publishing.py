@@ -1,0 +1,71 @@
+"""Plain publishes in the order of all requests: the hot path of a daemon's HTTP API."""
+
+from __future__ import annotations
+
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from nsqc.httpd.pipeline import Pipeline, Source
+from nsqc.httpd.publish import topic_refusal
+from nsqc.httpd.reply import Reply, v1_error
+from nsqc.httpd.writer import Writer
+
+if TYPE_CHECKING:
+    from nsqc.broker.topic import Topic
+    from nsqc.httpd.app import App
+    from nsqc.httpd.site import ServerState
+
+
+class PublishPipeline(Pipeline):
+    """A pipeline that publishes, too."""
+
+    __slots__ = ("_broker", "_dates")
+
+    def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
+        super().__init__(app, state, writer, source)
+        self._broker = app.broker
+        self._dates = app.dates
+
+    def publish(self, name: bytes, body: bytes) -> None:
+        """Publishes one message and answers: all of a plain publish, however it was recognised."""
+        try:
+            topic = self._broker.topic(name) or self._broker.get_topic(name)
+            failure = topic.publish(body)
+        except Exception as error:
+            self._send(self._failed(v1_error, error))
+            return
+        if failure < 0:
+            self._await_commit(topic)
+        else:
+            self._answer_publish(topic, failure)
+
+    def _answer_publish(self, topic: Topic, failure: int) -> None:
+        if failure:
+            self._send(v1_error(503, topic_refusal(failure, topic)))
+            return
+        dates = self._dates
+        if monotonic() >= dates.until:
+            dates.refresh()
+        self.writer.out.append(dates.published)
+
+    def _await_commit(self, topic: Topic) -> None:
+        """A plain publish is answered once it is written; what follows it waits."""
+        self.writer.flush()
+        self._commit = True
+        self.blocked = True
+        topic.when_written(partial(self._committed, topic))
+
+    def _committed(self, topic: Topic, failure: int) -> None:
+        if not self._commit:
+            return  # the client has left
+        self._commit = False
+        self._answer_publish(topic, failure)
+        if self._write_paused or self.ended:
+            self.writer.flush()
+        else:
+            self._unblock()
+
+    def _send(self, reply: Reply) -> None:
+        """Sends an answer to a plain publish: in HTTP/1.1, on a connection that stays open."""
+        self.writer.add(reply.render(self._app.date()), reply.parts)

@@ -1,0 +1,118 @@
+"""From method and path to a route, by the rules of the router that NSQ's daemons use, and the kinds of routes.
+
+A path matches exactly; `/config/:opt` matches any last part. Other paths may be redirected (a slash too many or too
+few, other case, `//` or dots); else the answer is a 405 that lists the methods of the path, or a 404.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any, NoReturn
+
+from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
+from nsqc.httpd.request import Handler, Request, Route, fixed
+
+Table = dict[bytes, dict[bytes, Route]]  # by method and path
+
+
+def plain_route(handler: Handler) -> Route:
+    """A call that answers with plain text."""
+    return Route(handler, reply=_plain_reply, error=_plain_error)
+
+
+def debug_route(handler: Handler) -> Route:
+    """A page below /debug/pprof."""
+    return Route(handler, error=lambda status, text: plain(text, status), logged=False)
+
+
+def _plain_reply(data: object) -> Reply:
+    # Handlers of nsqd that return nothing fail where plain text is expected; so do these, with the same words.
+    if data is None:
+        raise ApiError(500, "INTERNAL_ERROR")
+    return plain(str(data))
+
+
+def _plain_error(status: int, text: str) -> Reply:
+    # A failure in the handler's own machinery is JSON even here.
+    return v1_error(status, text) if text == "INTERNAL_ERROR" else plain(text, status)
+
+
+class Router:
+    """The routes of one API."""
+
+    def __init__(self, routes: Table, free_routes: Table) -> None:
+        """free_routes: those that end in a wildcard, by the path before it."""
+        self._routes = routes
+        self._free_routes = free_routes
+
+    def resolve(self, request: Request) -> Route:
+        """The route of a request; if none matches, one that answers the redirection or the error."""
+        method, path = request.method, request.path
+        if method == b"OPTIONS" and request.url == b"*":
+            return fixed(Reply(200))
+        route = self._match(method, path, request)
+        if route is not None:
+            return route
+        if method in self._routes and path != b"/":
+            target = self._similar(method, path)
+            if target is not None:
+                return fixed(_redirect(request, target))
+        allowed = self._allow(path, method)
+        if method == b"OPTIONS" and allowed:
+            return fixed(Reply(200, extra=allowed))
+        if allowed:
+            return Route(_method_not_allowed, error=lambda status, text: v1_error(status, text, allowed))
+        return Route(_not_found)
+
+    def _match(self, method: bytes, path: bytes, request: Request | None = None) -> Route | None:
+        """The route of exactly this path; sets the request's parameter."""
+        route = self._routes.get(method, {}).get(path)
+        if route is not None:
+            return route
+        folder, slash, last = path.rpartition(b"/")
+        route = self._free_routes.get(method, {}).get(folder + slash)
+        if route is None or not last:
+            return None
+        if request is not None:
+            request.param = last.decode("latin-1")
+        return route
+
+    def _similar(self, method: bytes, path: bytes) -> bytes | None:
+        """The path that was probably meant: a slash more or less at the end, or cleaned and in the route's own case."""
+        other = path[:-1] if path.endswith(b"/") else path + b"/"
+        if self._match(method, other) is not None:
+            return other
+        clean = posixpath.normpath(b"/" + path.lstrip(b"/"))
+        for candidate in (clean, clean + b"/"):
+            for known in self._routes[method]:
+                if known.lower() == candidate.lower():
+                    return known
+        folder, slash, last = clean.rpartition(b"/")
+        for known in self._free_routes.get(method, {}):
+            if known == (folder + slash).lower() and last:
+                return known + last
+        return None
+
+    def _allow(self, path: bytes, method: bytes) -> str:
+        """The Allow header for a path that has routes under other methods; empty if it has none."""
+        methods = {known.decode() for known in self._routes if known != method and self._match(known, path) is not None}
+        return f"Allow: {', '.join(sorted(methods | {'OPTIONS'}))}\r\n" if methods else ""
+
+
+def _redirect(request: Request, path: bytes) -> Reply:
+    from urllib.parse import quote  # here: redirections are rare
+
+    get = request.method == b"GET"
+    query = b"?" + request.query if b"?" in request.url else b""
+    location = quote(path, safe="/:@!$&'()*+,;=~") + query.decode("latin-1")
+    return redirect(301 if get else 307, location, with_body=get)
+
+
+# Any: whatever site it is
+def _method_not_allowed(app: Any, request: Request) -> NoReturn:
+    raise ApiError(405, "METHOD_NOT_ALLOWED")
+
+
+# Any: as above
+def _not_found(app: Any, request: Request) -> NoReturn:
+    raise ApiError(404, "NOT_FOUND")

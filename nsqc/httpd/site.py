@@ -1,0 +1,94 @@
+"""What connections have to know of the server program they belong to, whichever API it has."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sized
+from concurrent.futures import Executor
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from nsqc.httpd.known import KnownPublishes
+from nsqc.httpd.pipeline import Pipeline
+from nsqc.httpd.reply import Dates
+from nsqc.httpd.streaming import Readers
+from nsqc.log import Log
+from nsqc.options.durations import format_duration
+
+if TYPE_CHECKING:
+    from nsqc.httpd.request import Request, Route
+
+# Threads that may read files for clients at the same time; a daemon's pool has more.
+_READERS = 2
+
+Resolve = Callable[["Request"], "Route"]
+
+
+class Endpoint(Protocol):
+    """A listening server, as handlers see it."""
+
+    name: str
+    address: str
+    port: int
+
+    @property
+    def connections(self) -> Sized:
+        """Its clients."""
+
+
+class Received(Protocol):
+    """A request, as the log needs it."""
+
+    method: bytes
+    url: bytes
+    remote: str
+    started: int
+
+
+class Site:
+    """Shared by all HTTP listeners of a program; what handlers work on is added by those who have some."""
+
+    pipeline: type[Pipeline] = Pipeline
+    max_msg_size = 0            # longest body of a plain publish, bytes
+    https_port = 0              # told to clients that have to use it
+
+    def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
+                 threads: Executor) -> None:
+        self.log = log
+        self.resolve = resolve
+        self.publishes = publishes
+        self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
+        self.profiling = False                  # /debug/pprof/profile is running
+        self.readers = Readers(threads, _READERS)
+        self.servers: list[Endpoint] = []
+        self.dates = Dates()
+
+    def body_limit(self, route: Route) -> int | None:
+        """Bytes of body that a route wants; None: none."""
+        return None
+
+    def date(self) -> str:
+        """The Date header, a whole line."""
+        dates = self.dates
+        if monotonic() >= dates.until:
+            dates.refresh()
+        return dates.line
+
+    def log_request(self, request: Received, status: int) -> None:
+        """NSQ's line for an answered request."""
+        elapsed = format_duration(time.perf_counter_ns() - request.started)
+        self.log.info("%d %s %s (%s) %s", status, request.method.decode("latin-1"), request.url.decode("latin-1"),
+                      request.remote, elapsed)
+
+
+class ServerState:
+    """What the connections of one listener have to know of it."""
+
+    __slots__ = ("closing", "loop", "tls", "tls_required")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, tls: bool, tls_required: bool) -> None:
+        self.loop = loop
+        self.tls = tls                      # connections are encrypted
+        self.tls_required = tls_required    # they should be, so every request is refused
+        self.closing = False

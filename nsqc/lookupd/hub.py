@@ -1,0 +1,106 @@
+"""What all nodes' connections share: the registry, limits, deadlines, and what they are told of this server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from nsqc import NSQD_VERSION
+from nsqc.log import Log
+from nsqc.lookupd.registry import Peer, Registry
+from nsqc.lookupd.turns import Turns
+from nsqc.net.limits import ConnectionLimits
+from nsqc.options.lookupd import LookupdOptions
+
+if TYPE_CHECKING:
+    from nsqc.lookupd.connection import Connection
+
+SWEEP_S = 1.0       # how often incomplete commands are checked
+STEP = 32           # registrations taken back between two looks at the clock
+LINGER_S = 1.0      # how long a stop waits for nodes to take their last replies
+
+
+class Hub:
+    """Made once; connections come and go."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, registry: Registry, turns: Turns, limits: ConnectionLimits,
+                 options: LookupdOptions, log: Log) -> None:
+        self.loop = loop
+        self.registry = registry
+        self.turns = turns
+        self.limits = limits
+        self.log = log
+        self.identity = b""                         # the answer to IDENTIFY
+        self.connections: set[Connection] = set()
+        self.unfinished: set[Connection] = set()    # with a deadline
+        self.closing = False
+        self._broadcast_address = options.broadcast_address
+        self._patience_s = options.handshake_timeout / 1e9
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def introduce(self, hostname: str, tcp_port: int, http_port: int) -> None:
+        """Sets what nodes are told; the ports are known once both listen."""
+        self.identity = msgspec.json.encode({
+            "broadcast_address": self._broadcast_address, "hostname": hostname, "http_port": http_port,
+            "tcp_port": tcp_port, "version": NSQD_VERSION})
+
+    # ------------------------------------------------------------------ nodes that leave
+
+    def leave(self, peer: Peer) -> None:
+        """Takes everything back that a node has registered: out of the answers at once, the rest in slices."""
+        self.registry.leave(peer)
+        step = self._departure(peer)
+        if step():
+            self.turns.add(step)
+
+    def _departure(self, peer: Peer) -> Callable[[], bool]:
+        turns, log, left = self.turns, self.log, peer.registrations
+
+        def step() -> bool:
+            while left:
+                if turns.over():
+                    return True
+                for _ in range(min(STEP, len(left))):
+                    registration, _ = left.popitem()
+                    registration.producers.pop(peer, None)
+                    log.info("DB: client(%s) UNREGISTER category:%s key:%s subkey:%s", peer.id, registration.category,
+                             registration.key, registration.subkey)
+            return False
+
+        return step
+
+    # ------------------------------------------------------------------ deadlines
+
+    def watch(self, connection: Connection) -> float:
+        """A command has begun and is not complete; returns the loop time by which it has to be."""
+        self.unfinished.add(connection)
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(self._interval(), self._check)
+        return self.loop.time() + self._patience_s
+
+    def _interval(self) -> float:
+        return min(SWEEP_S, self._patience_s / 4)
+
+    def _check(self) -> None:
+        now = self.loop.time()
+        for connection in [one for one in self.unfinished if one.due < now]:
+            connection.expire()
+        self._sweep = self.loop.call_later(self._interval(), self._check) if self.unfinished else None
+
+    # ------------------------------------------------------------------ stop
+
+    async def close(self) -> None:
+        """Closes all connections behind their last replies."""
+        self.closing = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self.connections):
+            connection.close()
+        end = self.loop.time() + LINGER_S
+        while self.connections and self.loop.time() < end:
+            await asyncio.sleep(0.01)
+        for connection in list(self.connections):
+            connection.transport.abort()

@@ -1,0 +1,52 @@
+"""JSON lists and objects of any length, made a little at a time and sent in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nsqc.httpd.reply import JSON, Reply
+from nsqc.lookupd.turns import Turns
+
+AT_ONCE = 64                # items between two looks at the clock
+PART_BYTES = 64 * 1024
+
+
+class Parts:
+    """Collects an answer."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._parts: list[bytes] = []
+        self._open: list[bytes] = []
+        self._size = 0
+
+    def add(self, text: bytes) -> None:
+        """Text that follows."""
+        self._open.append(text)
+        self._size += len(text)
+        if self._size >= PART_BYTES:
+            self._close()
+
+    async def items(self, items: Iterable[bytes]) -> None:
+        """Items with commas between them; each is made when it is its turn."""
+        waiting: list[bytes] = []
+        first = True
+        for item in items:
+            waiting.append(item)
+            if len(waiting) == AT_ONCE:
+                self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
+                first = False
+                waiting.clear()
+                await self._turns.rest()
+        if waiting:
+            self.add(b",".join(waiting) if first else b"," + b",".join(waiting))
+
+    def reply(self) -> Reply:
+        """The answer."""
+        self._close()
+        return Reply(200, b"", JSON, nsq=True, parts=self._parts)
+
+    def _close(self) -> None:
+        self._parts.append(b"".join(self._open))
+        self._open.clear()
+        self._size = 0

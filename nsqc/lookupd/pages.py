@@ -1,0 +1,32 @@
+"""Where time and memory are spent. Paths are those of Go's net/http/pprof; answers are text to read.
+
+  /debug/pprof                this list
+  /debug/pprof/cmdline        the command line, its parts separated by NUL
+  /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
+  /debug/pprof/heap           memory use, what is registered, live Python objects: the most frequent and nsqc's
+  /debug/pprof/goroutine      the stacks of all threads and tasks
+  /debug/pprof/threadcreate   the threads
+"""
+
+from nsqc.httpd.debug import heap_page
+from nsqc.httpd.reply import Reply, plain
+from nsqc.httpd.request import Request
+from nsqc.lookupd.site import LookupSite
+
+
+def index(site: LookupSite, request: Request) -> Reply:
+    """The list of these pages."""
+    assert __doc__ is not None
+    return plain(__doc__.partition("\n\n")[2])
+
+
+def heap(site: LookupSite, request: Request) -> Reply:
+    """Memory, what is registered, live objects."""
+    registry = site.registry
+    return heap_page([
+        f"topics {len(registry.topics)}",
+        f"topics_with_channels {len(registry.channels)}",
+        f"nodes {len(registry.clients.producers)}",
+        f"connections {len(site.hub.connections)}",
+        f"http_connections {sum(len(server.connections) for server in site.servers)}",
+    ])

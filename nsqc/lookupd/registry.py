@@ -1,0 +1,189 @@
+"""Who has registered what: the nodes of every topic and channel, and the topics and channels of every node.
+
+Everything that concerns one node or one topic costs by that node or topic alone, however many others there are. A node
+that has left is out of every answer at once; its registrations are taken back a little at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from time import monotonic_ns
+
+from msgspec import Struct
+from msgspec.json import Encoder
+
+CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
+ALL = "*"       # as the name of a topic that is looked up
+EPHEMERAL = "#ephemeral"
+
+_encode = Encoder().encode
+
+
+class PeerInfo(Struct, frozen=True, gc=False):
+    """What a node says about itself, as /lookup lists it: keys and their order are nsqlookupd's."""
+
+    remote_address: str
+    hostname: str
+    broadcast_address: str
+    tcp_port: int
+    http_port: int
+    version: str
+
+
+class Registration:
+    """A topic, a channel of a topic, or all nodes (CLIENT). It may be known without any node."""
+
+    __slots__ = ("category", "key", "producers", "quoted", "subkey")
+
+    def __init__(self, category: str, key: str = "", subkey: str = "") -> None:
+        self.category = category
+        self.key = key                              # topic
+        self.subkey = subkey                        # channel
+        self.quoted = _encode(subkey or key)        # its name in answers
+        # Nodes, and when each was tombstoned: monotonic nanoseconds, 0 for never.
+        self.producers: dict[Peer, int] = {}
+
+
+class Peer:
+    """A node, from its IDENTIFY to the end of its connection."""
+
+    __slots__ = ("gone", "http_name", "id", "info", "json", "registrations", "seen", "tombstones")
+
+    def __init__(self, info: PeerInfo) -> None:
+        self.id = info.remote_address
+        self.info = info
+        self.json = _encode(info)
+        self.http_name = f"{info.broadcast_address}:{info.http_port}"   # what tombstones name it by
+        self.seen = monotonic_ns()                  # of IDENTIFY or the last PING
+        self.gone = False                           # its connection has ended
+        self.tombstones = 0                         # how many topics may have one for it
+        # A dict for its order and its size, half of a set's.
+        self.registrations: dict[Registration, None] = {}
+
+
+class Registry:
+    """All registrations by category and name."""
+
+    def __init__(self, inactive_after: int, tombstone_lifetime: int) -> None:
+        """Both in nanoseconds."""
+        self._inactive_after = inactive_after
+        self._tombstone_lifetime = tombstone_lifetime
+        self.clients = Registration(CLIENT)
+        self.topics: dict[str, Registration] = {}
+        self.channels: dict[str, dict[str, Registration]] = {}      # by topic and name; of those with any
+
+    # ------------------------------------------------------------------ what is known
+
+    def add_topic(self, topic: str) -> Registration:
+        """The topic, made known if it is not."""
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = Registration(TOPIC, topic)
+        return found
+
+    def add_channel(self, topic: str, channel: str) -> Registration:
+        """The channel, made known if it is not; that says nothing about its topic."""
+        channels = self.channels.get(topic)
+        if channels is None:
+            channels = self.channels[topic] = {}
+        found = channels.get(channel)
+        if found is None:
+            found = channels[channel] = Registration(CHANNEL, topic, channel)
+        return found
+
+    def find_topics(self, topic: str) -> list[Registration]:
+        """The topic if it is known; all topics for ALL."""
+        if topic == ALL:
+            return list(self.topics.values())
+        found = self.topics.get(topic)
+        return [] if found is None else [found]
+
+    def find_channels(self, topic: str) -> list[Registration]:
+        """The channels of a topic; those of all topics for ALL."""
+        if topic == ALL:
+            return [channel for channels in self.channels.values() for channel in channels.values()]
+        return list(self.channels.get(topic, {}).values())
+
+    def forget(self, registration: Registration) -> None:
+        """Makes a topic or channel unknown, whoever has registered it. What is unknown already stays so."""
+        if registration.category == TOPIC:
+            if self.topics.get(registration.key) is registration:
+                del self.topics[registration.key]
+        else:
+            channels = self.channels.get(registration.key, {})
+            if channels.get(registration.subkey) is registration:
+                del channels[registration.subkey]
+                if not channels:
+                    del self.channels[registration.key]
+        for peer in registration.producers:
+            peer.registrations.pop(registration, None)
+        registration.producers = {}
+
+    # ------------------------------------------------------------------ nodes
+
+    def add(self, registration: Registration, peer: Peer) -> bool:
+        """Registers a node; False: it was already, and keeps its tombstone if it has one."""
+        if peer in registration.producers:
+            return False
+        registration.producers[peer] = 0
+        peer.registrations[registration] = None
+        return True
+
+    def remove(self, registration: Registration | None, peer: Peer) -> bool:
+        """Takes a registration back; False: there was none. The topic or channel stays known."""
+        if registration is None or registration.producers.pop(peer, None) is None:
+            return False
+        peer.registrations.pop(registration, None)
+        return True
+
+    def forget_if_left(self, registration: Registration | None) -> None:
+        """Makes an ephemeral topic or channel unknown that no node has registered any more."""
+        if registration is None or not (registration.subkey or registration.key).endswith(EPHEMERAL):
+            return
+        if all(peer.gone for peer in registration.producers):
+            self.forget(registration)
+
+    def leave(self, peer: Peer) -> None:
+        """A node has gone: it is in no answer from now on. Its registrations are left to the caller."""
+        peer.gone = True
+
+    # ------------------------------------------------------------------ who is listed
+
+    def active(self, producers: Iterable[Peer]) -> list[Peer]:
+        """Those that are connected and have said so lately."""
+        since = monotonic_ns() - self._inactive_after
+        return [peer for peer in producers if peer.seen >= since and not peer.gone]
+
+    def producers(self, registrations: list[Registration]) -> list[Peer]:
+        """The nodes to look up: active, without a tombstone, each once."""
+        if len(registrations) == 1:
+            producers = registrations[0].producers
+            found = self.active(producers)
+            if any(producers.values()):
+                found = [peer for peer in found if not self.is_tombstoned(producers[peer])]
+            return found
+        first: dict[Peer, int] = {}
+        for registration in registrations:
+            for peer, marked in registration.producers.items():
+                first.setdefault(peer, marked)
+        return [peer for peer in self.active(first) if not self.is_tombstoned(first[peer])]
+
+    def is_tombstoned(self, marked: int) -> bool:
+        """Whether a tombstone of that time still counts."""
+        return marked != 0 and monotonic_ns() - marked < self._tombstone_lifetime
+
+    def tombstone(self, registrations: list[Registration], node: str) -> None:
+        """Hides the node from lookups of these topics for a while; node: BROADCAST_ADDRESS:HTTP_PORT."""
+        now = monotonic_ns()
+        for registration in registrations:
+            for peer in registration.producers:
+                if peer.http_name == node:
+                    registration.producers[peer] = now
+                    peer.tombstones += 1
+
+    def all(self) -> Iterator[Registration]:
+        """Everything that is known, as of this call."""
+        yield self.clients
+        yield from list(self.topics.values())
+        for channels in list(self.channels.values()):
+            yield from list(channels.values())

@@ -1,0 +1,155 @@
+"""The lookup server as a whole: built, started, running, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import uvloop
+
+from nsqc import version_line
+from nsqc.httpd.server import Server
+from nsqc.log import Log
+from nsqc.lookupd.connection import Connection
+from nsqc.lookupd.hub import Hub
+from nsqc.lookupd.registry import Registry
+from nsqc.lookupd.router import resolve
+from nsqc.lookupd.site import LookupSite
+from nsqc.lookupd.turns import Turns
+from nsqc.net.acceptor import Acceptor
+from nsqc.net.address import is_unix
+from nsqc.net.limits import ConnectionLimits
+from nsqc.net.listener import Listener, Listeners
+from nsqc.options.lookupd import LookupdOptions
+from nsqc.process import descriptors
+from nsqc.process.environment import EnvironmentVariableError
+from nsqc.process.hangup import Hangup
+from nsqc.process.notify import ServiceManager
+from nsqc.process.uncaught import Uncaught
+
+# Python's collector looks for cycles among what is young, and never through all registrations: a million of them would
+# take a tenth of a second. They are freed by reference counts.
+COLLECT = (2_000, 5, 1_000_000)
+DESCRIPTORS_S = 1.0     # how often the limit of open files is read again
+
+
+class StartError(Exception):
+    """The server cannot start; the text is one line for the operator."""
+
+
+def run(options: LookupdOptions, log: Log) -> int:
+    """Runs the server until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
+    gc.disable()
+    gc.freeze()
+    uncaught = Uncaught(log)
+    uncaught.install()
+    loop = uvloop.new_event_loop()
+    loop.set_exception_handler(uncaught.in_loop)
+    try:
+        return loop.run_until_complete(serve(loop, options, log))
+    except Exception as error:
+        uncaught.report("the server fails", error)
+        return 1
+    finally:
+        # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+        loop.close()
+
+
+async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log) -> int:
+    """Startup, main loop, shutdown, in that order."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    hangup = Hangup(loop)
+    try:
+        server = LookupServer(loop, options, log)
+        await server.start()
+    except StartError as error:
+        log.fatal("failed to instantiate nsqlookupd - %s", error)
+        return 1
+    if not hangup.ignored:
+        # Nothing can be read again.
+        hangup.begin(stop.set)
+    await stop.wait()
+    hangup.end()
+    await server.stop()
+    return 0
+
+
+class LookupServer:
+    """One running nsqlookupd."""
+
+    http: Server
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log) -> None:
+        """Binds both addresses. Raises StartError."""
+        self.loop = loop
+        self.options = options
+        self.log = log
+        try:
+            self.manager = ServiceManager(log)
+        except EnvironmentVariableError as error:
+            raise StartError(str(error)) from None
+        log.info("%s", version_line("nsqlookupd"))
+        self.open_files = descriptors.raise_limit()
+        self.limits = ConnectionLimits(options, log)
+        self.listeners = Listeners(loop, log)
+        self.turns = Turns(loop)
+        self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
+        self.hub = Hub(loop, self.registry, self.turns, self.limits, options, log)
+        self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started by the first work for it
+        self.tcp = self._bind("TCP", options.tcp_address)
+        self.http_listener = self._bind("HTTP", options.http_address)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _bind(self, name: str, address: str) -> Listener:
+        try:
+            if is_unix(address):
+                raise ValueError("missing port in address")
+            return Listener(name, address, self.log)
+        except (OSError, ValueError) as error:
+            raise StartError(f"listen ({address}) failed - {error}") from None
+
+    async def start(self) -> None:
+        """Lets nodes and clients connect. Raises StartError."""
+        self.hub.introduce(socket.gethostname(), self.tcp.port, self.http_listener.port)
+        site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
+                          threads=self.threads, resolve=resolve)
+        self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
+        try:
+            await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
+                                 self.listeners)
+            await self.http.start()
+        except OSError as error:
+            raise StartError(f"listen failed - {error}") from None
+        self._reserve_descriptors()
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*COLLECT)
+        gc.enable()
+        self.manager.ready(f"Listening on TCP {self.tcp.address}, HTTP {self.http.address}")
+        self.manager.watch(self.loop)
+
+    def _reserve_descriptors(self) -> None:
+        """Clients wait before the last descriptors are gone, also when the limit changes later."""
+        now = descriptors.limit()
+        if self._timer is None or now != self.open_files:
+            self.open_files = now
+            self.limits.keep_within(descriptors.for_clients(now, self.limits.connections), self.listeners)
+        self._timer = self.loop.call_later(DESCRIPTORS_S, self._reserve_descriptors)
+
+    async def stop(self) -> None:
+        """Closes all connections behind the answers that are due."""
+        self.manager.stopping("Closing connections")
+        self.tcp.close()
+        await self.hub.close()
+        await self.http.close()
+        self.listeners.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self.threads.shutdown()
+        self.manager.close()

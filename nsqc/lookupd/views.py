@@ -1,0 +1,165 @@
+"""What clients look up: /ping, /info, /lookup, /topics, /channels, /nodes, /debug.
+
+Keys and their order are nsqlookupd's, and so is it that a star as the topic stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from time import monotonic_ns, time_ns
+
+import msgspec
+
+from nsqc import NSQD_VERSION
+from nsqc.httpd.reply import JSON, ApiError, Reply
+from nsqc.httpd.request import Request
+from nsqc.lookupd.lists import Parts
+from nsqc.lookupd.registry import ALL, TOPIC, Peer, Registration, Registry
+from nsqc.lookupd.site import LookupSite
+
+# What Go prints for a time that was never set.
+NEVER = -6795364578871345152
+
+FEW = 10_000    # names, which are joined in less than a millisecond
+
+_encode = msgspec.json.Encoder().encode
+
+
+def ping(site: LookupSite, request: Request) -> str:
+    """OK."""
+    return "OK"
+
+
+def info(site: LookupSite, request: Request) -> dict[str, str]:
+    """The version."""
+    return {"version": NSQD_VERSION}
+
+
+def arguments(request: Request) -> dict[bytes, bytes]:
+    """The query's arguments. Raises ApiError."""
+    try:
+        given = request.arguments()
+    except ValueError:
+        raise ApiError(400, "INVALID_REQUEST") from None
+    if request.broken:
+        raise ApiError(400, "INVALID_REQUEST")
+    return given
+
+
+def argument(given: dict[bytes, bytes], name: str) -> bytes:
+    """One of them. Raises ApiError."""
+    value = given.get(name.encode())
+    if value is None:
+        raise ApiError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+def lookup(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
+    """The nodes that have a topic, and its channels."""
+    topic = argument(arguments(request), "topic").decode("utf-8", "replace")
+    found = site.registry.find_topics(topic)
+    if not found:
+        raise ApiError(404, "TOPIC_NOT_FOUND")
+    if topic == ALL:
+        return _lookup_all(site)
+    channels = b",".join([channel.quoted for channel in site.registry.find_channels(topic)])
+    producers = b",".join([peer.json for peer in site.registry.producers(found)])
+    return Reply(200, b'{"channels":[%b],"producers":[' % channels, JSON, nsq=True, parts=[producers, b"]}"])
+
+
+async def _lookup_all(site: LookupSite) -> Reply:
+    async with site.surveys:
+        registry, parts = site.registry, Parts(site.turns)
+        parts.add(b'{"channels":[')
+        await parts.items(channel.quoted for channel in registry.find_channels(ALL))
+        parts.add(b'],"producers":[')
+        first: dict[Peer, int] = {}
+        for topic in registry.find_topics(ALL):
+            await site.turns.rest()
+            for peer, marked in topic.producers.items():
+                first.setdefault(peer, marked)
+        await parts.items(peer.json for peer in registry.active(first) if not registry.is_tombstoned(first[peer]))
+        parts.add(b"]}")
+        return parts.reply()
+
+
+def topics(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
+    """The names of all topics."""
+    return _names(site, b"topics", site.registry.find_topics(ALL))
+
+
+def channels(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
+    """The names of a topic's channels."""
+    topic = argument(arguments(request), "topic").decode("utf-8", "replace")
+    return _names(site, b"channels", site.registry.find_channels(topic))
+
+
+def _names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply | Awaitable[Reply]:
+    """At once if they are few: nodes wait for the channels of a new topic."""
+    if len(found) <= FEW:
+        names = b",".join([one.quoted for one in found])
+        return Reply(200, b'{"%b":[%b]}' % (title, names), JSON, nsq=True)
+    return _many_names(site, title, found)
+
+
+async def _many_names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply:
+    async with site.surveys:
+        parts = Parts(site.turns)
+        parts.add(b'{"%b":[' % title)
+        await parts.items(one.quoted for one in found)
+        parts.add(b"]}")
+        return parts.reply()
+
+
+async def nodes(site: LookupSite, request: Request) -> Reply:
+    """All nodes with their topics, and whether each is tombstoned."""
+    async with site.surveys:
+        registry, parts = site.registry, Parts(site.turns)
+        parts.add(b'{"producers":[')
+        await parts.items(_node(registry, peer) for peer in registry.active(registry.clients.producers)
+                          if not peer.gone)
+        parts.add(b"]}")
+        return parts.reply()
+
+
+def _node(registry: Registry, peer: Peer) -> bytes:
+    own = [one for one in peer.registrations if one.category is TOPIC]
+    if peer.tombstones:
+        marks = b",".join([b"true" if registry.is_tombstoned(one.producers[peer]) else b"false" for one in own])
+    else:
+        marks = b",".join([b"false"] * len(own))
+    names = b",".join([one.quoted for one in own])
+    return b'%b,"tombstones":[%b],"topics":[%b]}' % (peer.json[:-1], marks, names)
+
+
+async def debug(site: LookupSite, request: Request) -> Reply:
+    """Every registration that has a node, active or not."""
+    async with site.surveys:
+        parts = Parts(site.turns)
+        parts.add(b"{")
+        first = True
+        for registration in site.registry.all():
+            peers = [peer for peer in registration.producers if not peer.gone]
+            if peers:
+                name = _encode(f"{registration.category}:{registration.key}:{registration.subkey}")
+                parts.add((b"" if first else b",") + name + b":[")
+                first = False
+                await parts.items(_entries(registration, peers))
+                parts.add(b"]")
+            await site.turns.rest()
+        parts.add(b"}")
+        return parts.reply()
+
+
+def _entries(registration: Registration, peers: list[Peer]) -> Iterator[bytes]:
+    since_boot = time_ns() - monotonic_ns()
+    for peer in peers:
+        marked = registration.producers.get(peer)
+        if marked is None:
+            continue
+        info = peer.info
+        yield _encode({
+            "broadcast_address": info.broadcast_address, "hostname": info.hostname, "http_port": info.http_port,
+            "id": peer.id, "last_update": peer.seen + since_boot, "tcp_port": info.tcp_port,
+            "tombstoned": marked != 0, "tombstoned_at": marked + since_boot if marked else NEVER,
+            "version": info.version})

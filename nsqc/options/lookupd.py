@@ -1,0 +1,78 @@
+"""Every option of `nsqc lookupd`, declared once, as those of the daemon are."""
+
+# No `from __future__ import annotations`: the annotations are read.
+import socket
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from nsqc.log import INFO
+from nsqc.options.declared import (
+    BASIC,
+    MINUTE,
+    NETWORK,
+    Declaration,
+    Field,
+    Kind,
+    OptionError,
+    OptionSet,
+    S,
+    Value,
+    flag,
+)
+from nsqc.options.file import read_config
+
+NODES, LIMITS = "Nodes", "Limits"
+
+
+class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
+    """All options of a lookup server."""
+
+    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
+    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqlookupd] "
+    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
+
+    tcp_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "address to listen on for nodes, HOST:PORT")] = "0.0.0.0:4160"
+    http_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "address to listen on for HTTP clients, HOST:PORT")] = "0.0.0.0:4161"
+    broadcast_address: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "address announced to nodes; by default the host name",
+    )] = msgspec.field(default_factory=socket.gethostname)
+
+    inactive_producer_timeout: Annotated[int, flag(
+        Kind.DURATION, NODES, "time since its last PING after which a node is no longer listed", least=0,
+    )] = 5 * MINUTE
+    tombstone_lifetime: Annotated[int, flag(
+        Kind.DURATION, NODES, "time for which a tombstoned node is not looked up", least=0)] = 45 * S
+
+    handshake_timeout: Annotated[int, flag(
+        Kind.DURATION, LIMITS, "time within which a command, or the protocol's magic, must be complete", least=1,
+        own=True)] = 30 * S
+    http_header_timeout: Annotated[int, flag(
+        Kind.DURATION, LIMITS, "time within which an HTTP client must send its first request, and the head of each",
+        least=1, own=True)] = 30 * S
+    max_connections: Annotated[int, flag(
+        Kind.INT, LIMITS, "maximum number of connections; 0: no limit", least=0, own=True)] = 100_000
+
+    # What nsqc.net.limits asks for besides.
+    max_connections_per_address: int = 0
+    max_pending_handshakes: int = 0
+
+
+LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
+
+
+def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
+    """The options of flags and of the config file that they name, and the file's unknown keys. Raises OptionError."""
+    values: dict[str, Field] = {}
+    unknown: list[str] = []
+    if flags.get("config"):
+        values, unknown = read_config(str(flags["config"]), LOOKUPD)
+    options = LookupdOptions().replace(**{**values, **flags})
+    for _, text in LOOKUPD.out_of_range(options):
+        raise OptionError(text)
+    return options, unknown

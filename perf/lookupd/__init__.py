@@ -1,0 +1,1 @@
+"""The lookup server with many nodes."""

@@ -1,0 +1,105 @@
+"""The daemon registers, and clients find it: everything real."""
+
+import os
+import subprocess
+import sys
+
+from nsqc.client import Consumer, Producer
+from tests.support.daemon import wait_until
+from tests.support.lookupd import Node
+
+HERE = "127.0.0.1"
+
+
+def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
+    servers = [lookupd(), lookupd()]
+    flags = [f"--lookupd-tcp-address={server.tcp_address}" for server in servers]
+    first = daemon(*flags, f"--broadcast-address={HERE}")
+    with Producer(f"{HERE}:{first.tcp_port}") as producer:
+        producer.publish("orders", b"one")
+    for server in servers:
+        wait_until(lambda server=server: server.found("orders") == [HERE])
+    addresses = [server.http_address for server in servers]
+    with Consumer("orders", "work", nsqlookupd=addresses, poll_interval=0.2) as consumer:
+        message = consumer.get(15)
+        assert message.body == b"one"
+        message.finish()
+        for server in servers:
+            wait_until(lambda server=server: server.get("/lookup?topic=orders")["channels"] == ["work"])
+        second = daemon(*flags, f"--broadcast-address={HERE}")
+        with Producer(f"{HERE}:{second.tcp_port}") as producer:
+            producer.publish("orders", b"two")
+        message = consumer.get(15)
+        assert message.body == b"two"
+        message.finish()
+        assert servers[0].stop() == 0
+        assert first.stop() == 0
+        wait_until(lambda: [one["tcp_port"] for one in servers[1].get("/lookup?topic=orders")["producers"]]
+                   == [second.tcp_port])
+        # A lookup server that comes back learns everything again.
+        servers[0].start()
+        wait_until(lambda: servers[0].found("orders") == [HERE], seconds=30)
+
+
+PYNSQ = """
+import sys, nsq
+
+def take(message):
+    print(message.body.decode(), flush=True)
+    nsq.tornado.ioloop.IOLoop.current().call_later(0.1, sys.exit)
+    return True
+
+nsq.Reader(topic="t", channel="c", lookupd_http_addresses=sys.argv[1:], lookupd_poll_interval=1,
+           message_handler=take)
+nsq.run()
+"""
+
+
+def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
+    server = lookupd()
+    nodes = [daemon(f"--lookupd-tcp-address={server.tcp_address}", f"--broadcast-address={HERE}") for _ in range(2)]
+    for number, node in enumerate(nodes):
+        with Producer(f"{HERE}:{node.tcp_port}") as producer:
+            producer.publish("t", b"of node %d" % number)
+    wait_until(lambda: len(server.found("t")) == 2)
+    assert server.call("POST", f"/topic/tombstone?topic=t&node={HERE}:{nodes[0].http_port}")[0] == 200
+    done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True, text=True,
+                          timeout=30)
+    assert done.stdout == "of node 1\n", done.stderr
+
+
+def test_a_deleted_topic_is_unregistered(daemon, lookupd):
+    server = lookupd()
+    node = daemon(f"--lookupd-tcp-address={server.tcp_address}", f"--broadcast-address={HERE}")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c%23ephemeral")
+    wait_until(lambda: server.get("/topics")["topics"] == ["t"] and server.found("t") == [HERE])
+    node.post("/topic/delete?topic=t")
+    wait_until(lambda: server.found("t") == [])
+    assert server.get("/channels?topic=t") == {"channels": []}
+
+
+def test_it_answers_to_the_name_of_nsqlookupd(lookupd, tmp_path):
+    link = tmp_path / "nsqlookupd"
+    link.write_text("import sys\nfrom nsqc.cli import main\nmain()\n")
+    version = subprocess.run([sys.executable, link, "--version"], capture_output=True, text=True, check=True,
+                             env={**os.environ, "PYTHONPATH": os.getcwd()})
+    assert version.stdout.startswith("nsqlookupd v1.3.0 (built w/nsqc-")
+    server = lookupd()
+    assert "[nsqlookupd] " in server.log
+    assert "nsqlookupd v1.3.0 (built w/nsqc-" in server.log
+
+
+def test_it_imports_neither_the_broker_nor_spark(lookupd):
+    server = lookupd(command=(sys.executable, "-X", "importtime", "-m", "nsqc", "lookupd"))
+    node = Node(server, "a.example")
+    node.ok("REGISTER t")
+    assert server.found("t") == ["a.example"]
+    assert server.call("POST", "/topic/tombstone?topic=t&node=a.example:4151")[0] == 200
+    assert server.get("/nodes")["producers"][0]["tombstones"] == [True]
+    node.close()
+    imported = {line.rpartition("|")[2].strip() for line in server.log.splitlines() if line.startswith("import time:")}
+    assert "nsqc.lookupd.server" in imported
+    rooms = {name.split(".")[1] for name in imported if name.startswith("nsqc.")}
+    assert not rooms & {"broker", "store", "tcp", "peers", "daemon", "client", "spark"}
+    assert not imported & {"typer", "ctypes", "tomllib", "random"}

@@ -1,0 +1,77 @@
+"""Long work takes its share of an iteration and no more."""
+
+import asyncio
+import itertools
+import time
+
+from nsqc.lookupd import turns
+from nsqc.lookupd.turns import Turns
+
+
+def run(work):
+    loop = asyncio.new_event_loop()
+    try:
+        return loop.run_until_complete(work(loop))
+    finally:
+        loop.close()
+
+
+def test_steps_run_in_rotation_until_nothing_is_left():
+    async def work(loop):
+        shared, done = Turns(loop), []
+
+        def step(name, left):
+            def take():
+                done.append(name)
+                left.pop()
+                time.sleep(turns.SHARE_S)
+                return bool(left)
+            return take
+
+        shared.add(step("a", [1, 2, 3]))
+        shared.add(step("b", [1]))
+        assert done == []
+        iterations = 0
+        while len(done) < 4:
+            before = len(done)
+            await asyncio.sleep(0)
+            assert len(done) <= before + 1
+            iterations += 1
+        assert done == ["a", "b", "a", "a"]
+        await asyncio.sleep(0.01)
+        assert not shared.over()
+
+    run(work)
+
+
+def test_the_share_ends_and_comes_again_in_the_next_iteration():
+    async def work(loop):
+        shared = Turns(loop)
+        assert not shared.over()
+        time.sleep(turns.SHARE_S)
+        assert shared.over()
+        await shared.rest()
+        assert not shared.over()
+
+    run(work)
+
+
+def test_others_have_the_loop_meanwhile():
+    async def work(loop):
+        shared, count, seen = Turns(loop), 0, []
+        left = list(range(20))
+
+        def step():
+            time.sleep(turns.SHARE_S / 2)
+            left.pop()
+            return bool(left)
+
+        shared.add(step)
+        while left:
+            await asyncio.sleep(0)
+            count += 1
+            seen.append(len(left))
+        assert count >= 9
+        assert max(one - other for one, other in itertools.pairwise(seen)) <= 2
+
+    run(work)
