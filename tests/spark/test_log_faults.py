@@ -2,13 +2,17 @@
 
 import http.client
 import json
+import os
 import signal
+import subprocess
 import threading
 import time
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import pytest
+from pyspark.sql.datasource import Filter, GreaterThan, LessThan
 
 from nsqc.spark import options
 from nsqc.spark.log import rows, table
@@ -401,3 +405,94 @@ def test_a_stream_goes_on_without_nsqlookupd_and_begins_with_one(node, topic, an
                    "topic": topic, "startingOffsets": "earliest"})
     assert batch(half, half.initialOffset())[1] == [(topic, offset) for offset in range(10)]
     assert f"nsqlookupd {good.address}" in half.reportLatestOffset()["metrics"]["nsqdDown"]
+
+
+class Drip(BaseHTTPRequestHandler):
+    """Stands before a node and sends the records of /topic/read byte by byte."""
+
+    node: Daemon
+
+    def do_GET(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.node.http_port)
+        connection.request("GET", self.path)
+        answer = connection.getresponse()
+        body = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.startswith("X-NSQ-") or name == "Content-Length":
+                self.send_header(name, value)
+        self.end_headers()
+        step = 1 if self.path.startswith("/topic/read") else len(body)
+        try:
+            for at in range(0, len(body), step):
+                self.wfile.write(body[at:at + step])
+                time.sleep(0.02)
+        except OSError:
+            pass        # the reader has had enough
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def test_a_node_that_drips_is_unreachable(node, topic):
+    publish(node, topic, range(1000))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Drip,), {"node": node}))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        with pytest.raises(Unreachable, match=r"\d+ bytes in 0\.[34]"):
+            read({"nsqd": name_of(node), "http": f"127.0.0.1:{server.server_port}", "topic": topic, "timeout": "0.3"})
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+AHEAD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int answer = real(clock, now);
+    if (clock == CLOCK_REALTIME) now->tv_sec += 3600;
+    return answer;
+}
+"""
+
+
+def test_a_clock_that_was_an_hour_ahead(tmp_path, topic, stream):
+    """Of two restarts, the first one has it; rows are neither lost nor doubled, whichever bounds are given."""
+    (tmp_path / "ahead.c").write_text(AHEAD)
+    subprocess.run([*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-o", tmp_path / "ahead.so", tmp_path / "ahead.c",
+                    "-ldl"], check=True)
+    node = Daemon(tmp_path / "data", *FLAGS, env={**os.environ, "LD_PRELOAD": str(tmp_path / "ahead.so")})
+    try:
+        publish(node, topic, range(500))
+        assert node.stop() == 0
+        node.popen["env"] = None
+        again(node)
+        publish(node, topic, range(500, 1000))
+        given, now = where(node, topic=topic), time.time()
+        assert read(given) == list(range(1000))
+        # By time, a log begins with the first message of that time or later: here one that is from the future.
+        assert read({**given, "startingTimestamp": str(int((now - 600) * 1000))}) == list(range(1000))
+        assert read({**given, "startingTimestamp": str(int((now + 7200) * 1000))}) == []
+
+        def pushed(*filters: Filter) -> list[int]:
+            reader = table.reader(options.log_table({**QUICK, **given, "pushFilters": "true"}), [*WANTED, "timestamp"])
+            assert reader.pushFilters(list(filters)) == []
+            return [row["offset"] for part in reader.partitions() for batch in reader.read(part)
+                    for row in batch.to_pylist()]
+        moment = datetime.fromtimestamp(now + 600, UTC)
+        assert pushed(LessThan(("timestamp",), moment)) == list(range(500, 1000))
+        assert pushed(GreaterThan(("timestamp",), moment)) == list(range(500))
+        reader = stream({**given, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "300"})
+        end, seen = reader.initialOffset(), []
+        while (found := batch(reader, end))[0] != end:
+            end = found[0]
+            seen += found[1]
+            metrics = reader.reportLatestOffset()["metrics"]
+            assert 0 <= metrics["lagSeconds"] < 7200 and metrics["lagRows"] == 1000 - len(seen)
+        assert sorted(seen) == [(topic, offset) for offset in range(1000)]
+    finally:
+        node.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from nsqc.spark.options import NodeOptions
 # Of answers that are no records.
 MOST_BYTES = 64 << 20
 SHOWN_BYTES = 200
+LEAST_BYTES = 64 << 10      # of a body that has to arrive within a time-out
 HEAD_BYTES = 64     # more than a record has before its body
 MOST = 2**63 - 1    # of offsets and times
 
@@ -277,15 +279,22 @@ class LogApi:
         return body
 
     def _fill(self, answer: http.client.HTTPResponse, room: memoryview) -> None:
-        at = 0
+        """Reads a body. The socket's time-out is for one read of some bytes: a node that drips would never meet it."""
+        at = before = 0
+        since, timeout = time.monotonic(), self._options.timeout
         try:
             while at < len(room):
-                got = answer.readinto(room[at:])
+                got = answer.fp.readinto1(room[at:])
                 if not got:
-                    raise self._lost_connection(EOFError(f"{at} of {len(room)} bytes"))
+                    raise EOFError(f"{at} of {len(room)} bytes")
                 at += got
+                if (now := time.monotonic()) - since > timeout:
+                    if at - before < LEAST_BYTES and at < len(room):
+                        raise TimeoutError(f"{at - before} bytes in {now - since:.1f} s")
+                    since, before = now, at
+            answer.length = 0
             answer.read()       # nothing; the connection can be used again
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, EOFError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
 
     def _lost_connection(self, error: Exception) -> LogError:

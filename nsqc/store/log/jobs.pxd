@@ -32,6 +32,7 @@ cdef struct AppendJob:
     Piece last              # the segment appended to
     bint fresh              # it does not exist yet, and begins with the first record
     bint makes_folder       # nor does the folder
+    int64_t least_ns        # what the index of a fresh segment may begin with at the earliest
     bint syncs              # everything is on disk when the job is done
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
     int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one

@@ -21,6 +21,7 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_u16
 cdef enum:
     FIRST_ROOM = 4096
 
+cdef int64_t MOST_FALL_NS = 366 * 86_400 * 1_000_000_000
 cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
 cdef long allocated = 0         # buffers and blocks of logs that exist now
 
@@ -94,6 +95,7 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef Piece *piece
     cdef Piece following
     cdef int64_t at = 0, begin, size, records, span, offset = job.offset, due_at = 0
+    cdef int64_t least_ns = job.least_ns
     cdef bint fresh = job.fresh
     piece = new_piece(job, &job.last)
     if piece is NULL:
@@ -111,12 +113,17 @@ cdef void run_append(Job *c_job) noexcept nogil:
         if at > begin:
             if fresh:
                 piece.base_ns = load_i64(job.out.c_data + begin + RECORD_TIMESTAMP_AT)
+                # Times in indexes do not fall, from one segment to the next either, even if the clock has. A larger fall is
+                # damage in the index before this one.
+                if 0 < least_ns - piece.base_ns < MOST_FALL_NS:
+                    piece.base_ns = least_ns
             job.error = write_span(job, piece, job.out.c_data + begin, at - begin, offset, span, fresh, &due_at)
             if job.error:
                 break
             offset += span
         if at < job.out.length:
             close_files(job)
+            least_ns = piece.base_ns + ((<int64_t> piece.time) << TIME_SHIFT)
             memset(&following, 0, sizeof(following))
             following.first = offset
             piece = new_piece(job, &following)

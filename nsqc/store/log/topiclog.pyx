@@ -13,7 +13,7 @@ import time
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log.format cimport DUE_BYTES, due_load, due_store
+from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, due_load, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
 from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
@@ -172,6 +172,9 @@ cdef class TopicLog(CommitLog):
         if self.segments.count == 0 or self.ends:
             job.fresh = True
             job.last.first = job.offset
+            if self.segments.count:
+                last = &self.segments.items[self.segments.count - 1]
+                job.least_ns = last.base_ns + ((<int64_t> last.time) << TIME_SHIFT)
             close_files(self)
         else:
             last = &self.segments.items[self.segments.count - 1]
