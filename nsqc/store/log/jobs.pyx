@@ -113,8 +113,8 @@ cdef void run_append(Job *c_job) noexcept nogil:
         if at > begin:
             if fresh:
                 piece.base_ns = load_i64(job.out.c_data + begin + RECORD_TIMESTAMP_AT)
-                # Times in indexes do not fall, from one segment to the next either, even if the clock has. A larger fall is
-                # damage in the index before this one.
+                # Times in indexes do not fall, from one segment to the next either, even if the clock has. A larger
+                # fall is damage in the index before this one.
                 if 0 < least_ns - piece.base_ns < MOST_FALL_NS:
                     piece.base_ns = least_ns
             job.error = write_span(job, piece, job.out.c_data + begin, at - begin, offset, span, fresh, &due_at)
