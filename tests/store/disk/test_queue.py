@@ -512,7 +512,8 @@ def test_queues_hold_no_descriptors(tmp_path):
     for _ in range(2):
         for queue in queues:
             files.syncer.start(queue)
-        files.syncer.tick()
+        while files.syncer.tick():
+            pass
     assert open_below(tmp_path) == []
 
 

@@ -359,6 +359,12 @@ def test_a_look_at_many_queues_has_an_end(tmp_path, monkeypatch):
     assert left[:10] == list(range(9, -1, -1)), "one in each slice"
 
 
+def whole_look(files: Harness) -> None:
+    """On a busy machine it takes several slices."""
+    while files.syncer.tick():
+        pass
+
+
 def test_no_more_syncs_begin_than_can_be_under_way(tmp_path, monkeypatch):
     files = Harness(tmp_path, 10**6, every=10**6)
     queues = [files.open(f"q{number}") for number in range(10)]
@@ -374,15 +380,15 @@ def test_no_more_syncs_begin_than_can_be_under_way(tmp_path, monkeypatch):
     files.syncer.timeout_ns = 0
     monkeypatch.setattr(files.syncer, "_run", run)
     monkeypatch.setattr(syncer, "MOST_RUNNING", 4)
-    assert not files.syncer.tick()
+    whole_look(files)
     assert len(jobs) == 4
     for job, future in jobs[:3]:
         future.set_result(job())
-    assert not files.syncer.tick()
+    whole_look(files)
     assert len(jobs) == 7
     for job, future in jobs[3:]:
         future.set_result(job())
-    files.syncer.tick()
+    whole_look(files)
     for job, future in jobs[7:]:
         future.set_result(job())
     assert len(jobs) == 10
