@@ -163,7 +163,7 @@ class Log(NodeOptions):
     topic: Annotated[tuple[str, ...], Option(
         NAMES, "the topic to read, or several separated by commas", default="this or `topicPattern` is required")] = ()
     topicPattern: Annotated[str | None, Option(
-        PATTERN, "a regular expression for whole names of topics; those in memory are passed over",
+        PATTERN, "a regular expression for whole names of topics; those in memory are ignored",
         default="see `topic`")] = None
     startingOffsets: Annotated[Places | None, Option(
         PLACES, "where to begin: in JSON by topic and node, -2 is `earliest`, -1 `latest`. A query that has a "

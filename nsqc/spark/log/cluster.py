@@ -202,7 +202,7 @@ class Cluster:
                     raise
                 if place not in self._in_memory:
                     self._in_memory.add(place)
-                    log.warning("%s: it is passed over", error)
+                    log.warning("%s: it is ignored", error)
         return states
 
     # ------------------------------------------------------------------ calls
