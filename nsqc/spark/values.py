@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from nsqc.client.address import split_address
 from nsqc.wire.names import is_valid_name
@@ -134,7 +134,9 @@ def read_places(value: str) -> Places:
     if value.lower() in (EARLIEST, LATEST):
         return value.lower()
     try:
-        places = json.loads(value)
+        places = json.loads(value, object_pairs_hook=_once)
+    except _GivenTwice as error:
+        raise ValueError(f"names {json.dumps(str(error))} twice") from None
     except (ValueError, RecursionError):
         places = None
     if not isinstance(places, dict) or not places:
@@ -149,6 +151,20 @@ def read_places(value: str) -> Places:
                 raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is no offset: a whole number, -1 "
                                  "for latest, -2 for earliest")
     return places
+
+
+class _GivenTwice(Exception):
+    """A key of a JSON object."""
+
+
+# Any: JSON
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. json would silently take the last of equal keys."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _GivenTwice(next(key for key in keys if keys.count(key) > 1))
+    return found
 
 
 BOOLEAN = one_of("true", "false")

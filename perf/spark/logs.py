@@ -83,7 +83,7 @@ class Logs:
         """What a task does, without Spark."""
         node = self.nodes[0]
         part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), f"127.0.0.1:{node.http_port}", 0, self.bench.rows)
-        got = sum(batch.num_rows for batch in rows.read(part, options.log_table(self.given()), COLUMNS, Times()))
+        got = sum(batch.num_rows for batch in rows.read([part], options.log_table(self.given()), COLUMNS, Times()))
         assert got == self.bench.rows
 
     def stream(self) -> float:

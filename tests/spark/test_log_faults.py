@@ -15,7 +15,8 @@ import pytest
 from pyspark.sql.datasource import Filter, GreaterThan, LessThan
 
 from nsqc.spark import options
-from nsqc.spark.log import rows, table
+from nsqc.spark.log import resting, rows, table
+from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError, Unreachable
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, divide, pieces
@@ -267,7 +268,7 @@ def test_a_topic_that_is_no_longer_named_is_not_read_and_keeps_its_offset(node, 
     # A batch that was planned before has the rows that it had.
     again_ = stream(where(node, topic=b))
     parts = again_.partitions(start, at(**{a: {here: 10}, b: {here: 7}}))
-    assert [(part.value.place.topic, part.value.start, part.value.end) for part in parts] == [(a, 5, 10)]
+    assert [(one.place.topic, one.start, one.end) for part in parts for one in part.value] == [(a, 5, 10)]
 
 
 @pytest.mark.parametrize("checkpoint", [
@@ -324,6 +325,36 @@ def test_metrics_of_a_node_that_hangs_cost_one_timeout(tmp_path, stream):
         assert time.monotonic() - began < 3     # of 9 s, if each topic waited
     finally:
         node.close()
+
+
+def test_only_the_first_look_waits_for_a_node_that_hangs(node, topic, tmp_path, stream, monkeypatch):
+    monkeypatch.setattr(resting, "REST_SECONDS", 0.0)
+    askers: list[tuple[str, str]] = []
+    state = LogApi.state
+
+    def asked(self: LogApi, name: str) -> State:
+        askers.append((self.address, threading.current_thread().name))
+        return state(self, name)
+
+    monkeypatch.setattr(LogApi, "state", asked)
+    other = Daemon(tmp_path / "data", *FLAGS)
+    try:
+        publish(node, topic, range(10))
+        publish(other, topic, range(10))
+        reader = stream({**where(node, other, topic=topic, startingOffsets="earliest"), "timeout": "0.3"})
+        start = reader.initialOffset()
+        other.process.send_signal(signal.SIGSTOP)
+        ends = [reader.latestOffset(start, reader.getDefaultReadLimit()) for _ in range(2)]
+        assert name_of(other) in reader.reportLatestOffset()["metrics"]["nsqdDown"]
+        askers.clear()
+        ends += [reader.latestOffset(start, reader.getDefaultReadLimit()) for _ in range(20)]
+        assert all(end["topics"][topic] == {name_of(node): 10, name_of(other): 0} for end in ends)
+        there = f"127.0.0.1:{other.http_port}"
+        assert {name for address, name in askers if address == there} <= {f"nsqc-{name_of(other)}"}
+        other.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: reader.latestOffset(start, reader.getDefaultReadLimit())["topics"][topic][name_of(other)] == 10)
+    finally:
+        other.close()
 
 
 def test_a_stream_goes_on_while_one_node_answers(node, topic, tmp_path, stream):

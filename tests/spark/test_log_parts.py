@@ -18,7 +18,7 @@ from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.cluster import Cluster
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import Place, Range, advance, count, divide, pieces, shares
+from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
 from tests.support.ports import free_port, is_free, kept
@@ -69,6 +69,28 @@ def test_partitions_are_as_many_and_as_small_as_asked_for(logs, least, most):
     assert sum(len(offsets(known[part.place], part.start, part.end)) for part in parts) == total
     assert least is None or len(parts) >= min(least, total)
     assert most is None or all(len(offsets(known[part.place], part.start, part.end)) <= most for part in parts)
+
+
+@given(st.lists(st.tuples(segments(), st.integers(1, 3)), min_size=1, max_size=12),
+       st.one_of(st.none(), st.integers(1, 30)), st.one_of(st.none(), st.integers(1, 30)))
+def test_bundles_have_each_range_once_and_are_as_many_and_as_small_as_asked_for(logs, least, most):
+    known = {Place("t", f"n:{number + 1}"): log for number, (log, _) in enumerate(logs)}
+    ranges = [Range(place, f"h:{http}", 0, 2**40) for place, (_, http) in zip(known, logs, strict=True)]
+    parts = divide(ranges, known, least, most)
+    bundles = bundle(parts, known, least, most)
+    assert sorted(itertools.chain.from_iterable(bundles)) == sorted(parts) and all(bundles)
+    assert least is None or len(bundles) >= min(least, len(parts))
+    for one in bundles:
+        messages = sum(len(offsets(known[part.place], part.start, part.end)) for part in one)
+        assert most is None or messages <= most
+
+
+def test_short_ranges_share_a_partition_and_long_ones_do_not():
+    short = {Place(f"t{number}", "n:1"): [(0, 10, 2000)] for number in range(1000)}
+    long = {Place("t", "n:1"): [(0, 1000, 200 << 20)]}
+    ranges = [Range(place, "h:1", 0, 1000 if place in long else 10) for place in (*short, *long)]
+    found = bundle(divide(ranges, {**short, **long}, None, None), {**short, **long}, None, None)
+    assert sorted(map(len, found)) == [1, 1, 8, *[62] * 16]
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=5), st.integers(1, 2000))
@@ -133,7 +155,7 @@ def node(tmp_path_factory):
 
 def read(address: str, start: int = 0, end: int = 300, **more: str) -> list[int]:
     chosen = options.log_table({"nsqd": "a:1", "topic": "t", "backoff": "10ms", **more})
-    batches = rows.read(Range(PLACE, address, start, end), chosen, COLUMNS, Times())
+    batches = rows.read([Range(PLACE, address, start, end)], chosen, COLUMNS, Times())
     return [int(value) for one in batches for value in one.column("value").to_pylist()]
 
 
@@ -253,7 +275,7 @@ def stream(*nodes: Daemon, **more: str) -> LogStreamReader:
 
 
 def ranges_of(reader: LogStreamReader, start: dict, end: dict) -> list[tuple[str, int, int]]:
-    return [(part.value.place.node, part.value.start, part.value.end) for part in reader.partitions(start, end)]
+    return [(one.place.node, one.start, one.end) for part in reader.partitions(start, end) for one in part.value]
 
 
 def test_a_log_that_begins_again_is_told_and_read_once(node):

@@ -38,6 +38,8 @@ def test_what_is_sparks_is_left_to_spark():
 
 @pytest.mark.parametrize(("read", "given", "says"), [
     (options.log_table, {**LOG, "startingOffsets": "5"}, "must be earliest, latest, or JSON"),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": 5}, "t": {"b:1": 5}}'}, 'names "t" twice'),
+    (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": 5, "a:1": 6}}'}, 'names "a:1" twice'),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"nonode": 1}}'}, "not HOST:PORT"),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": -3}}'}, "-3 is no offset"),
     (options.log_table, {**LOG, "startingOffsets": '{"t": {"a:1": true}}'}, "true is no offset"),

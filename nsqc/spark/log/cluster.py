@@ -17,14 +17,13 @@ from nsqc.client.lookup import fetch
 from nsqc.spark.log.api import LogApi, State
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.log.ranges import Place
+from nsqc.spark.log.resting import Resting
 from nsqc.spark.options import Log
 
 log = logging.getLogger("nsqc.spark")
 
 AT_ONCE = 16            # nodes that are asked
 MOST_BYTES = 64 << 20
-# A node that did not answer is asked again after a while: each time-out would hold up a stream.
-REST_SECONDS = 5.0
 T = TypeVar("T")
 
 
@@ -52,7 +51,7 @@ class Cluster:
         self._pattern = re.compile(options.topicPattern) if options.topicPattern else None
         self._apis: dict[str, LogApi] = {}          # by HTTP address
         self._http: dict[str, str] = {}             # by node
-        self._resting: dict[str, tuple[float, str]] = {}    # by node: until when, and why
+        self._resting = Resting()
         self._silent: dict[str, str] = {}           # why an nsqlookupd did not answer last
         self._listed: dict[str, set[str]] = {}      # topics by node that fit the pattern
         self._in_memory: set[Place] = set()         # that have been warned of
@@ -215,13 +214,13 @@ class Cluster:
     def _each(self, nodes: list[str], call: Callable[[str], T]) -> list[T | str]:
         """The result for each node, or why it has none. Raises LogError."""
         def one(node: str) -> T | str:
-            until, why = self._resting.get(node, (0.0, ""))
-            if time.monotonic() < until:
+            why = self._resting.why(node, lambda: call(node))
+            if why is not None:
                 return why
             try:
                 return call(node)
             except (Unreachable, BadAnswer) as error:
-                self._resting[node] = time.monotonic() + REST_SECONDS, str(error)
+                self._resting.failed(node, error)
                 return str(error)
         return self._parallel(nodes, one)
 
@@ -232,8 +231,8 @@ class Cluster:
             return list(workers.map(call, nodes))
 
     def forget_rests(self) -> None:
-        """The next look asks also those that have just not answered."""
-        self._resting.clear()
+        """The next look waits also for those that have just not answered."""
+        self._resting.forget()
 
 
 # Any: JSON

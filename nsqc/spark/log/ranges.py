@@ -19,6 +19,9 @@ LEAST_JUMP = 1 << 31
 
 # A partition has so many bytes of records unless options say otherwise, like those of Spark's file sources.
 PARTITION_BYTES = 128 << 20
+# Short ranges share a partition: a task costs Spark more than their messages. What each costs beside its bytes.
+BUNDLE_BYTES = 4 << 20
+RANGE_BYTES = 64 << 10
 
 
 class Place(NamedTuple):
@@ -111,6 +114,28 @@ def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: i
         parts += [one._replace(start=start, end=end)
                   for start, end in pieces(segments[one.place], one.start, one.end, max(number, 1))]
     return parts
+
+
+def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: int | None,
+           most_messages: int | None) -> list[tuple[Range, ...]]:
+    """Partitions: short ranges together, those of a node behind each other. There are at least so many partitions, if
+    there are as many ranges; none of several ranges has more than most_messages."""
+    most_ranges = max(1, len(parts) // least) if least else len(parts)
+    bundles: list[tuple[Range, ...]] = []
+    held: list[Range] = []
+    held_bytes = held_messages = 0
+    for one in sorted(parts, key=lambda part: (part.http, part.place, part.start)):
+        known = segments.get(one.place, ())
+        length = RANGE_BYTES + size(known, one.start, one.end)
+        messages = count(known, one.start, one.end)
+        if held and (held_bytes + length > BUNDLE_BYTES or len(held) == most_ranges
+                     or (most_messages is not None and held_messages + messages > most_messages)):
+            bundles.append(tuple(held))
+            held, held_bytes, held_messages = [], 0, 0
+        held.append(one)
+        held_bytes += length
+        held_messages += messages
+    return [*bundles, tuple(held)] if held else bundles
 
 
 def shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:

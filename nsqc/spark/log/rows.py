@@ -1,9 +1,10 @@
-"""The rows of a range: what runs on an executor. Knows no Spark."""
+"""The rows of ranges: what runs on an executor. Knows no Spark."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +25,15 @@ BATCH_BYTES = 16 << 20
 BITS = {"value": VALUE, "timestamp": TIMESTAMP, "attempts": ATTEMPTS, "id": ID, "offset": OFFSET}
 
 
-def read(part: Range, options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
-    """The messages of a range that were published within these times. Raises LogError."""
-    api = LogApi(part.http, options)
-    try:
-        yield from _Reader(api, part, options, wanted, times).batches()
-    finally:
-        api.close()
+def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
+    """The messages of ranges that were published within these times. Raises LogError."""
+    for http, ranges in groupby(parts, key=lambda part: part.http):
+        api = LogApi(http, options)
+        try:
+            for part in ranges:
+                yield from _Reader(api, part, options, wanted, times).batches()
+        finally:
+            api.close()
 
 
 class _Reader:

@@ -23,7 +23,7 @@ from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.errors import DataLoss, LogError, Unreachable
 from nsqc.spark.log.lag import Lag
 from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import Place, Range, advance, count, divide, shares
+from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
 from nsqc.spark.options import LogStream
 from nsqc.spark.values import LATEST
 
@@ -248,8 +248,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lag.lost(messages)
                 log.warning("%s", text)
         segments = {place: state.segments for place, state in snapshot.states.items()}
-        parts = divide(ranges, segments, self.options.minPartitions, self.options.maxRecordsPerPartition)
-        return [InputPartition(part) for part in self._with_lost(ranges, parts)]
+        least, most = self.options.minPartitions, self.options.maxRecordsPerPartition
+        parts = self._with_lost(ranges, divide(ranges, segments, least, most))
+        return [InputPartition(bundled) for bundled in bundle(parts, segments, least, most)]
 
     def _with_lost(self, ranges: list[Range], parts: list[Range]) -> list[Range]:
         """Ranges of which nothing is left are read, too: their tasks tell what is missing."""
@@ -257,7 +258,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parts + [one for one in ranges if one.place not in there]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs on an executor: the messages of one range."""
+        """Runs on an executor: the messages of some ranges."""
         return rows.read(partition.value, self.options, self.wanted, Times())
 
 

@@ -14,7 +14,7 @@ from nsqc.spark.log import bounds, narrow, rows
 from nsqc.spark.log.cluster import Cluster, Snapshot
 from nsqc.spark.log.errors import NoTopic, Unreachable
 from nsqc.spark.log.narrow import EVER, Narrow
-from nsqc.spark.log.ranges import Place, Range, divide
+from nsqc.spark.log.ranges import Place, Range, bundle, divide
 from nsqc.spark.options import LogTable
 from nsqc.spark.values import EARLIEST
 
@@ -40,15 +40,14 @@ class LogTableReader(DataSourceReader):
         finally:
             cluster.close()
         segments = {place: state.segments for place, state in snapshot.states.items()}
-        return [InputPartition(part) for part in divide(ranges, segments, self.options.minPartitions,
-                                                        self.options.maxRecordsPerPartition)]
+        least, most = self.options.minPartitions, self.options.maxRecordsPerPartition
+        return [InputPartition(parts) for parts in bundle(divide(ranges, segments, least, most), segments, least, most)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one range."""
-        part: Range | None = partition.value
-        if part is None:    # Spark's own partition, if there are no ranges
-            return iter(())
-        return rows.read(part, self.options, self.wanted, self.narrow.times)
+        """The messages of some ranges."""
+        parts: tuple[Range, ...] | None = partition.value
+        # None: Spark's own partition, if there are no ranges.
+        return rows.read(parts or (), self.options, self.wanted, self.narrow.times)
 
     def _look(self, cluster: Cluster) -> Snapshot:
         """All logs. Raises Unreachable unless all nodes answer, or some if losses are allowed; NoTopic."""
