@@ -14,7 +14,8 @@ import pytest
 
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
-from tests.support.daemon import wait_until
+from tests.support.daemon import Daemon, wait_until
+from tests.support.lookupd import LookupServer
 from tests.support.secure import make_certificates
 
 authd = factory(AuthServer)
@@ -65,6 +66,36 @@ def nsqjs(modules):
 
 def test_nsqjs_publish_and_two_channels(node, nsqjs):
     assert sorted(nsqjs(node, "fan")["seen"]) == sorted(["single", "a", "b", "c"] * 2)
+
+
+def test_nsqjs_finds_nodes_that_come_and_go(daemon, modules, tmp_path):
+    server = LookupServer(tmp_path / "lookupd.log")
+
+    def node_with(body: bytes) -> Daemon:
+        one = daemon(f"--lookupd-tcp-address={server.tcp_address}", "--broadcast-address=127.0.0.1")
+        one.connect().ok("PUB orders", body)
+        return one
+
+    def finished(one: Daemon) -> bool:
+        channels = one.stats("orders")["channels"]
+        return any(channel["channel_name"] == "work" and not channel["depth"] + channel["in_flight_count"]
+                   for channel in channels)
+
+    try:
+        first = node_with(b"one")
+        wait_until(lambda: server.found("orders"), "the first node registers")
+        options = json.dumps({"lookupdHTTPAddresses": [server.http_address]})
+        with subprocess.Popen(["node", "drive.js", "1", "found", options], cwd=modules, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as client:
+            wait_until(lambda: finished(first), "it is found", 30)
+            second = node_with(b"two")
+            wait_until(lambda: finished(second), "the second node is found", 30)
+            assert first.stop() == 0        # leaves in the midst, its consumer connected
+            node_with(b"three")
+            printed, complaints = client.communicate(timeout=CLIENT_SECONDS)
+        assert json.loads(printed.splitlines()[-1])["seen"] == ["one", "two", "three"], complaints
+    finally:
+        server.close()
 
 
 def test_squeaky_publishes_batches(node, modules):

@@ -75,6 +75,14 @@ const scenarios = {
     await new Promise((resolve, reject) =>
       one.deferPublish('later', ['x'], 700, error => (error ? reject(error) : resolve())));
   },
+  // nodes that come and go, found through the nsqlookupd of the options
+  async found() {
+    reader('orders', 'work', { nsqdTCPAddresses: [], lookupdPollInterval: 1 }, message => {
+      seen.push(message.body.toString());
+      message.finish();
+      if (seen.length === 3) report();
+    });
+  },
 };
 
 scenarios[scenario]().catch(error => { console.error(error); process.exit(1); });
