@@ -11,6 +11,7 @@ from typing import Unpack
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.connection import Connection
+from nsqc.client.dialer import Dialer
 from nsqc.client.errors import ConnectError, LookupFailed
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
@@ -47,6 +48,7 @@ class Consumer:
         self._arrived: deque[Message] = deque()
         # poll, not epoll: a forked child must not share kernel state with its parent.
         self._selector = selectors.PollSelector()
+        self._dialer = Dialer(self._subscribed, self._selector)
         self._closed = False
 
     # ------------------------------------------------------------------ messages
@@ -111,20 +113,29 @@ class Consumer:
             log.warning("%s; continuing with the known nsqd", error)
 
     def _connect(self) -> None:
+        for peer, outcome in self._dialer.finished():
+            if isinstance(outcome, ConnectError):
+                self._peers.failed(peer, outcome, time.monotonic())
+            elif isinstance(outcome, Exception):
+                raise outcome
+            elif peer not in self._peers.all:   # nsqlookupd names it no more
+                outcome.close()
+            else:
+                peer.connected(outcome)
+                self._selector.register(outcome, selectors.EVENT_READ)
         for peer in self._peers.due(time.monotonic()):
-            try:
-                connection = Connection.with_options(peer.address, self._options)
-                connection.tolerant = True
-                try:
-                    connection.subscribe(self.topic, self.channel)
-                except BaseException:
-                    connection.close()
-                    raise
-            except ConnectError as error:
-                self._peers.failed(peer, error, time.monotonic())
-                continue
-            peer.connected(connection)
-            self._selector.register(connection, selectors.EVENT_READ)
+            self._dialer.dial(peer)
+
+    def _subscribed(self, address: str) -> Connection:
+        """A connection that consumes. Runs on a thread."""
+        connection = Connection.with_options(address, self._options)
+        connection.tolerant = True
+        try:
+            connection.subscribe(self.topic, self.channel)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _lost(self, peer: Peer[Connection], error: ConnectError) -> None:
         """Drops a connection, and its messages that the application has not received: nsqd delivers them again."""
@@ -146,6 +157,7 @@ class Consumer:
         for _, connection in self._peers.connected:
             connection.leave()
         self._selector.close()
+        self._dialer.close()
 
     def __enter__(self) -> Consumer:
         return self

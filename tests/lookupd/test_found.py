@@ -1,12 +1,18 @@
 """The daemon registers, and clients find it: everything real."""
 
+import contextlib
 import os
+import socketserver
 import subprocess
 import sys
+import threading
+
+import pytest
 
 from nsqc.client import Consumer, Producer
 from tests.support.daemon import wait_until
-from tests.support.lookupd import Node
+from tests.support.lookupd import Node, identify
+from tests.support.ports import free_port
 
 HERE = "127.0.0.1"
 
@@ -66,6 +72,54 @@ def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
     done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True, text=True,
                           timeout=30)
     assert done.stdout == "of node 1\n", done.stderr
+
+
+def talker(said: bytes) -> socketserver.ThreadingTCPServer:
+    """A service that is no nsqd: it says this to everyone."""
+    class Talk(socketserver.BaseRequestHandler):
+        def handle(self):
+            with contextlib.suppress(OSError):
+                self.request.sendall(said)
+                while self.request.recv(1024):
+                    pass
+
+    server = socketserver.ThreadingTCPServer((HERE, 0), Talk)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize("client", ["nsqc.client", "pynsq"])
+def test_nodes_that_lie_keep_nobody_from_the_others(daemon, lookupd, client):
+    """Registered are a port where nobody listens, one that answers HTTP, one that is silent, and a name that is none."""
+    server = lookupd()
+    talkers = [talker(b"HTTP/1.1 400 Bad Request\r\n\r\n"), talker(b"")]
+    liars = [Node(server) for _ in range(4)]
+    places = [(HERE, free_port()), *(one.server_address for one in talkers), ("no.such.host.invalid", 4150)]
+    try:
+        for liar, (host, port) in zip(liars, places, strict=True):
+            liar.send(identify(host, tcp_port=port))
+            liar.reply()
+            liar.ok("REGISTER t")
+        node = daemon(f"--lookupd-tcp-address={server.tcp_address}", f"--broadcast-address={HERE}")
+        with Producer(f"{HERE}:{node.tcp_port}") as producer:
+            producer.publish("t", b"of the node")
+        wait_until(lambda: len(server.found("t")) == 5)
+        if client == "pynsq":
+            done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True,
+                                  text=True, timeout=30)
+            assert done.stdout == "of the node\n", done.stderr
+        else:
+            with Consumer("t", "c", nsqlookupd=[server.http_address], poll_interval=0.2) as consumer:
+                message = consumer.get(15)
+                assert message.body == b"of the node"
+                message.finish()
+    finally:
+        for one in talkers:
+            one.shutdown()
+            one.server_close()
+        for liar in liars:
+            liar.close()
 
 
 def test_a_deleted_topic_is_unregistered(daemon, lookupd):

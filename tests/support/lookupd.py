@@ -153,8 +153,8 @@ class Node:
         self.sock.close()
 
 
-def identify(name: str, http_port: int = 4151) -> bytes:
+def identify(name: str, http_port: int = 4151, tcp_port: int = 4150) -> bytes:
     """IDENTIFY with its body."""
-    body = json.dumps({"version": "1.3.0", "tcp_port": 4150, "http_port": http_port, "hostname": name,
+    body = json.dumps({"version": "1.3.0", "tcp_port": tcp_port, "http_port": http_port, "hostname": name,
                        "broadcast_address": name}).encode()
     return b"IDENTIFY\n" + struct.pack(">i", len(body)) + body
