@@ -63,6 +63,7 @@ def test_load_gives_every_metric(tmp_path):
     assert {"publish rate", "consume rate", "single rate", "http rate"} <= only["floor"].keys()
 
 
+@pytest.mark.long
 def test_load_beside_other_servers(tmp_path):
     out = run("perf.load.run", "--quick", "--markdown", "--only", "memory,latency", "--limit", str(floor()),
               "--against", f"{sys.executable} -m nsqc serve")
@@ -74,6 +75,7 @@ def test_load_beside_other_servers(tmp_path):
     assert latency[1] and not latency[2] and latency[3]
 
 
+@pytest.mark.long
 def test_sizes_give_every_metric_and_a_chart(tmp_path):
     results = tmp_path / "sizes.json"
     out = run("perf.sizes.run", "--quick", "--sizes", "100,65536", "--json", str(results))
@@ -89,6 +91,7 @@ def test_sizes_give_every_metric_and_a_chart(tmp_path):
         assert any("round" in word for word in words)
 
 
+@pytest.mark.long
 def test_transports_give_every_metric():
     out = run("perf.transports.run", "--quick")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
@@ -97,6 +100,7 @@ def test_transports_give_every_metric():
     assert out.count("goal") == 2
 
 
+@pytest.mark.long
 def test_stalls_give_every_case(tmp_path):
     """On a slow disk a pause is answered after an open, a write, an fsync and a rename, 30 ms each."""
     out = run("perf.stalls.run", "--quick", "--markdown", "--json", str(tmp_path / "stalls.json"))
@@ -151,6 +155,7 @@ def test_spark_gives_every_metric():
     assert len(rows) == 30 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows
 
 
+@pytest.mark.long
 def test_scale():
     out = run("perf.scale.run", "--topics", "200")
     for name in ("start", "start after a kill", "create topic", "pause topic", "delete topic", "stats",
@@ -158,6 +163,7 @@ def test_scale():
         assert re.search(rf"^{name} +[\d.]+ s", out, re.M), name
 
 
+@pytest.mark.long
 def test_log_gives_every_metric(tmp_path):
     results = tmp_path / "log.json"
     out = run("perf.log.run", "--quick", "--json", str(results))

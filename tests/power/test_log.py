@@ -23,8 +23,8 @@ from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
 
 SEED = 24
-SECONDS = 1.0               # of publishing
-MOMENTS = 6                 # of power failure, for each run
+SECONDS = 0.5               # of publishing
+MOMENTS = 4                 # of power failure, for each run
 SEGMENT = "--max-bytes-per-file=20000"      # so that files appear all the time
 LOG = ("--topic-storage=log", SEGMENT)
 
