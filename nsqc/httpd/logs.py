@@ -44,9 +44,11 @@ class ChannelPosition(Struct, frozen=True, gc=False):
 
 
 class LogState(Struct, frozen=True):
-    """The answer of /topic/log. Times are in ns since 1970, None without a message."""
+    """The answer of /topic/log. Times are in ns since 1970, None without a message; id is None for a log that is
+    not written yet."""
 
     topic: str
+    id: str | None
     first_offset: int
     next_offset: int
     first_time: int | None
@@ -106,6 +108,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         await _next_slice(part)
     return LogState(
         topic=topic.name.decode(),
+        id=log.id,
         first_offset=first,
         next_offset=following,
         first_time=times[first],
@@ -172,14 +175,14 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             return beyond(log)
         segment = files.segment_of(log.table, offset)
         if offset == log.next or segment is None:
-            return _reply(offset, offset, 0, query.lines)
+            return _reply(log, offset, offset, 0, query.lines)
         try:
             found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.max_messages,
                                                   query.max_bytes, query.lines))
         except FileNotFoundError:
             continue
         sound = found.sound
-        return _reply(sound.first, sound.next, sound.damaged, query.lines, found)
+        return _reply(log, sound.first, sound.next, sound.damaged, query.lines, found)
     raise ApiError(500, "INTERNAL_ERROR")
 
 
@@ -196,9 +199,12 @@ async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
     raise ApiError(500, "INTERNAL_ERROR")
 
 
-def _reply(first: int, following: int, damaged: int, lines: bool, found: records.Found | None = None) -> Reply:
+def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
+           found: records.Found | None = None) -> Reply:
     extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
              f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
+    if log.id is not None:
+        extra += f"X-NSQ-Log-Id: {log.id}\r\n"
     content_type = _LINES.decode() if lines else "application/octet-stream"
     if found is None:
         return Reply(200, b"", content_type, extra=extra)

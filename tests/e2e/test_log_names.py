@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -85,6 +86,25 @@ def test_folders_and_junk_instead_of_files(killed):
     assert killed.stop() == 0
     killed.start()
     assert "the daemon fails" not in killed.log
+
+
+def log_id(node) -> str | None:
+    return json.loads(node.http("GET", "/topic/log?topic=t")[1])["id"]
+
+
+def test_a_log_of_an_earlier_version_gets_an_id(killed):
+    folder = killed.data_path / "t.log"
+    name, = folder.glob("id.*")
+    name.unlink()
+    for other in ("id.0123", "id.0123456789ABCDEF", "id.0123456789abcdef0", "id.", "id.0000000000000000"):
+        (folder / other).write_bytes(b"x")
+    killed.start()
+    known = log_id(killed)
+    assert known not in (None, name.suffix[1:], "0" * 16)
+    killed.kill()
+    killed.start()
+    assert log_id(killed) == known
+    assert set(consume(killed, "t", "c", set(numbered(COUNT)))) == set(numbered(COUNT))
 
 
 def test_refused_publishes_are_not_lost_at_a_stop(daemon):

@@ -1,5 +1,6 @@
 """/topic/log, /channel/seek, /channel/create with from=, and what /stats says of logs."""
 
+import re
 import threading
 import time
 
@@ -10,8 +11,8 @@ from tests.httpd.reading import publish, read, records
 from tests.httpd.test_views import TOPIC_KEYS
 from tests.support.daemon import wait_until
 
-LOG_KEYS = ["topic", "first_offset", "next_offset", "first_time", "last_time", "bytes", "segments", "damaged", "sync",
-            "channels"]
+LOG_KEYS = ["topic", "id", "first_offset", "next_offset", "first_time", "last_time", "bytes", "segments", "damaged",
+            "sync", "channels"]
 CHANNEL_KEYS = ["channel_name", "position", "oldest_unfinished", "lag_messages", "lag_seconds", "in_flight", "deferred"]
 
 
@@ -47,11 +48,35 @@ def numbers(client, count, finish=True):
 def test_an_empty_log(node):
     node.call("POST", "/topic/create?topic=empty")
     node.call("POST", "/channel/create?topic=empty&channel=c")
-    assert log_of(node, "empty") == {
+    log = log_of(node, "empty")
+    assert re.fullmatch("[0-9a-f]{16}", log.pop("id"))
+    assert log == {
         "topic": "empty", "first_offset": 0, "next_offset": 0, "first_time": None, "last_time": None, "bytes": 0,
         "segments": 0, "damaged": 0, "sync": "write",
         "channels": [{"channel_name": "c", "position": 0, "oldest_unfinished": 0, "lag_messages": 0, "lag_seconds": 0.0,
                       "in_flight": 0, "deferred": 0}]}
+
+
+def test_which_log_it_is(start):
+    """The id is there with the first thing that is written, stays, and is another one for a new topic of that name."""
+    daemon = start("--topic-storage=log")
+    daemon.call("POST", "/topic/create?topic=t")
+    assert log_of(daemon, "t")["id"] is None
+    assert "x-nsq-log-id" not in read(daemon, "t").headers
+    publish(daemon, "t", [b"1"])
+    publish(daemon, "other", [b"1"])
+    known = log_of(daemon, "t")["id"]
+    assert re.fullmatch("[0-9a-f]{16}", known)
+    assert log_of(daemon, "other")["id"] not in (known, None)
+    for where in ("&offset=0", "&offset=1"):
+        assert read(daemon, "t", where).headers["x-nsq-log-id"] == known
+    daemon.kill()
+    daemon.start()
+    daemon.restart()
+    assert log_of(daemon, "t")["id"] == known
+    daemon.call("POST", "/topic/delete?topic=t")
+    publish(daemon, "t", [b"1", b"2"])
+    assert log_of(daemon, "t")["id"] not in (known, None)
 
 
 def test_what_a_log_holds(node):

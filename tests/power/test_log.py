@@ -71,9 +71,14 @@ def disks(trace: Trace, positions: list[int], folder: Path, seed: int) -> Iterat
         yield position, path, chance
 
 
+def described(node: Daemon) -> dict[str, object]:
+    """/topic/log."""
+    return json.loads(node.http("GET", "/topic/log?topic=t")[1])
+
+
 def log_of(node: Daemon) -> dict[bytes, int]:
     """Offsets by body, of all that can be read."""
-    known = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    known = described(node)
     at, offsets = known["first_offset"], {}
     while at < known["next_offset"]:
         request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic=t&offset={at}",
@@ -100,6 +105,8 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node, "kept", "read")
     begin = trace.position
+    log_id = described(node)["id"]
+    assert log_id
     with Publishers(node, books, "t", seed=SEED):
         consume(node, "t", "read", set(), seconds=SECONDS)
         node.kill()
@@ -112,6 +119,7 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
         offsets = log_of(after)
         assert offsets.keys() <= books.sent.keys()
         assert required <= offsets.keys(), f"{path.name}: {len(required - offsets.keys())} cannot be read"
+        assert described(after)["id"] == log_id or not required
         for body in required:
             assert where.setdefault(body, offsets[body]) == offsets[body], "a message has another offset"
         after.connect().pub("t", b"later-1-0/1-")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from nsqc.store.disk.segment import count
 from nsqc.store.log.format import LARGEST_SEGMENT, TIME_UNIT
-from nsqc.store.log.names import segment_path, split_name
+from nsqc.store.log.names import id_of, segment_path, split_name
 from nsqc.store.log.segmentfile import SegmentFile
 
 # First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
@@ -47,6 +47,7 @@ class LogFiles(NamedTuple):
     segments: list[Segment]  # in order
     due: list[int]  # first offsets of segments that have a .due file
     orphans: list[str]  # names of .idx and .due files without a .dat
+    id: int  # 0: it has none
 
     @property
     def bounds(self) -> list[Bounds]:
@@ -72,13 +73,16 @@ class Span(NamedTuple):
 def read_folder(folder: str) -> LogFiles:
     """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
     with os.scandir(folder) as entries:
-        names = [parts for entry in entries if (parts := split_name(entry.name)) is not None and entry.is_file()]
+        found = [entry.name for entry in entries if entry.is_file()]
+    names = [parts for name in found if (parts := split_name(name)) is not None]
+    log_id = min(filter(None, map(id_of, found)), default=0)
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
     segments = [read_segment(folder, first, following)
                 for first, following in itertools.pairwise([*firsts, 2**63 - 1])]
     due = sorted(first for first, kind in names if kind == "due" and first in known)
-    return LogFiles(folder, segments, due, sorted(f"{first:020}.{kind}" for first, kind in names if first not in known))
+    orphans = sorted(f"{first:020}.{kind}" for first, kind in names if first not in known)
+    return LogFiles(folder, segments, due, orphans, log_id)
 
 
 def read_segment(folder: str, first: int, below: int) -> Segment:

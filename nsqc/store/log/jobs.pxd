@@ -1,7 +1,7 @@
 # What the threads of an IoPool do for a log: append records with their index, and frames to the journal. reads.pxd has
 # the reads. See format.pxd and docs/ondisk.md for what is in the files.
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.store.disk.pool cimport Job
 
 cdef enum:
@@ -32,6 +32,7 @@ cdef struct AppendJob:
     Piece last              # the segment appended to
     bint fresh              # it does not exist yet, and begins with the first record
     bint makes_folder       # nor does the folder
+    uint64_t id             # of the log, for its folder
     int64_t least_ns        # what the index of a fresh segment may begin with at the earliest
     bint syncs              # everything is on disk when the job is done
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
@@ -51,6 +52,7 @@ cdef struct JournalJob:
     int64_t length
     int fd                  # -1: to be opened; afterwards the descriptor
     bint makes_folder
+    uint64_t id             # as above
     int error
 
 

@@ -1,11 +1,11 @@
 """Appends to segments and journals, without the GIL. See the .pxd."""
 
 from libc.errno cimport EEXIST, EIO, ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset, strrchr
-from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
+from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
 from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
@@ -143,13 +143,29 @@ cdef void close_files(AppendJob *job) noexcept nogil:
     job.dat = job.idx = -1
 
 
+cdef int make_folder(const char *c_folder, uint64_t id) noexcept nogil:
+    """Makes the folder of a log, with the name that says which one it is; 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef int fd
+    if mkdir(c_folder, 0o700) < 0 and errno != EEXIST:
+        return errno
+    snprintf(c_path, PATH_BYTES, "%s/id.%016llx", c_folder, <unsigned long long> id)
+    fd = io_open(c_path, O_WRONLY | O_CREAT)
+    if fd < 0:
+        return -fd
+    close(fd)
+    return 0
+
+
 cdef int open_files(AppendJob *job, Piece *piece, bint fresh) noexcept nogil:
     """Opens or creates the files of a segment; 0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef int flags = O_RDWR | O_CREAT | O_TRUNC if fresh else O_RDWR
+    cdef int error
     if job.makes_folder:
-        if mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
-            return errno
+        error = make_folder(job.c_folder, job.id)
+        if error:
+            return error
     if job.dat < 0:
         segment_path(c_path, job.c_folder, piece.first, b"dat")
         job.dat = io_open(c_path, flags)
@@ -318,9 +334,10 @@ cdef void run_journal(Job *c_job) noexcept nogil:
     cdef char head[JOURNAL_HEAD_BYTES]
     cdef int64_t written
     job.error = 0
-    if job.makes_folder and mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
-        job.error = errno
-        return
+    if job.makes_folder:
+        job.error = make_folder(job.c_folder, job.id)
+        if job.error:
+            return
     if job.fd < 0:
         snprintf(c_path, PATH_BYTES, "%s/cursors.%06lld.journal", job.c_folder, <long long> job.number)
         job.fd = io_open(c_path, O_RDWR | O_CREAT | (O_TRUNC if job.at == 0 else 0))

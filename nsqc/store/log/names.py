@@ -10,6 +10,7 @@ from nsqc.wire.names import is_ephemeral, is_valid_name
 # While a folder is being removed, a second one of its name has a number: written as the daemon does, or it is not ours.
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # ends the name of a folder that is being removed
+ID = re.compile(r"id\.([0-9a-f]{16})")  # an empty file: its name says which log this is
 SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
 # Of an offset that a segment may begin with. Behind it there is room for all that are ever added.
 MOST_OFFSET = 2**62
@@ -52,3 +53,19 @@ def split_name(name: str) -> tuple[int, str] | None:
     """(first offset, kind) of a file of a segment; None: it is another file."""
     found = SEGMENT.fullmatch(name)
     return (int(found[1]), found[2]) if found and int(found[1]) <= MOST_OFFSET else None
+
+
+def new_id() -> int:
+    """For a log that is made: 64 bits, never 0."""
+    return int.from_bytes(os.urandom(8), "big") or 1
+
+
+def id_path(folder: str, log_id: int) -> str:
+    """The file whose name has the id of a log."""
+    return os.path.join(folder, f"id.{log_id:016x}")
+
+
+def id_of(name: str) -> int:
+    """The id in the name of a file; 0: it has none."""
+    found = ID.fullmatch(name)
+    return int(found[1], 16) if found else 0

@@ -3,7 +3,7 @@
 # Channels collect operations, each in a buffer of its own; the recorder writes all of them as one frame. A frame that
 # cannot be written is kept and retried. While too much is kept, is_full() asks channels to deliver nothing more.
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.store.backlog cimport CommitSchedule, Scheduled
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool, JobOwner
@@ -54,7 +54,8 @@ cdef class Recorder(Scheduled):
     cdef int64_t next_number            # of the next channel
     cdef int fd                         # -1: closed
     cdef bint stays_open                # from one write to the next
-    cdef bint exists                    # the folder does
+    cdef readonly bint exists           # the folder does
+    cdef uint64_t id                    # of the log
     cdef JournalJob job
     cdef bint running                   # job is under way
     cdef bint compacting

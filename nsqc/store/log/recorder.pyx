@@ -129,7 +129,7 @@ cdef class Recorder(Scheduled):
     """The journal of one log."""
 
     def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
-                 bint exists, int64_t first_number, int64_t number, int64_t next_number, int64_t older):
+                 bint exists, uint64_t id, int64_t first_number, int64_t number, int64_t next_number, int64_t older):
         """first_number, number: the oldest journal that is needed, and the one that is written next, which does not
         exist. older: bytes of the journals and the snapshot before that."""
         self.folder = folder
@@ -140,6 +140,7 @@ cdef class Recorder(Scheduled):
         self.log = log
         self.synced = synced
         self.exists = exists
+        self.id = id
         self.first_number = first_number
         self.number = number
         self.next_number = next_number
@@ -219,6 +220,7 @@ cdef class Recorder(Scheduled):
         self.job.job.is_short = self.job.job.is_urgent = self.kept.length <= SHORT_BYTES
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
         self.job.makes_folder = not self.exists
+        self.job.id = self.id
         self.job.number = self.number
         self.job.at = self.at
         self.job.fd = self.fd

@@ -13,9 +13,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nsqc.log import Log
+from nsqc.store.files import sync_folder
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
-from nsqc.store.log.names import split_name
+from nsqc.store.log.names import id_of, id_path, new_id, split_name
 
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
@@ -38,9 +39,11 @@ class SegmentFound(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A log that is about to be used. resume_at: the next record has this offset; ends: in a new segment."""
+    """A log that is about to be used. resume_at: the next record has this offset; ends: in a new segment.
+    id: 0 if it is new, or has none."""
 
     exists: bool
+    id: int
     segments: list[SegmentFound]
     next: int
     resume_at: int
@@ -60,21 +63,21 @@ class Files(NamedTuple):
     due: int | None = None
 
 
-NEW = Opened(exists=False, segments=[], next=0, resume_at=0, ends=True, first_journal=1, next_journal=1, next_number=1,
-             journal_bytes=0, earlier=None)
+NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, first_journal=1, next_journal=1,
+             next_number=1, journal_bytes=0, earlier=None)
 
 
 def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
     try:
-        files = list_segments(folder)
+        files, log_id = list_segments(folder)
         # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
         # its record did as a whole.
         if files and not power_failed:
             from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
 
             mend_indexes(folder, lambda step: log.error("LOG: %s", step))
-            files = list_segments(folder)
+            files, _ = list_segments(folder)
     except FileNotFoundError:
         return NEW
     firsts = sorted(first for first, found in files.items() if found.dat is not None)
@@ -93,22 +96,37 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     end = segments[-1].end if segments else begun
     resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
     return Opened(
-        exists=True, segments=segments, next=end, resume_at=resume_at,
+        exists=True, id=log_id or give_id(folder, log), segments=segments, next=end, resume_at=resume_at,
         ends=resume_at > end or not segments or not is_sound,
         first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 
-def list_segments(folder: str) -> dict[int, Files]:
-    """First offsets of the segments, with sizes of their files. Raises OSError."""
+def list_segments(folder: str) -> tuple[dict[int, Files], int]:
+    """First offsets of the segments, with sizes of their files; and the log's id, 0 if it has none. Raises OSError."""
     found: dict[int, Files] = {}
+    ids = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = split_name(entry.name)
             if name is not None and entry.is_file():
                 first, kind = name
                 found[first] = found.get(first, Files())._replace(**{kind: entry.stat().st_size})
-    return found
+            elif name is None and (log_id := id_of(entry.name)):
+                ids.append(log_id)
+    return found, min(ids, default=0)
+
+
+def give_id(folder: str, log: Log) -> int:
+    """Gives a log of an earlier version an id; 0 if that cannot be written."""
+    log_id = new_id()
+    try:
+        os.close(os.open(id_path(folder, log_id), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        sync_folder(folder)
+    except OSError as error:
+        log.error("LOG(%s): failed to write its id - %s", folder, error)
+        return 0
+    return log_id
 
 
 def remove(folder: str, first: int) -> None:

@@ -113,6 +113,7 @@ def summary(log: Log) -> dict[str, object]:
     filled = [segment for segment in files.segments if segment.end > segment.first]
     return {
         "topic": log.topic, "folder": os.path.abspath(files.folder),
+        "id": f"{files.id:016x}" if files.id else None,
         "first": filled[0].first if filled else files.next, "next": files.next,
         "messages": sum(segment.end - segment.first for segment in filled),
         "bytes": sum(segment.bytes for segment in filled), "segments": segments, "channels": channels,

@@ -15,6 +15,7 @@ from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, due_load, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
+from nsqc.store.log.names import new_id
 from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
 from nsqc.store.message cimport Message
@@ -71,8 +72,9 @@ cdef class TopicLog(CommitLog):
         self.ends = opened.ends
         self.tail_first = self.next
         self.synced = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
-        self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened.exists, opened.first_journal,
-                                 opened.next_journal, opened.next_number, opened.journal_bytes)
+        self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened.exists,
+                                 opened.id if opened.exists else new_id(), opened.first_journal, opened.next_journal,
+                                 opened.next_number, opened.journal_bytes)
 
     def __dealloc__(self):
         close_files(self)
@@ -168,6 +170,7 @@ cdef class TopicLog(CommitLog):
         job.syncs = self.syncs
         job.max_file = self.max_file
         job.makes_folder = not self.recorder.exists
+        job.id = self.recorder.id
         job.dat = job.idx = -1
         if self.segments.count == 0 or self.ends:
             job.fresh = True
@@ -379,6 +382,12 @@ cdef class TopicLog(CommitLog):
         cdef int64_t index
         return [(self.segments.items[index].first, self.segments.items[index].end, self.segments.items[index].bytes)
                 for index in range(self.segments.count)]
+
+    @property
+    def id(self):
+        """Which log this is, as 16 hexadecimal digits: another one than that of a topic that had this name before.
+        None: it is not written yet, because there is nothing in the log, or it could not be."""
+        return f"{self.recorder.id:016x}" if self.recorder.exists and self.recorder.id else None
 
     def rank(self, int64_t offset) -> int:
         """Records before an offset: the difference of two is what lies between them."""
