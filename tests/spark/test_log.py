@@ -251,8 +251,9 @@ def test_a_stream_goes_on_where_it_was(spark, nodes, topic, tmp_path):
     publish(nodes[0], topic, range(1000))
     first = stream.run(nodes[0], topic=topic, startingOffsets="earliest", maxOffsetsPerTrigger="400")
     assert [progress["numInputRows"] for progress in first.recentProgress] == [400, 400, 200]
+    log_id = json.loads(got(nodes[0], f"/topic/log?topic={topic}")[1])["id"]
     assert json.loads(first.lastProgress.json)["sources"][0]["endOffset"] == {
-        "topics": {topic: {name_of(nodes[0]): 1000}}, "joined": {}}
+        "topics": {topic: {name_of(nodes[0]): 1000}}, "joined": {}, "logs": {topic: {name_of(nodes[0]): log_id}}}
     assert stream.values() == list(range(1000))
     publish(nodes[0], topic, range(1000, 1200))
     # A node that joins is read from its start.
@@ -331,7 +332,7 @@ def test_a_topic_that_was_made_again(spark, nodes, topic, tmp_path):
     stream.run(nodes[0], topic=topic, startingOffsets="earliest")
     nodes[0].post(f"/topic/delete?topic={topic}")
     publish(nodes[0], topic, range(1000, 1010))
-    assert "ends at offset 10, the checkpoint at 100" in why(lambda: stream.run(nodes[0], topic=topic))
+    assert "was deleted and made again since the batch before ended at offset 100" in why(lambda: stream.run(nodes[0], topic=topic))
     stream.run(nodes[0], topic=topic, failOnDataLoss="false")
     assert stream.values() == [*range(100), *range(1000, 1010)]
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -264,7 +265,7 @@ def test_a_topic_that_is_no_longer_named_is_not_read_and_keeps_its_offset(node, 
     for given in ({"topic": b}, {"topicPattern": f"{topic}-b"}):
         end, found = batch(stream(where(node, **given)), start)
         assert found == [(b, offset) for offset in range(7, 20)]
-        assert end == at(**{a: {here: 5}, b: {here: 20}})
+        assert (end["topics"], end["joined"]) == ({a: {here: 5}, b: {here: 20}}, {})
     # A batch that was planned before has the rows that it had.
     again_ = stream(where(node, topic=b))
     parts = again_.partitions(start, at(**{a: {here: 10}, b: {here: 7}}))
@@ -273,7 +274,8 @@ def test_a_topic_that_is_no_longer_named_is_not_read_and_keeps_its_offset(node, 
 
 @pytest.mark.parametrize("checkpoint", [
     {}, {"log": "f00", "rows": 7}, {"topics": [], "joined": {}}, {"topics": {"t": 5}, "joined": {}}, at(t={"a:1": "5"}),
-    at(t={"a:1": 1.5}), at(t={"a:1": -1}), at(t={"a:1": True}), at(t={"a:1": 2**63}), {"topics": {}, "joined": 5}])
+    at(t={"a:1": 1.5}), at(t={"a:1": -1}), at(t={"a:1": True}), at(t={"a:1": 2**63}), {"topics": {}, "joined": 5},
+    {**at(t={"a:1": 1}), "logs": 5}, {**at(t={"a:1": 1}), "logs": {"t": {"a:1": 7}}}])
 def test_checkpoints_of_something_else(node, stream, checkpoint):
     reader = stream(where(node, topic="t"))
     with pytest.raises(LogError, match="belongs to another query, or was changed"):
@@ -369,6 +371,78 @@ def test_a_stream_goes_on_while_one_node_answers(node, topic, tmp_path, stream):
         assert reader.latestOffset(start, reader.getDefaultReadLimit()) == start
     finally:
         other.close()
+
+
+# ---------------------------------------------------------------------- which log it is
+
+
+def test_a_topic_that_was_made_again_and_has_grown_beyond_the_checkpoint(node, topic, stream):
+    publish(node, topic, range(10))
+    reader = stream(where(node, topic=topic, startingOffsets="earliest"))
+    end, found = batch(reader, reader.initialOffset())
+    assert len(found) == 10
+    planned = reader.partitions(at(**{topic: {name_of(node): 0}}), end)
+    node.post(f"/topic/delete?topic={topic}")
+    publish(node, topic, range(100, 130))
+    with pytest.raises(DataLoss, match="was deleted and made again since the batch before ended at offset 10"):
+        reader.latestOffset(end, reader.getDefaultReadLimit())
+    # A range that was planned before is not read from the new one.
+    for part in planned:
+        with pytest.raises(DataLoss, match="was deleted and made again"):
+            list(rows.read(part.value, reader.options, WANTED, Times()))
+    loose = stream(where(node, topic=topic, failOnDataLoss="false"))
+    last, found = batch(loose, end)
+    assert found == [(topic, offset) for offset in range(30)]
+    assert loose.latestOffset(last, loose.getDefaultReadLimit()) is last
+    assert last["logs"] != end["logs"]
+
+
+def test_a_node_with_another_address_is_read_on(topic, tmp_path, stream):
+    one = Daemon(tmp_path / "data", *FLAGS)
+    try:
+        publish(one, topic, range(10))
+        reader = stream(where(one, topic=topic, startingOffsets="earliest"))
+        start = reader.initialOffset()
+        end, _ = batch(reader, start)
+        assert one.stop() == 0
+        one.start()
+        publish(one, topic, range(10, 15))
+        moved = stream(where(one, topic=topic))
+        planned, found = batch(moved, end)
+        assert found == [(topic, offset) for offset in range(10, 15)]
+        assert planned["topics"] == {topic: {name_of(one): 15}} and planned["joined"] == {topic: {name_of(one): 10}}
+        # Also what was planned at the old address.
+        parts = stream(where(one, topic=topic)).partitions(start, end)
+        assert [(part.place.node, part.start, part.end) for bundle in parts for part in bundle.value] == [
+            (name_of(one), 0, 10)]
+    finally:
+        one.close()
+
+
+def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, tmp_path, stream):
+    publish(node, topic, range(10))
+    port = name_of(node).rpartition(":")[2]
+    http_port = str(node.http_port)
+    both = {"topic": topic, "nsqd": f"127.0.0.1:{port},localhost:{port}", "http": f"127.0.0.1:{http_port},localhost:{http_port}"}
+    assert read(both) == list(range(10))
+    reader = stream({**both, "startingOffsets": "earliest"})
+    # The name that the checkpoint knows is the one that stays.
+    first = at(**{topic: {f"localhost:{port}": 4}})
+    end, found = batch(reader, first)
+    assert found == [(topic, offset) for offset in range(4, 10)] and end["topics"] == {topic: {f"localhost:{port}": 10}}
+    assert len(batch(reader, reader.initialOffset())[1]) == 10
+    original = Daemon(tmp_path / "data", *FLAGS)
+    copy = None
+    try:
+        publish(original, topic, range(10))
+        shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        copy = Daemon(tmp_path / "copy", *FLAGS)
+        with pytest.raises(LogError, match="one is a copy of the other's files"):
+            read(where(original, copy, topic=topic))
+    finally:
+        original.close()
+        if copy is not None:
+            copy.close()
 
 
 # ---------------------------------------------------------------------- nsqlookupd

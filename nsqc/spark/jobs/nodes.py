@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPException
 from typing import NamedTuple, TypedDict
 from urllib.parse import quote
 
@@ -74,16 +73,7 @@ class NodeApi(LogApi):
 
     def create(self, topic: str) -> None:
         """Creates a topic."""
-        try:
-            self.tcp_port()     # connects
-            assert self._connection is not None
-            self._connection.request("POST", f"/topic/create?topic={quote(topic, safe='')}")
-            answer = self._answer()
-        except (OSError, HTTPException) as error:
-            raise self._lost_connection(error) from None
-        if answer.status != 200:
-            self._refused(answer, topic)
-        self._body(answer)
+        self._post(f"/topic/create?topic={quote(topic, safe='')}", topic)
 
     def holding(self, topic: str) -> Holding:
         """The state of a log with its channels, of one moment."""

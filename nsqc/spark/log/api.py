@@ -1,23 +1,17 @@
-"""The calls of nsqd's HTTP API that read a log, over one connection that is kept. Knows no Spark."""
+"""The calls of nsqd's HTTP API that read a log. Knows no Spark."""
 
 from __future__ import annotations
 
 import http.client
-import json
-import ssl
 import time
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
-from nsqc.client.address import split_address
-from nsqc.client.tls import tls
-from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError, NoLog, NoTopic, Unreachable
+from nsqc.spark.log.calls import Calls
+from nsqc.spark.log.errors import DataLoss
 from nsqc.spark.options import NodeOptions
 
-# Of answers that are no records.
-MOST_BYTES = 64 << 20
-SHOWN_BYTES = 200
 LEAST_BYTES = 64 << 10      # of a body that has to arrive within a time-out
 HEAD_BYTES = 64     # more than a record has before its body
 MOST = 2**63 - 1    # of offsets and times
@@ -32,6 +26,7 @@ class State(NamedTuple):
     bytes: int
     # First offset, offset behind the last, bytes of each segment, in order.
     segments: tuple[tuple[int, int, int], ...]
+    id: str = ""        # of the log; empty: nothing was published yet
 
     @property
     def possible(self) -> bool:
@@ -54,33 +49,24 @@ class Piece(NamedTuple):
     length: int
 
 
-class LogApi:
-    """One node by the HOST:PORT of its HTTP API, or of HTTPS with tls=true.
-
-    Methods raise Unreachable, BadAnswer and, where a topic is named, NoTopic and NoLog. Not for several threads.
-    """
+class LogApi(Calls):
+    """The calls that read logs."""
 
     def __init__(self, address: str, options: NodeOptions) -> None:
-        self.address = address
-        self._host, self._port = split_address(address)
-        self._options = options
-        self._connection: http.client.HTTPConnection | None = None
-        self._path = ""                                 # of the last call
-        self._asked = ("", 0, 0, 0)                     # topic, offset, messages, bytes: of ask()
-
-    def close(self) -> None:
-        """Ends the connection; the next call makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        super().__init__(address, options)
+        self._asked = ("", "", 0, 0, 0)                 # topic, id, offset, messages, bytes: of ask()
 
     # ------------------------------------------------------------------ calls
 
     def tcp_port(self) -> int | None:
         """The node's own TCP port."""
-        answer = self._json("/info", "")
-        port = answer.get("tcp_port")
+        port = self._json("/info", "").get("tcp_port")
         return port if isinstance(port, int) else None
+
+    def process(self) -> tuple[object, ...]:
+        """What tells the node's process from others: host name, ports, and when it was started."""
+        answer = self._json("/info", "")
+        return tuple(answer.get(key) for key in ("hostname", "tcp_port", "http_port", "start_time"))
 
     def topics(self) -> list[str]:
         """All topics of the node that are no ephemeral ones."""
@@ -98,7 +84,7 @@ class LogApi:
             segments = tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"])
             last = answer["last_time"]
             state = State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                          int(answer["bytes"]), segments)
+                          int(answer["bytes"]), segments, str(answer.get("id") or ""))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
         if not state.possible:
@@ -121,9 +107,10 @@ class LogApi:
         self._head(answer, topic, len(body))
         return int.from_bytes(body[4:12], "big", signed=True) if len(body) >= 12 else None
 
-    def ask(self, topic: str, offset: int, max_messages: int, max_bytes: int) -> None:
-        """Asks for records; finish() has to be the next call. The node works meanwhile."""
-        self._asked = (topic, offset, max_messages, max_bytes)
+    def ask(self, topic: str, log_id: str, offset: int, max_messages: int, max_bytes: int) -> None:
+        """Asks for records of the log with an id, or of any; finish() has to be the next call. The node works
+        meanwhile."""
+        self._asked = (topic, log_id, offset, max_messages, max_bytes)
         try:
             self._send(f"/topic/read?topic={quote(topic, safe='')}&offset={offset}&max_messages={max_messages}"
                        f"&max_bytes={max_bytes}")
@@ -133,8 +120,8 @@ class LogApi:
     def finish(self, into: bytearray) -> Piece:
         """Records as they lie in the file, of one segment, from the offset on that ask() has asked for. They are in
         `into`, or in memory of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind
-        the end."""
-        topic, offset, max_messages, max_bytes = self._asked
+        the end, or the log is another one."""
+        topic, log_id, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
         except OSError as error:        # first: an answer that never came is both
@@ -145,6 +132,9 @@ class LogApi:
             raise self._lost(answer, topic, offset)
         if answer.status != 200:
             self._refused(answer, topic)
+        if log_id and answer.headers.get("X-NSQ-Log-Id", log_id) != log_id:
+            self.close()
+            raise DataLoss(f"topic {topic} at {self.address} was deleted and made again")
         length = answer.length
         if length is None or length > max(max_bytes, self._options.maxMsgSize + HEAD_BYTES):
             raise self._bad("/topic/read", f"{length} bytes, and {max_bytes} were asked for (maxMsgSize="
@@ -174,31 +164,6 @@ class LogApi:
             raise self._bad("/topic/read", f"{count} records from {first} to {following} in {length} bytes")
         return first, following, damaged
 
-    # Any: JSON
-    def _json(self, path: str, topic: str) -> dict[str, Any]:
-        answer = self._open(path)
-        if answer.status != 200:
-            self._refused(answer, topic)
-        try:
-            value = json.loads(self._body(answer))
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise self._bad(path.partition("?")[0], "no JSON object")
-        return value
-
-    def _refused(self, answer: http.client.HTTPResponse, topic: str) -> None:
-        """Raises for an answer that is not 200."""
-        text = self._message(answer)
-        if answer.status == 404 and text == "TOPIC_NOT_FOUND":
-            raise NoTopic(f"{self.address} has no topic {topic}")
-        if text.startswith("NO_LOG"):
-            raise NoLog(f"{self.address}: topic {text.partition(': ')[2] or topic}")
-        if answer.status == 404:
-            raise BadAnswer(f"{self.address} has no {self._path}: it is no nsqc that keeps topics in logs")
-        kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
-        raise kind(f"{self.address}: {self._path}: status {answer.status} {text[:SHOWN_BYTES]}")
-
     def _lost(self, answer: http.client.HTTPResponse, topic: str, offset: int) -> DataLoss:
         header = "First" if answer.status == 410 else "Next"
         text = answer.headers.get(f"X-NSQ-{header}-Offset") or ""
@@ -213,70 +178,6 @@ class LogApi:
                             f"{known - offset} messages from {offset} on", known)
         return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, and {offset} is asked for: it was "
                         "deleted and made again, or its files were exchanged")
-
-    def _message(self, answer: http.client.HTTPResponse) -> str:
-        body = self._body(answer)
-        try:
-            return str(json.loads(body)["message"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return repr(body[:SHOWN_BYTES].decode("utf-8", "replace"))
-
-    def _bad(self, path: str, what: str) -> BadAnswer:
-        self.close()
-        return BadAnswer(f"{self.address}: {path}: {what}")
-
-    # ------------------------------------------------------------------ the connection
-
-    def _open(self, path: str) -> http.client.HTTPResponse:
-        """The head of an answer. A connection that has been kept may have been closed meanwhile: then a new one."""
-        kept = self._connection is not None
-        try:
-            try:
-                return self._ask(path)
-            except (ConnectionError, http.client.BadStatusLine):
-                self.close()
-                if not kept:
-                    raise
-                return self._ask(path)
-        except OSError as error:        # first: an answer that never came is both
-            raise self._lost_connection(error) from None
-        except http.client.HTTPException as error:
-            raise self._bad(self._path, f"not HTTP: {error!r}") from None
-
-    def _ask(self, path: str) -> http.client.HTTPResponse:
-        self._send(path)
-        return self._answer()
-
-    def _send(self, path: str) -> None:
-        self._path = path.partition("?")[0]
-        connection = self._connection
-        if connection is None:
-            timeout = self._options.timeout
-            connection = (http.client.HTTPSConnection(self._host, self._port, timeout=timeout,
-                                                      context=_context(self._options))
-                          if self._options.tls else
-                          http.client.HTTPConnection(self._host, self._port, timeout=timeout))
-            self._connection = connection
-        try:
-            connection.request("GET", path, headers={"Accept": "application/octet-stream"})
-        except UnicodeError:
-            raise OSError(f"{self._host!r} is no host name") from None
-
-    def _answer(self) -> http.client.HTTPResponse:
-        if self._connection is None:
-            raise ConnectionResetError("the connection is closed")
-        return self._connection.getresponse()
-
-    def _body(self, answer: http.client.HTTPResponse) -> bytes:
-        try:
-            body = answer.read(MOST_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise self._lost_connection(error) from None
-        if answer.length and len(body) < MOST_BYTES:     # read() with a limit does not mind an end that comes too soon
-            raise self._lost_connection(EOFError(f"{len(body)} of {len(body) + answer.length} bytes"))
-        if not answer.isclosed():
-            self.close()
-        return body
 
     def _fill(self, answer: http.client.HTTPResponse, room: memoryview) -> None:
         """Reads a body. The socket's time-out is for one read of some bytes: a node that drips would never meet it."""
@@ -296,21 +197,3 @@ class LogApi:
             answer.read()       # nothing; the connection can be used again
         except (OSError, EOFError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
-
-    def _lost_connection(self, error: Exception) -> LogError:
-        self.close()
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return LogError(f"{self.address}: its certificate does not fit: {error.verify_message}")
-        text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-        return Unreachable(f"{self.address}: {text}")
-
-
-def _context(options: NodeOptions) -> ssl.SSLContext:
-    """Raises LogError: trying again does not help."""
-    try:
-        return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
-    except OSError as error:
-        given = ", ".join(f"{name}={path}" for name, path in (
-            ("tlsCaFile", options.tlsCaFile), ("tlsCertFile", options.tlsCertFile), ("tlsKeyFile", options.tlsKeyFile))
-            if path)
-        raise LogError(f"nsq: {given}: {error.strerror or error}") from None

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -55,6 +55,7 @@ class Cluster:
         self._silent: dict[str, str] = {}           # why an nsqlookupd did not answer last
         self._listed: dict[str, set[str]] = {}      # topics by node that fit the pattern
         self._in_memory: set[Place] = set()         # that have been warned of
+        self._twins: set[str] = set()               # names of nodes that have another one, too
 
     def wants(self, topic: str) -> bool:
         """Whether the options name the topic."""
@@ -74,7 +75,7 @@ class Cluster:
         """Of a node of the last snapshot."""
         return self._api(self._http[node])
 
-    def look(self, known: Iterable[Place] = ()) -> Snapshot:
+    def look(self, known: Collection[Place] = ()) -> Snapshot:
         """The logs now; known: that must be looked at even if nobody names their nodes any more.
 
         A node that does not answer, or something else than the state of a log, is in `down`. Raises NoLog for a topic
@@ -101,6 +102,7 @@ class Cluster:
             else:
                 found.states.update(states)
                 found.answered += 1
+        self._leave_out_twins(found.states, set(known))
         found.http = dict(self._http)
         found.silent = dict(self._silent)
         found.missing = set(self._options.topic) - {place.topic for place in found.states}
@@ -203,6 +205,23 @@ class Cluster:
                     self._in_memory.add(place)
                     log.warning("%s: it is ignored", error)
         return states
+
+    def _leave_out_twins(self, states: dict[Place, State], known: Collection[Place]) -> None:
+        """A node that is found by two names is read by one of them, which is known if any is. Raises LogError for a
+        copy of a log: its messages would come twice."""
+        owners: dict[tuple[str, str], Place] = {}
+        for place in sorted(states, key=lambda place: (place not in known, place)):
+            log_id = states[place].id
+            owner = owners.setdefault((place.topic, log_id), place)
+            if owner == place or not log_id:
+                continue
+            if self.api(owner.node).process() != self.api(place.node).process():
+                raise LogError(f"nsq: topic {place.topic} is the same log at {owner.node} and at {place.node} (id "
+                               f"{log_id}): one is a copy of the other's files. Read one of them")
+            del states[place]
+            if place.node not in self._twins:
+                self._twins.add(place.node)
+                log.warning("%s and %s are the same node: it is read by its first name", owner.node, place.node)
 
     # ------------------------------------------------------------------ calls
 

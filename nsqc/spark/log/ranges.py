@@ -32,12 +32,13 @@ class Place(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of a log, from start to before end; http: where it is read."""
+    """Offsets of a log, from start to before end; http: where it is read; id: of the log, empty for any."""
 
     place: Place
     http: str
     start: int
     end: int
+    id: str = ""
 
 
 def count(segments: Segments, start: int, end: int) -> int:

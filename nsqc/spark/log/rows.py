@@ -113,7 +113,8 @@ class _Reader:
         return lost(state.segments, self._at, first)
 
     def _ask(self) -> None:
-        self._api.ask(self._part.place.topic, self._at, self._part.end - self._at, self._options.fetchBytes)
+        part = self._part
+        self._api.ask(part.place.topic, part.id, self._at, part.end - self._at, self._options.fetchBytes)
         self._asked = True
 
     def _ask_ahead(self) -> None:

@@ -1,17 +1,11 @@
-"""spark.readStream.format("nsq") without a channel: the logs of topics as a stream.
-
-An offset is {"topics": {topic: {node: next offset}}, "joined": {topic: {node: first offset}}}. `joined` has the logs
-that are read from somewhere else than where the batch before ended: those that are new, and those that begin again. So
-a batch that is planned again has the same rows.
-"""
+"""spark.readStream.format("nsq") without a channel: the logs of topics as a stream. checkpoint.py has its offsets."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,8 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from nsqc.spark.log import bounds, rows
 from nsqc.spark.log.api import State
+from nsqc.spark.log.checkpoint import Offset, ids_of, moved_to, offset_of, places_of, unfit
 from nsqc.spark.log.cluster import Cluster, Snapshot
-from nsqc.spark.log.errors import DataLoss, LogError, Unreachable
+from nsqc.spark.log.errors import DataLoss, Unreachable
 from nsqc.spark.log.lag import Lag
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
@@ -30,9 +25,17 @@ from nsqc.spark.values import LATEST
 log = logging.getLogger("nsqc.spark")
 
 POLL_SECONDS = 0.5
+NOWHERE: Mapping[Place, int] = {}
+NO_IDS: Mapping[Place, str] = {}
 
-Nested: TypeAlias = dict[str, dict[str, int]]
-Offset: TypeAlias = dict[str, Nested]
+
+class Begins(NamedTuple):
+    """Where a batch begins: all logs, those that begin elsewhere than the batch before ended, and what to say of these
+    once the batch is planned, each with the number of messages that are lost."""
+
+    at: dict[Place, int]
+    joined: dict[Place, int]
+    remarks: list[tuple[str, int]]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -57,7 +60,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Where options say, for a new checkpoint. Waits until all nodes answer."""
         snapshot = self._all_nodes()
-        return offset_of(bounds.starts(self.options, self._cluster, snapshot, LATEST))
+        return offset_of(bounds.starts(self.options, self._cluster, snapshot, LATEST), {}, ids_in(snapshot))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """maxOffsetsPerTrigger."""
@@ -70,61 +73,62 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of a batch that begins at start; start itself as long as there is nothing to read."""
-        begins = places_of(start, "topics")
+        before, ids = places_of(start, "topics"), ids_of(start)
         # The offsets of topics that options no longer name stay in the checkpoint.
-        known = {place: offset for place, offset in begins.items() if self._cluster.wants(place.topic)}
+        known = {place: offset for place, offset in before.items() if self._cluster.wants(place.topic)}
         if self._available_now and self._stop_at is None:
-            snapshot = self._all_nodes(known)
+            snapshot = self._all_nodes(known, ids)
             self._stop_at = {place: state.next for place, state in snapshot.states.items()}
         else:
             snapshot = self._look(known)
-        joined, remarks = self._joined(begins, snapshot)
-        waiting = self._waiting_messages({**begins, **joined}, snapshot)
-        if not any(waiting.values()) and (left := self._unread(known, snapshot)):
+        begins = self._begins(before, ids, snapshot)
+        waiting = self._waiting_messages(begins.at, snapshot)
+        if not any(waiting.values()) and (left := self._unread(begins.at, snapshot)):
             # Nothing else is left to read: now their nodes are waited for.
-            snapshot = self._all_nodes({**known, **left})
-            joined, remarks = self._joined(begins, snapshot)
-            waiting = self._waiting_messages({**begins, **joined}, snapshot)
-        end = self._planned(start, {**begins, **joined}, joined, waiting, snapshot, limit)
+            snapshot = self._all_nodes({**known, **left}, ids)
+            begins = self._begins(before, ids, snapshot)
+            waiting = self._waiting_messages(begins.at, snapshot)
+        end = self._planned(start, begins, waiting, snapshot, limit)
         if end is not start:    # what has joined is in it: each remark is made once
-            for text, messages in remarks:
+            for text, messages in begins.remarks:
                 self._lag.lost(messages)
                 log.warning("%s", text)
         return end
 
-    def _planned(self, start: Offset, begins: Mapping[Place, int], joined: Mapping[Place, int],
-                 waiting: Mapping[Place, int], snapshot: Snapshot, limit: ReadLimit) -> Offset:
+    def _planned(self, start: Offset, begins: Begins, waiting: Mapping[Place, int], snapshot: Snapshot,
+                 limit: ReadLimit) -> Offset:
         """The end of a batch of what waits, within the limit."""
         total = sum(waiting.values())
         if not total or self._too_few(total):
-            self._lag.planned(begins, snapshot)
+            self._lag.planned(begins.at, snapshot)
             return start
         part = shares(waiting, limit.max_rows) if isinstance(limit, ReadMaxRows) else waiting
-        ends = dict(begins)
+        ends = dict(begins.at)
         for place, messages in part.items():
             if messages == waiting[place]:
-                ends[place] = max(self._end(place, snapshot.states[place]), begins[place])     # behind a gap, too
+                ends[place] = max(self._end(place, snapshot.states[place]), ends[place])    # behind a gap, too
             elif messages:
-                ends[place] = advance(snapshot.states[place].segments, begins[place], messages)
+                ends[place] = advance(snapshot.states[place].segments, ends[place], messages)
         self._last_batch = time.monotonic()
         self._lag.planned(ends, snapshot)
-        return offset_of(ends, joined)
+        ids = {place: log_id for place, log_id in ids_of(start).items() if place in ends}
+        return offset_of(ends, begins.joined, {**ids, **ids_in(snapshot)})
 
     def _waiting_messages(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
         return {place: count(state.segments, begins[place], self._end(place, state))
                 for place, state in snapshot.states.items()}
 
-    def _unread(self, known: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
+    def _unread(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
         """For availableNow: where logs end that have something to read, and whose nodes do not answer."""
         return {place: stop for place, stop in (self._stop_at or {}).items()
-                if place not in snapshot.states and known.get(place, 0) < stop}
+                if place not in snapshot.states and begins.get(place, 0) < stop}
 
     # Any: PySpark declares offsets as plain dicts
     def reportLatestOffset(self) -> dict[str, Any]:
         """What nodes have, and the metrics."""
         snapshot = self._snapshot or Snapshot()
         ends = {place: state.next for place, state in snapshot.states.items()}
-        return {**offset_of(ends), "metrics": self._lag.metrics(self._cluster, snapshot)}
+        return {**offset_of(ends, {}, ids_in(snapshot)), "metrics": self._lag.metrics(self._cluster, snapshot)}
 
     def commit(self, end: Offset) -> None:
         """Nothing: the log keeps messages whoever has read them."""
@@ -139,16 +143,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where to stop at the latest. What has joined since the query began is left to the next one."""
         return state.next if self._stop_at is None else min(state.next, self._stop_at.get(place, state.first))
 
-    def _joined(self, begins: Mapping[Place, int], snapshot: Snapshot
-                ) -> tuple[dict[Place, int], list[tuple[str, int]]]:
-        """Logs that are read from where they begin: new ones, and those that have lost what comes next; and what to say
-        of each once a batch begins there, with the number of messages that are lost. Raises DataLoss."""
-        joined, remarks = {}, []
+    def _begins(self, before: Mapping[Place, int], ids: Mapping[Place, str], snapshot: Snapshot) -> Begins:
+        """Where the batch before ended, but for logs that have moved to another node, and those that are read from
+        where they begin: new ones, and those that have lost what comes next. Raises DataLoss."""
+        moved = moved_to(before, ids, snapshot.states)
+        at = {moved.get(place, place): offset for place, offset in before.items()}
+        joined = {now: before[place] for place, now in moved.items()}
+        remarks = [(f"topic {place.topic} at {place.node} is at {now.node} now", 0) for place, now in moved.items()]
         for place, state in snapshot.states.items():
-            begin = begins.get(place)
+            begin = at.get(place)
             if begin is None:
                 remarks.append((f"topic {place.topic} at {place.node} has joined and is read from offset "
                                 f"{state.first} on", 0))
+            elif state.id and ids.get(place, state.id) != state.id:
+                remarks.append(self._loss(
+                    DataLoss(f"nsq: topic {place.topic} at {place.node} was deleted and made again since the "
+                             f"batch before ended at offset {begin}: its log has another id"), 0))
             elif begin > state.next:
                 remarks.append(self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} ends at offset {state.next}, the checkpoint at "
@@ -160,7 +170,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 continue
             joined[place] = state.first
-        return joined, remarks
+        return Begins({**at, **joined}, joined, remarks)
 
     def _loss(self, error: DataLoss, messages: int) -> tuple[str, int]:
         """What to say if it is allowed, and how many messages are lost. Raises the error."""
@@ -198,16 +208,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._snapshot = snapshot
         return snapshot
 
-    def _all_nodes(self, known: Mapping[Place, int] | None = None) -> Snapshot:
+    def _all_nodes(self, known: Mapping[Place, int] = NOWHERE, ids: Mapping[Place, str] = NO_IDS) -> Snapshot:
         """The logs of all nodes, those of places included, which are waited for. Raises Unreachable."""
-        known = known or {}
-
         def complete() -> Snapshot:
             snapshot = self._look(known)
-            gone = known.keys() - snapshot.states.keys()
-            if (snapshot.down or gone or not (snapshot.states or self._cluster.seen)) and not (
+            moved = moved_to(known, ids, snapshot.states)
+            left = {place.node for place in moved}
+            gone = known.keys() - snapshot.states.keys() - moved.keys()
+            down = {node: why for node, why in snapshot.down.items() if node not in left}
+            if (down or gone or not (snapshot.states or self._cluster.seen)) and not (
                     snapshot.states and not self.options.failOnDataLoss):
-                down = dict(snapshot.down) or {place.node: f"topic {place.topic} is not there" for place in gone}
+                down = down or {place.node: f"topic {place.topic} is not there" for place in gone}
                 raise Unreachable("nsq: " + ("; ".join(f"{node}: {why}" for node, why in sorted(down.items()))
                                              or "no node is known"))
             return snapshot
@@ -233,14 +244,17 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if planned.keys() - begins.keys():
             raise unfit(end)
         ends = {place: offset for place, offset in planned.items() if begins[place] < offset}
+        ids = ids_of(end)
         snapshot = self._snapshot
         if snapshot is None or any(place not in snapshot.states or snapshot.states[place].next < offset
                                    for place, offset in ends.items()):
-            snapshot = self._all_nodes(ends)
+            snapshot = self._all_nodes(ends, ids)
+        moved = moved_to(ends, ids, snapshot.states)
         ranges = []
         for place, offset in ends.items():
-            if place in snapshot.states:
-                ranges.append(Range(place, snapshot.http[place.node], begins[place], offset))
+            now = moved.get(place, place)
+            if now in snapshot.states:
+                ranges.append(Range(now, snapshot.http[now.node], begins[place], offset, ids.get(place, "")))
             else:
                 text, messages = self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} to "
@@ -262,32 +276,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return rows.read(partition.value, self.options, self.wanted, Times())
 
 
-def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int] | None = None) -> Offset:
-    """As it is in checkpoints."""
-    return {"topics": _nested(ends), "joined": _nested(joined or {})}
-
-
-def places_of(offset: Offset, part: str) -> dict[Place, int]:
-    """Offsets by place, of one part of what a checkpoint has. Raises LogError: it may be that of another query."""
-    try:
-        places = {Place(topic, node): number for topic, nodes in offset[part].items() for node, number in nodes.items()}
-    except (KeyError, TypeError, AttributeError):
-        raise unfit(offset) from None
-    if not all(type(number) is int and 0 <= number < 2**63 for number in places.values()):
-        raise unfit(offset)
-    return places
-
-
-def unfit(offset: object) -> LogError:
-    """The error for a checkpoint that is none of logs."""
-    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are no offsets of topics in logs: it "
-                    "belongs to another query, or was changed. Give this query another checkpointLocation")
-
-
-def _nested(offsets: Mapping[Place, int]) -> Nested:
-    nested: Nested = {}
-    for place, offset in sorted(offsets.items()):
-        nested.setdefault(place.topic, {})[place.node] = offset
-    return nested
-
-
+def ids_in(snapshot: Snapshot) -> dict[Place, str]:
+    """The ids of logs."""
+    return {place: state.id for place, state in snapshot.states.items()}

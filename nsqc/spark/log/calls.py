@@ -1,0 +1,158 @@
+"""Calls of nsqd's HTTP API over one connection that is kept. Knows no Spark."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from typing import Any
+
+from nsqc.client.address import split_address
+from nsqc.client.tls import tls
+from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
+from nsqc.spark.options import NodeOptions
+
+# Of answers that are no records.
+MOST_BYTES = 64 << 20
+SHOWN_BYTES = 200
+
+
+class Calls:
+    """One node by the HOST:PORT of its HTTP API, or of HTTPS with tls=true. What subclasses call has one underscore.
+
+    Methods raise Unreachable, BadAnswer and, where a topic is named, NoTopic and NoLog. Not for several threads.
+    """
+
+    def __init__(self, address: str, options: NodeOptions) -> None:
+        self.address = address
+        self._host, self._port = split_address(address)
+        self._options = options
+        self._connection: http.client.HTTPConnection | None = None
+        self._path = ""                                 # of the last call
+
+    def close(self) -> None:
+        """Ends the connection; the next call makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ------------------------------------------------------------------ answers
+
+    # Any: JSON
+    def _json(self, path: str, topic: str) -> dict[str, Any]:
+        answer = self._open(path)
+        if answer.status != 200:
+            self._refused(answer, topic)
+        try:
+            value = json.loads(self._body(answer))
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise self._bad(path.partition("?")[0], "no JSON object")
+        return value
+
+    def _refused(self, answer: http.client.HTTPResponse, topic: str) -> None:
+        """Raises for an answer that is not 200."""
+        text = self._message(answer)
+        if answer.status == 404 and text == "TOPIC_NOT_FOUND":
+            raise NoTopic(f"{self.address} has no topic {topic}")
+        if text.startswith("NO_LOG"):
+            raise NoLog(f"{self.address}: topic {text.partition(': ')[2] or topic}")
+        if answer.status == 404:
+            raise BadAnswer(f"{self.address} has no {self._path}: it is no nsqc that keeps topics in logs")
+        kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
+        raise kind(f"{self.address}: {self._path}: status {answer.status} {text[:SHOWN_BYTES]}")
+
+    def _message(self, answer: http.client.HTTPResponse) -> str:
+        body = self._body(answer)
+        try:
+            return str(json.loads(body)["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return repr(body[:SHOWN_BYTES].decode("utf-8", "replace"))
+
+    def _bad(self, path: str, what: str) -> BadAnswer:
+        self.close()
+        return BadAnswer(f"{self.address}: {path}: {what}")
+
+    # ------------------------------------------------------------------ the connection
+
+    def _post(self, path: str, topic: str) -> None:
+        """A call that changes something, made once: on a new connection, for one that was kept may be closed."""
+        self.close()
+        try:
+            self._send(path, "POST")
+            answer = self._answer()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost_connection(error) from None
+        if answer.status != 200:
+            self._refused(answer, topic)
+        self._body(answer)
+
+    def _open(self, path: str) -> http.client.HTTPResponse:
+        """The head of an answer. A connection that has been kept may have been closed meanwhile: then a new one."""
+        kept = self._connection is not None
+        try:
+            try:
+                return self._ask(path)
+            except (ConnectionError, http.client.BadStatusLine):
+                self.close()
+                if not kept:
+                    raise
+                return self._ask(path)
+        except OSError as error:        # first: an answer that never came is both
+            raise self._lost_connection(error) from None
+        except http.client.HTTPException as error:
+            raise self._bad(self._path, f"not HTTP: {error!r}") from None
+
+    def _ask(self, path: str) -> http.client.HTTPResponse:
+        self._send(path)
+        return self._answer()
+
+    def _send(self, path: str, method: str = "GET") -> None:
+        self._path = path.partition("?")[0]
+        connection = self._connection
+        if connection is None:
+            timeout = self._options.timeout
+            connection = (http.client.HTTPSConnection(self._host, self._port, timeout=timeout,
+                                                      context=_context(self._options))
+                          if self._options.tls else
+                          http.client.HTTPConnection(self._host, self._port, timeout=timeout))
+            self._connection = connection
+        try:
+            connection.request(method, path, headers={"Accept": "application/octet-stream"})
+        except UnicodeError:
+            raise OSError(f"{self._host!r} is no host name") from None
+
+    def _answer(self) -> http.client.HTTPResponse:
+        if self._connection is None:
+            raise ConnectionResetError("the connection is closed")
+        return self._connection.getresponse()
+
+    def _body(self, answer: http.client.HTTPResponse) -> bytes:
+        try:
+            body = answer.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._lost_connection(error) from None
+        if answer.length and len(body) < MOST_BYTES:     # read() with a limit does not mind an end that comes too soon
+            raise self._lost_connection(EOFError(f"{len(body)} of {len(body) + answer.length} bytes"))
+        if not answer.isclosed():
+            self.close()
+        return body
+
+    def _lost_connection(self, error: Exception) -> LogError:
+        self.close()
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return LogError(f"{self.address}: its certificate does not fit: {error.verify_message}")
+        text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+        return Unreachable(f"{self.address}: {text}")
+
+
+def _context(options: NodeOptions) -> ssl.SSLContext:
+    """Raises LogError: trying again does not help."""
+    try:
+        return tls(options.tlsCaFile, options.tlsCertFile, options.tlsKeyFile, options.tlsVerify)
+    except OSError as error:
+        given = ", ".join(f"{name}={path}" for name, path in (
+            ("tlsCaFile", options.tlsCaFile), ("tlsCertFile", options.tlsCertFile), ("tlsKeyFile", options.tlsKeyFile))
+            if path)
+        raise LogError(f"nsq: {given}: {error.strerror or error}") from None

@@ -1,0 +1,72 @@
+"""The offset of a stream of logs, as it is in checkpoints. Knows no Spark.
+
+{"topics": {topic: {node: next offset}}, "joined": {topic: {node: first offset}}, "logs": {topic: {node: id}}}.
+`joined` has the logs that are read from somewhere else than where the batch before ended: those that are new, and those
+that begin again. So a batch that is planned again has the same rows.
+`logs` has the ids of logs, as far as they are known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from nsqc.spark.log.api import State
+from nsqc.spark.log.errors import LogError
+from nsqc.spark.log.ranges import Place
+
+T = TypeVar("T")
+# Any: JSON
+Offset: TypeAlias = dict[str, dict[str, dict[str, Any]]]
+
+
+def offset_of(ends: Mapping[Place, int], joined: Mapping[Place, int], ids: Mapping[Place, str]) -> Offset:
+    """An offset from where each log ends, where some begin, and their ids."""
+    return {"topics": _nested(ends), "joined": _nested(joined),
+            "logs": _nested({place: log_id for place, log_id in ids.items() if log_id})}
+
+
+def places_of(offset: Offset, part: str) -> dict[Place, int]:
+    """Offsets by place, of `topics` or `joined`. Raises LogError: it may be that of another query."""
+    places: dict[Place, int] = _flat(offset, offset.get(part))
+    if not all(type(number) is int and 0 <= number < 2**63 for number in places.values()):
+        raise unfit(offset)
+    return places
+
+
+def ids_of(offset: Offset) -> dict[Place, str]:
+    """The ids of logs. Raises LogError."""
+    ids: dict[Place, str] = _flat(offset, offset.get("logs", {}))
+    if not all(isinstance(log_id, str) for log_id in ids.values()):
+        raise unfit(offset)
+    return ids
+
+
+def moved_to(places: Collection[Place], ids: Mapping[Place, str], states: Mapping[Place, State]) -> dict[Place, Place]:
+    """Where logs are now whose nodes have another address, by where they were."""
+    others = {(place.topic, state.id): place for place, state in states.items() if state.id and place not in places}
+    return {place: others[key] for place in places
+            if place not in states and (key := (place.topic, ids.get(place, ""))) in others}
+
+
+def unfit(offset: object) -> LogError:
+    """The error for a checkpoint that is none of logs."""
+    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are no offsets of topics in logs: it "
+                    "belongs to another query, or was changed. Give this query another checkpointLocation")
+
+
+def _flat(offset: Offset, nested: Mapping[str, Mapping[str, T]] | None) -> dict[Place, T]:
+    try:
+        if nested is None:
+            raise TypeError
+        return {Place(topic, node): value for topic, nodes in nested.items() for node, value in nodes.items()}
+    except (TypeError, AttributeError):
+        raise unfit(offset) from None
+
+
+def _nested(values: Mapping[Place, T]) -> dict[str, dict[str, T]]:
+    nested: dict[str, dict[str, T]] = {}
+    for place, value in sorted(values.items()):
+        nested.setdefault(place.topic, {})[place.node] = value
+    return nested
