@@ -75,7 +75,8 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
 # The tests wait half of the time: builds use what they leave, and then the tests that need these builds do.
-test: check-tests $(VENV)/.testing build   ## all tests, then those of the compiled rooms in the debug build, and of packages
+test: check-tests                        ## all tests, then those of the compiled rooms in the debug build, and of packages
+	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
 	@$(MAKE) --no-print-directory -j2 main-test other-tests
 
 main-test:
