@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,12 @@ import uvloop
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import TOPIC_DELETED, Broker
+from nsqc.broker.drain import Drain
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
 from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
+from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo
 from nsqc.httpd.server import Server
@@ -91,20 +94,22 @@ def run(options: Options, log: Log, reread: Reread) -> int:
         return 1
     finally:
         # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
         loop.close()
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # Until there is something to drain, SIGUSR1 is a stop like the others.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
     terminal: Terminal | None = None
     try:
-        daemon = Daemon(loop, options, log, reread)
+        daemon = Daemon(loop, options, log, reread, stop.set)
         await daemon.start()
+        loop.add_signal_handler(signal.SIGUSR1, daemon.drain.begin, None, False)
         if daemon.can_reload:
             # Under nohup the daemon survives its terminal.
             terminal = None if hangup.ignored else Terminal(loop)
@@ -130,9 +135,11 @@ class Daemon:
 
     # ------------------------------------------------------------------ build
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread):
-        """Locks the data path and restores what is in it. Raises StartError."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread,
+                 stop: Callable[[], None]):
+        """Locks the data path and restores what is in it. stop: has stop() called. Raises StartError."""
         self.loop = loop
+        self._stop = stop
         self.log = log
         try:
             self.settings = Settings(settle(options))
@@ -190,6 +197,8 @@ class Daemon:
         self.authority = self._make_authority() if options.auth_http_address else None
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
                        self.authority)
+        self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
+                           self._stop, self.log)
         self._saved_unit = self.guids.reached
 
     def _read_rules(self) -> TopicRules:
@@ -248,6 +257,7 @@ class Daemon:
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()
+        self.app.started = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
@@ -261,7 +271,8 @@ class Daemon:
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
-                       resolve=router.resolve)
+                       resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
+                       writable=WritableProbe(self.loop, self.data_path), drain=self.drain)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -316,6 +327,13 @@ class Daemon:
         places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.servers)]
         self.manager.ready(f"Listening on {', '.join(places)}")
 
+    def _drain_changed(self, draining: bool) -> None:
+        self.peers.drain(draining)
+        if draining:
+            self.manager.status("Draining")
+        else:
+            self._notify_ready()
+
     def _settings_changed(self, options: Options) -> None:
         self.log.level = options.log_level
         self.connection_limits.set_limits(options)
@@ -359,6 +377,7 @@ class Daemon:
 
         Returns the exit code: 1 if anything could not be written.
         """
+        self.drain.close()
         self.reloader.close()
         self.manager.stopping("Writing everything to disk")
         self.listener.close()

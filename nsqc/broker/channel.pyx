@@ -71,7 +71,7 @@ cdef class Channel:
         return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
 
     cdef bint _goes_out(self) noexcept:
-        return self.c_ready is not NULL and not self.paused and self._nothing_waits() and self._has_room()
+        return self.c_ready is not NULL and not self.halted and self._nothing_waits() and self._has_room()
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
@@ -178,7 +178,7 @@ cdef class Channel:
     cdef bint pump(self) noexcept:
         cdef Entry entry
         cdef int steps = STEPS
-        while self.c_ready is not NULL and not self.paused:
+        while self.c_ready is not NULL and not self.halted:
             if not self._has_room():
                 self._try_again()
                 return True
@@ -217,7 +217,7 @@ cdef class Channel:
 
     cdef void on_grown(self, int64_t records) noexcept:
         self.message_count += <uint64_t> records
-        if self.c_ready is not NULL and not self.paused and not self.exiting:
+        if self.c_ready is not NULL and not self.halted and not self.exiting:
             if self.slicer.over():
                 self.slicer.add(self)
             else:
@@ -408,15 +408,22 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ administration
 
+    cdef void set_draining(self, bint draining) noexcept:
+        self.draining = draining
+        self.halted = self.paused or draining
+        if not self.halted and self.c_ready is not NULL and not self.exiting:
+            self.slicer.add(self)
+
     def pause(self):
         """Stops deliveries."""
-        self.paused = True
+        self.paused = self.halted = True
 
     def unpause(self):
         """Starts deliveries again."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.paused = False
+        self.halted = self.draining
         self.pump()
 
     def empty(self):

@@ -118,7 +118,7 @@ class LookupServer:
         """Lets nodes and clients connect. Raises StartError."""
         self.hub.introduce(socket.gethostname(), self.tcp.port, self.http_listener.port)
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
-                          threads=self.threads, resolve=resolve)
+                          threads=self.threads, resolve=resolve, listeners=self.listeners)
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),

@@ -11,15 +11,18 @@ from nsqc.log import Log
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.turns import Turns
+from nsqc.net.listener import Listeners
 
 
 class LookupSite(Site):
     """Shared by all its HTTP connections."""
 
-    def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve) -> None:
+    def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
+                 listeners: Listeners) -> None:
         super().__init__(log=log, resolve=resolve, publishes=NoPublishes(), header_timeout=header_timeout,
                          threads=threads)
         self.hub = hub
+        self.listeners = listeners
         self.registry: Registry = hub.registry
         # Apart from the nodes' turns: lists get on while a storm of registrations goes on.
         self.turns = Turns(hub.loop)
