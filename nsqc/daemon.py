@@ -27,6 +27,8 @@ from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo
 from nsqc.httpd.server import Server
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
+from nsqc.loop.watch import span_began, span_ended
 from nsqc.net import systemd, tls
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
@@ -87,18 +89,20 @@ def run(options: Options, log: Log, reread: Reread) -> int:
     uncaught.install()
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(uncaught.in_loop)
+    slow = SlowLoop(loop, log)
     try:
-        return loop.run_until_complete(serve(loop, options, log, reread))
+        return loop.run_until_complete(serve(loop, options, log, reread, slow))
     except Exception as error:
         uncaught.report("the daemon fails", error)
         return 1
     finally:
         # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+        slow.close()
         loop.close()
 
 
-async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread) -> int:
+async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread, slow: SlowLoop) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
     # Until there is something to drain, SIGUSR1 is a stop like the others.
@@ -107,7 +111,7 @@ async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, rer
     hangup = Hangup(loop)
     terminal: Terminal | None = None
     try:
-        daemon = Daemon(loop, options, log, reread, stop.set)
+        daemon = Daemon(loop, options, log, reread, slow, stop.set)
         await daemon.start()
         loop.add_signal_handler(signal.SIGUSR1, daemon.drain.begin, None, False)
         if daemon.can_reload:
@@ -136,10 +140,11 @@ class Daemon:
     # ------------------------------------------------------------------ build
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread,
-                 stop: Callable[[], None]):
+                 slow: SlowLoop, stop: Callable[[], None]):
         """Locks the data path and restores what is in it. stop: has stop() called. Raises StartError."""
         self.loop = loop
         self._stop = stop
+        self.slow = slow
         self.log = log
         try:
             self.settings = Settings(settle(options))
@@ -264,6 +269,7 @@ class Daemon:
         gc.enable()
         self._notify_ready()
         self.manager.watch(self.loop)
+        self.slow.set_limit(self.settings.now.slow_loop)
         later.read_ahead()
 
     async def _listen_http(self) -> None:
@@ -272,7 +278,8 @@ class Daemon:
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
-                       writable=WritableProbe(self.loop, self.data_path), drain=self.drain)
+                       writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
+                       slow=self.slow)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -338,13 +345,16 @@ class Daemon:
         self.log.level = options.log_level
         self.connection_limits.set_limits(options)
         self.space_watch.set_limit(options.min_free_disk)
+        self.slow.set_limit(options.slow_loop)
 
     def _topic_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         if event == TOPIC_DELETED:
             self.rules.forget(topic.name)
 
     def _tick(self) -> None:
+        began = span_began()
         more = self.disks.tick()
+        span_ended(began, "deadlines of syncs", None)
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
             self._reserve_descriptors()
@@ -377,6 +387,7 @@ class Daemon:
 
         Returns the exit code: 1 if anything could not be written.
         """
+        self.slow.close()       # a stop takes the time it needs
         self.drain.close()
         self.reloader.close()
         self.manager.stopping("Writing everything to disk")

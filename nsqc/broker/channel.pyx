@@ -11,7 +11,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.ring cimport ring_add, ring_remove
 from nsqc.broker.seams cimport ChannelOwner
+from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry
@@ -64,6 +66,9 @@ cdef class Channel:
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
+
+    def __str__(self):
+        return f"channel {self.name.decode()}" if self.owner is None else f"channel {self.name.decode()} of {self.owner}"
 
     # ------------------------------------------------------------------ from the topic
 
@@ -319,11 +324,13 @@ cdef class Channel:
 
     def expire(self):
         """Called by the timers at the time it was armed for: puts back what has timed out or come due."""
+        cdef int64_t began_ns = monotonic_ns()
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.alarm_ns = NEVER
         if self.run_slice():
             self.slicer.add(self)
+        span_over(monotonic_ns() - began_ns, b"deadlines of", self)
 
     cdef bint run_slice(self) noexcept:
         if self.exiting:

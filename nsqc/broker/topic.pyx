@@ -59,6 +59,9 @@ cdef class Topic(TopicState):
         self.held = []
         self.gone = []
 
+    def __str__(self):
+        return f"topic {self.name.decode()}"
+
     # ------------------------------------------------------------------ publishing
 
     cdef int publish_bytes(self, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept:

@@ -15,6 +15,7 @@ from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listeners
 from nsqc.options.declared import Options, Settings
@@ -42,9 +43,9 @@ class App(Site):
 
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
                  info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve, limits: ConnectionLimits,
-                 listeners: Listeners, writable: WritableProbe, drain: Drain) -> None:
+                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop) -> None:
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
-                         header_timeout=settings.now.http_header_timeout)
+                         header_timeout=settings.now.http_header_timeout, slow=slow)
         self.broker = broker
         self.settings = settings
         self.rules = rules

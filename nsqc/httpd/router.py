@@ -116,6 +116,7 @@ ROUTES: Table = {
         b"/debug/pprof/heap": debug_route(_heap),
         b"/debug/pprof/goroutine": debug_route(_page("stacks")),
         b"/debug/pprof/threadcreate": debug_route(_page("threads")),
+        b"/debug/slow": debug_route(_page("slow")),
     },
     b"POST": {
         b"/pub": _PUB,

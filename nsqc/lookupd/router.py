@@ -30,6 +30,7 @@ ROUTES: Table = {
         b"/debug/pprof/heap": debug_route(pages.heap),
         b"/debug/pprof/goroutine": debug_route(debug.stacks),
         b"/debug/pprof/threadcreate": debug_route(debug.threads),
+        b"/debug/slow": debug_route(debug.slow),
     },
     b"POST": {
         b"/topic/create": _call(admin.create_topic),

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from nsqc.httpd.known import NoPublishes
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.turns import Turns
@@ -18,9 +19,9 @@ class LookupSite(Site):
     """Shared by all its HTTP connections."""
 
     def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
-                 listeners: Listeners) -> None:
+                 listeners: Listeners, slow: SlowLoop) -> None:
         super().__init__(log=log, resolve=resolve, publishes=NoPublishes(), header_timeout=header_timeout,
-                         threads=threads)
+                         threads=threads, slow=slow)
         self.hub = hub
         self.listeners = listeners
         self.registry: Registry = hub.registry
