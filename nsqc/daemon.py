@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -16,14 +17,18 @@ import uvloop
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import TOPIC_DELETED, Broker
+from nsqc.broker.drain import Drain
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
 from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
+from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo
 from nsqc.httpd.server import Server
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
+from nsqc.loop.watch import span_began, span_ended
 from nsqc.net import systemd, tls
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
@@ -84,27 +89,31 @@ def run(options: Options, log: Log, reread: Reread) -> int:
     uncaught.install()
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(uncaught.in_loop)
+    slow = SlowLoop(loop, log)
     try:
-        return loop.run_until_complete(serve(loop, options, log, reread))
+        return loop.run_until_complete(serve(loop, options, log, reread, slow))
     except Exception as error:
         uncaught.report("the daemon fails", error)
         return 1
     finally:
         # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+        slow.close()
         loop.close()
 
 
-async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread) -> int:
+async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread, slow: SlowLoop) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    # Until there is something to drain, SIGUSR1 is a stop like the others.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
     terminal: Terminal | None = None
     try:
-        daemon = Daemon(loop, options, log, reread)
+        daemon = Daemon(loop, options, log, reread, slow, stop.set)
         await daemon.start()
+        loop.add_signal_handler(signal.SIGUSR1, daemon.drain.begin, None, False)
         if daemon.can_reload:
             # Under nohup the daemon survives its terminal.
             terminal = None if hangup.ignored else Terminal(loop)
@@ -130,9 +139,12 @@ class Daemon:
 
     # ------------------------------------------------------------------ build
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread):
-        """Locks the data path and restores what is in it. Raises StartError."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread,
+                 slow: SlowLoop, stop: Callable[[], None]):
+        """Locks the data path and restores what is in it. stop: has stop() called. Raises StartError."""
         self.loop = loop
+        self._stop = stop
+        self.slow = slow
         self.log = log
         try:
             self.settings = Settings(settle(options))
@@ -190,6 +202,8 @@ class Daemon:
         self.authority = self._make_authority() if options.auth_http_address else None
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
                        self.authority)
+        self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
+                           self._stop, self.log)
         self._saved_unit = self.guids.reached
 
     def _read_rules(self) -> TopicRules:
@@ -248,12 +262,14 @@ class Daemon:
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()
+        self.app.started = True
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT)
         gc.enable()
         self._notify_ready()
         self.manager.watch(self.loop)
+        self.slow.set_limit(self.settings.now.slow_loop)
         later.read_ahead()
 
     async def _listen_http(self) -> None:
@@ -261,7 +277,9 @@ class Daemon:
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
-                       resolve=router.resolve)
+                       resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
+                       writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
+                       slow=self.slow)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -316,17 +334,27 @@ class Daemon:
         places = [f"TCP {self.listener.address}", *(f"{server.name} {server.address}" for server in self.servers)]
         self.manager.ready(f"Listening on {', '.join(places)}")
 
+    def _drain_changed(self, draining: bool) -> None:
+        self.peers.drain(draining)
+        if draining:
+            self.manager.status("Draining")
+        else:
+            self._notify_ready()
+
     def _settings_changed(self, options: Options) -> None:
         self.log.level = options.log_level
         self.connection_limits.set_limits(options)
         self.space_watch.set_limit(options.min_free_disk)
+        self.slow.set_limit(options.slow_loop)
 
     def _topic_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         if event == TOPIC_DELETED:
             self.rules.forget(topic.name)
 
     def _tick(self) -> None:
+        began = span_began()
         more = self.disks.tick()
+        span_ended(began, "deadlines of syncs", None)
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
             self._reserve_descriptors()
@@ -359,6 +387,8 @@ class Daemon:
 
         Returns the exit code: 1 if anything could not be written.
         """
+        self.slow.close()       # a stop takes the time it needs
+        self.drain.close()
         self.reloader.close()
         self.manager.stopping("Writing everything to disk")
         self.listener.close()

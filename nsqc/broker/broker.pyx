@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
@@ -192,10 +193,12 @@ cdef class Broker(TopicOwner):
         cdef list quantiles = list(options.e2e_processing_latency_percentile)
         latency = LatencyWindow(quantiles, options.e2e_processing_latency_window_time) if quantiles else None
         self.log.info("TOPIC(%s): new channel(%s)", topic.name.decode(), text)
-        return Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
-                       options.mem_queue_size,
-                       topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
-                       options.max_channel_consumers)
+        channel = Channel(name, ephemeral, self._open(topic.name.decode() + ":" + text, ephemeral, needed),
+                          options.mem_queue_size,
+                          topic.commit, self.clock, topic, self.timers, latency, options.max_msg_timeout,
+                          options.max_channel_consumers)
+        (<Channel> channel).set_draining(self.draining)
+        return channel
 
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed):
         """The disk queue of a topic or channel; None if it is ephemeral, or not needed and without files."""
@@ -318,6 +321,22 @@ cdef class Broker(TopicOwner):
     def save_metadata(self, Topic topic not None):
         """A future that is done once the present channels and pauses of a topic are on disk."""
         return self.saver(topic)
+
+    def halt(self, list busy not None):
+        """Has all channels deliver nothing more if draining is set, else go on; yields after each topic.
+
+        Adds the consumers that have messages in flight to busy.
+        """
+        cdef Topic topic
+        cdef Channel channel
+        cdef Consumer consumer
+        for topic in list(self.topics.values()):
+            for channel in topic.fan:
+                channel.set_draining(self.draining)
+                for consumer in channel.clients.values():
+                    if consumer.in_flight > 0:
+                        busy.append(consumer)
+            yield
 
     def health(self) -> str:
         """OK, or NOK and the reason."""

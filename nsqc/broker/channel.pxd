@@ -29,6 +29,8 @@ cdef class Channel(BacklogOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
     cdef readonly bint paused
+    cdef bint draining                  # the daemon drains
+    cdef bint halted                    # paused or draining: nothing is delivered
     cdef readonly bint exiting          # deleted or closed: it accepts nothing more
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
@@ -65,6 +67,9 @@ cdef class Channel(BacklogOwner):
     cdef int touch(self, Consumer consumer, const char *c_id) noexcept
     cdef void update(self, Consumer consumer) noexcept      # after anything that wants_more() looks at has changed
     cdef bint pump(self) noexcept       # delivers what waits to ready consumers; False: the slice ended first
+
+    # From the broker. The daemon drains, or not any more.
+    cdef void set_draining(self, bint draining) noexcept
 
     # From the topic: its log has grown, or more of it is visible.
     cdef void on_grown(self, int64_t records) noexcept

@@ -11,7 +11,9 @@ from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.ring cimport ring_add, ring_remove
 from nsqc.broker.seams cimport ChannelOwner
+from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry
@@ -65,13 +67,16 @@ cdef class Channel:
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
 
+    def __str__(self):
+        return f"channel {self.name.decode()}" if self.owner is None else f"channel {self.name.decode()} of {self.owner}"
+
     # ------------------------------------------------------------------ from the topic
 
     cdef bint fits(self, uint32_t defer_ms) noexcept:
         return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
 
     cdef bint _goes_out(self) noexcept:
-        return self.c_ready is not NULL and not self.paused and self._nothing_waits() and self._has_room()
+        return self.c_ready is not NULL and not self.halted and self._nothing_waits() and self._has_room()
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
@@ -178,7 +183,7 @@ cdef class Channel:
     cdef bint pump(self) noexcept:
         cdef Entry entry
         cdef int steps = STEPS
-        while self.c_ready is not NULL and not self.paused:
+        while self.c_ready is not NULL and not self.halted:
             if not self._has_room():
                 self._try_again()
                 return True
@@ -217,7 +222,7 @@ cdef class Channel:
 
     cdef void on_grown(self, int64_t records) noexcept:
         self.message_count += <uint64_t> records
-        if self.c_ready is not NULL and not self.paused and not self.exiting:
+        if self.c_ready is not NULL and not self.halted and not self.exiting:
             if self.slicer.over():
                 self.slicer.add(self)
             else:
@@ -319,11 +324,13 @@ cdef class Channel:
 
     def expire(self):
         """Called by the timers at the time it was armed for: puts back what has timed out or come due."""
+        cdef int64_t began_ns = monotonic_ns()
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.alarm_ns = NEVER
         if self.run_slice():
             self.slicer.add(self)
+        span_over(monotonic_ns() - began_ns, b"deadlines of", self)
 
     cdef bint run_slice(self) noexcept:
         if self.exiting:
@@ -408,15 +415,22 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ administration
 
+    cdef void set_draining(self, bint draining) noexcept:
+        self.draining = draining
+        self.halted = self.paused or draining
+        if not self.halted and self.c_ready is not NULL and not self.exiting:
+            self.slicer.add(self)
+
     def pause(self):
         """Stops deliveries."""
-        self.paused = True
+        self.paused = self.halted = True
 
     def unpause(self):
         """Starts deliveries again."""
         self.clock.refresh()
         self.slicer.begin(self.clock.monotonic)
         self.paused = False
+        self.halted = self.draining
         self.pump()
 
     def empty(self):

@@ -18,7 +18,7 @@ cdef class Consumer:
     cdef int64_t msg_timeout_ns
     cdef readonly int sample_rate           # percentage of the messages that it wants; 0: all
     cdef bint blocked                       # its socket takes no more for now
-    cdef bint closed
+    cdef readonly bint closed               # the client has gone, or goes
 
     # Its place in the channel's ring of ready consumers (see ring.pxd); borrowed references, written by the channel.
     cdef bint listed

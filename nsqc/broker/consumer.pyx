@@ -1,6 +1,6 @@
 """The consumer as its channel sees it."""
 
-from libc.stdint cimport uint16_t
+from libc.stdint cimport int64_t, uint16_t
 
 from nsqc.store.message cimport Message
 
@@ -17,3 +17,15 @@ cdef class Consumer:
     def stats(self, topic=None):
         """ClientStats; of the publish counts the one of topic, or the first."""
         raise NotImplementedError
+
+
+def busy_among(list consumers not None) -> tuple:
+    """Those that are still there and have messages in flight, and how many messages these are."""
+    cdef Consumer consumer
+    cdef int64_t in_flight = 0
+    cdef list busy = []
+    for consumer in consumers:
+        if consumer.in_flight > 0 and not consumer.closed:
+            in_flight += consumer.in_flight
+            busy.append(consumer)
+    return busy, in_flight

@@ -22,6 +22,7 @@ cdef class ChannelOwner(CommitOwner):
 cdef class TopicOwner:
     # The broker of a topic.
     cdef public bint closing            # a stop has begun: nothing new is made, and nothing moves
+    cdef public bint draining           # nothing new is accepted or delivered; what is in flight may finish
     cdef BacklogOwner make_channel(self, CommitOwner topic, bytes name)
     cdef int on_channel_created(self, CommitOwner topic, BacklogOwner channel) except -1
     # The channel is about to drop what it holds.

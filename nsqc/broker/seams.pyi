@@ -5,3 +5,4 @@ class ChannelOwner(CommitOwner): ...
 
 class TopicOwner:
     closing: bool
+    draining: bool

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.latency import LatencyWindow
+from nsqc.loop.watch import span_began, span_ended
 from nsqc.store.slab import held_bytes
 
 if TYPE_CHECKING:  # sessions import this module
@@ -311,9 +312,10 @@ class MemoryWatch:
 
     def _collecting(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
-            self._began_ns = time.perf_counter_ns()
+            self._began_ns = span_began()
         else:
-            self._pauses.append((time.perf_counter_ns() - self._began_ns) // 1000)
+            self._pauses.append((span_began() - self._began_ns) // 1000)
+            span_ended(self._began_ns, "garbage collection", None)
 
 
 def _percentile(values: list[int], percent: int) -> int:

@@ -10,6 +10,7 @@ from nsqc.store.log.topiclog import TopicLog
 
 PENDING: int
 NO_SPACE: int
+DRAINING: int
 
 @final
 class Topic(TopicState):

@@ -34,6 +34,7 @@ cdef enum:
 # Results of a publish that are no errno.
 PENDING = -1        # a commit decides
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
+DRAINING = 1 << 17  # the daemon drains
 
 
 @cython.final
@@ -57,6 +58,9 @@ cdef class Topic(TopicState):
         self.fan = []
         self.held = []
         self.gone = []
+
+    def __str__(self):
+        return f"topic {self.name.decode()}"
 
     # ------------------------------------------------------------------ publishing
 
@@ -192,7 +196,12 @@ cdef class Topic(TopicState):
         return result
 
     def publish(self, bytes body not None, uint32_t defer_ms=0) -> int:
-        """Publishes one message. 0; the errno or NO_SPACE if it was not accepted; or PENDING: see when_written()."""
+        """Publishes one message.
+
+        0; the errno, NO_SPACE or DRAINING if it was not accepted; or PENDING: see when_written().
+        """
+        if self.owner.draining:
+            return DRAINING
         self.clock.refresh()
         return self._settle(self.publish_bytes(body, <uint32_t> len(body), defer_ms))
 

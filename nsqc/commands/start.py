@@ -18,6 +18,7 @@ from nsqc.options.resolve import resolve
 
 STDERR = 2
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DRAIN_SIGNAL = signal.SIGUSR1
 
 
 def serve(words: list[str]) -> int:
@@ -51,7 +52,7 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
 
 def start(flags: Mapping[str, Value]) -> int:
     """Merges the config file under the flags and runs the daemon. Raises OptionError."""
-    hold_signals()
+    hold_signals((*STOP_SIGNALS, DRAIN_SIGNAL))     # there is nothing to drain yet
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level)
     try:
@@ -66,10 +67,10 @@ def start(flags: Mapping[str, Value]) -> int:
         log.close()
 
 
-def hold_signals() -> None:
+def hold_signals(numbers: tuple[signal.Signals, ...] = STOP_SIGNALS) -> None:
     """Until the server handles them, there is nothing to clean up when it is stopped. SIGHUP is held until it knows
     whether it reloads anything or stops."""
-    for number in STOP_SIGNALS:
+    for number in numbers:
         signal.signal(number, leave)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
 
@@ -82,7 +83,7 @@ def leave(number: int, frame: FrameType | None) -> NoReturn:
 
 def ignore_stop_signals() -> None:
     """More of them, while the process exits, must not change the exit code."""
-    for number in (*STOP_SIGNALS, signal.SIGHUP):
+    for number in (*STOP_SIGNALS, DRAIN_SIGNAL, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -8,11 +8,16 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from nsqc.broker.broker import Broker
+from nsqc.broker.drain import Drain
 from nsqc.broker.stats import MemoryWatch
+from nsqc.broker.writable import WritableProbe
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
+from nsqc.net.limits import ConnectionLimits
+from nsqc.net.listener import Listeners
 from nsqc.options.declared import Options, Settings
 from nsqc.options.topic_rules import TopicRules
 
@@ -37,15 +42,21 @@ class App(Site):
     pipeline = PublishPipeline
 
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
-                 info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve) -> None:
+                 info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve, limits: ConnectionLimits,
+                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop) -> None:
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
-                         header_timeout=settings.now.http_header_timeout)
+                         header_timeout=settings.now.http_header_timeout, slow=slow)
         self.broker = broker
         self.settings = settings
         self.rules = rules
         self.sessions = sessions            # all V2 connections
         self.info = info                    # read by each call: ports are filled in as listeners start
         self.start_time = start_time        # unix seconds
+        self.limits = limits
+        self.listeners = listeners
+        self.writable = writable
+        self.drain = drain
+        self.started = False                # all listeners accept
         self.memory = MemoryWatch()
         self.memory.start()
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration

@@ -7,6 +7,7 @@ answers are text to read (`profile` also feeds flame graph tools), not Go's bina
   /debug/pprof/heap           memory use, what the broker holds, live Python objects: the most frequent and nsqc's
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
+  /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
   /debug/freememory (POST)    collects garbage and returns free memory to the system
 """
 
@@ -136,6 +137,11 @@ def stacks(app: Site, request: Request) -> Reply:
         frames = task.get_stack()
         out.append(f"task {task.get_name()}\n{''.join(''.join(traceback.format_stack(f, 1)) for f in frames)}\n")
     return plain("".join(out))
+
+
+def slow(app: Site, request: Request) -> Reply:
+    """The worst iterations of the loop in the last hour."""
+    return plain(app.slow.page())
 
 
 def threads(app: Site, request: Request) -> Reply:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 from nsqc.httpd.reply import ApiError, Reply, refusal, v1_error
 from nsqc.httpd.streaming import Feeder, Stream
 from nsqc.httpd.writer import Writer
+from nsqc.loop.steps import Steps
+from nsqc.loop.watch import span_began, span_ended
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,13 +63,16 @@ class Pipeline:
             self._queue.append(request)
             return
         route = request.route
+        began = span_began()
         try:
             data = route.handler(self._app, request)
+            span_ended(began, "HTTP", request)
             if hasattr(data, "__await__"):
                 # One more read may come, or nobody would notice that the client has left.
                 self._request = request
                 self.blocked = True
-                task = self._state.loop.create_task(cast("Coroutine[object, object, object]", data))
+                work = Steps(cast("Coroutine[object, object, object]", data), "HTTP", request)
+                task = self._state.loop.create_task(work)
                 task.add_done_callback(self._handled)
                 return
             reply = data if isinstance(data, Reply) else route.reply(data)

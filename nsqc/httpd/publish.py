@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from nsqc.broker.topic import NO_SPACE, PENDING, Topic
+from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
 _INT64 = range(-1 << 63, 1 << 63)
+
+REFUSED = "DRAINING"  # publishes of a node that drains
 
 # Publishes messages from an offset, so many at most (-1: all that are announced); returns the result for those it took,
 # the next offset, and how many are left.
@@ -37,6 +39,13 @@ def named_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
     return app.broker.get_topic(name)
+
+
+def _open_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
+    """The topic to publish to, unless the daemon drains. Names are checked first."""
+    if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
+        raise ApiError(503, REFUSED)
+    return named_topic(app, arguments)
 
 
 def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
@@ -69,7 +78,9 @@ async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
 
 
 def topic_refusal(failure: int, topic: Topic) -> str:
-    """The text of a 503 for an errno or NO_SPACE of a topic."""
+    """The text of a 503 for an errno, NO_SPACE or DRAINING of a topic."""
+    if failure == DRAINING:
+        return REFUSED
     return f"FAILED - {topic.refusal()}" if failure == NO_SPACE else refusal(failure)
 
 
@@ -83,7 +94,7 @@ def pub(app: App, request: Request) -> str | Awaitable[str]:
     if not request.body:
         raise ApiError(400, "MSG_EMPTY")
     arguments = read_arguments(app.log, request)
-    topic = named_topic(app, arguments)
+    topic = _open_topic(app, arguments)
     defer_ms = 0
     if b"defer" in arguments:
         defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
@@ -105,7 +116,7 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
     if request.length > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
     arguments = read_arguments(app.log, request)
-    topic = named_topic(app, arguments)
+    topic = _open_topic(app, arguments)
     whole = OpenBatch()
     if _is_binary(app, arguments):
         batch = _checked_batch(request, options)

@@ -7,8 +7,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from nsqc.httpd.pipeline import Pipeline, Source
-from nsqc.httpd.publish import topic_refusal
-from nsqc.httpd.reply import Reply, v1_error
+from nsqc.httpd.publish import REFUSED, topic_refusal
+from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.writer import Writer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class PublishPipeline(Pipeline):
     def publish(self, name: bytes, body: bytes) -> None:
         """Publishes one message and answers: all of a plain publish, however it was recognised."""
         try:
-            topic = self._broker.topic(name) or self._broker.get_topic(name)
+            topic = self._broker.topic(name) or self._new_topic(name)
             failure = topic.publish(body)
         except Exception as error:
             self._send(self._failed(v1_error, error))
@@ -39,6 +39,11 @@ class PublishPipeline(Pipeline):
             self._await_commit(topic)
         else:
             self._answer_publish(topic, failure)
+
+    def _new_topic(self, name: bytes) -> Topic:
+        if self._broker.draining:
+            raise ApiError(503, REFUSED)
+        return self._broker.get_topic(name)
 
     def _answer_publish(self, topic: Topic, failure: int) -> None:
         if failure:

@@ -15,6 +15,7 @@ from nsqc.options.declared import Options
 # (nsqc.options.values.parse_bool).
 BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_SHOWN = 200    # bytes of a target
 _METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
 _PARSERS_METHODS = frozenset(
     b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
@@ -66,6 +67,10 @@ class Request:
         self.dropped: Callable[[], object] | None = None    # called if the client leaves or the server closes first
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
         self.started = time.perf_counter_ns()
+
+    def __str__(self) -> str:
+        """For the log: what was asked for, and by whom."""
+        return f"{self.method.decode('latin-1')} {self.url[:_SHOWN].decode('latin-1')} ({self.remote})"
 
     def arguments(self) -> dict[bytes, bytes]:
         """The first value of each key in the query; ValueError: it is malformed."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from nsqc.httpd import admin, publish, statistics, views
+from nsqc.httpd import admin, probes, publish, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.request import Handler, Request, Route
-from nsqc.httpd.routing import Router, Table, debug_route, plain_route
+from nsqc.httpd.routing import Router, Table, debug_route, plain_route, probe_route
 from nsqc.options.declared import Options
 
 
@@ -54,6 +54,24 @@ def _put_rules(app: App, request: Request) -> object:
     return rules.put_rules(app, request)
 
 
+def _readyz(app: App, request: Request) -> object:
+    from nsqc.httpd import ready
+
+    return ready.readyz(app, request)
+
+
+def _drain(name: str) -> Handler:
+    """A function of drain.py."""
+
+    def handler(app: App, request: Request) -> object:
+        from nsqc.httpd import drain
+
+        call: Handler = getattr(drain, name)
+        return call(app, request)
+
+    return handler
+
+
 def _longest_rules(options: Options) -> int:
     from nsqc.httpd import rules
 
@@ -84,8 +102,11 @@ _MPUB = Route(publish.mpub, logged=False, body_limit=_max_body_size, reads_body=
 ROUTES: Table = {
     b"GET": {
         b"/ping": plain_route(views.ping),
+        b"/livez": probe_route(probes.livez),
+        b"/readyz": probe_route(_readyz),
         b"/info": Route(views.info),
         b"/stats": _call(statistics.stats),
+        b"/drain": Route(_drain("get")),
         b"/topic/log": Route(_show_log),
         b"/topic/read": Route(_read_log),
         b"/topic/rules": _call(_get_rules),
@@ -95,6 +116,7 @@ ROUTES: Table = {
         b"/debug/pprof/heap": debug_route(_heap),
         b"/debug/pprof/goroutine": debug_route(_page("stacks")),
         b"/debug/pprof/threadcreate": debug_route(_page("threads")),
+        b"/debug/slow": debug_route(_page("slow")),
     },
     b"POST": {
         b"/pub": _PUB,
@@ -110,7 +132,11 @@ ROUTES: Table = {
         b"/channel/pause": _call(admin.pause_channel),
         b"/channel/unpause": _call(admin.unpause_channel),
         b"/channel/seek": _call(_seek),
+        b"/drain": _call(_drain("post")),
         b"/debug/freememory": plain_route(_page("free_memory")),
+    },
+    b"DELETE": {
+        b"/drain": _call(_drain("delete")),
     },
     b"PUT": {
         b"/topic/rules": Route(_put_rules, body_limit=_longest_rules, reads_body=True),

@@ -25,6 +25,11 @@ def debug_route(handler: Handler) -> Route:
     return Route(handler, error=lambda status, text: plain(text, status), logged=False)
 
 
+def probe_route(handler: Handler) -> Route:
+    """A call that supervisors repeat all the time: it is not logged."""
+    return Route(handler, reply=_plain_reply, error=_plain_error, logged=False)
+
+
 def _plain_reply(data: object) -> Reply:
     # Handlers of nsqd that return nothing fail where plain text is expected; so do these, with the same words.
     if data is None:

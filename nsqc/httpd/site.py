@@ -14,6 +14,7 @@ from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.streaming import Readers
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
 from nsqc.options.durations import format_duration
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ class Site:
     https_port = 0              # told to clients that have to use it
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
-                 threads: Executor) -> None:
+                 threads: Executor, slow: SlowLoop) -> None:
         self.log = log
+        self.slow = slow
         self.resolve = resolve
         self.publishes = publishes
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request

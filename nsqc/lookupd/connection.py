@@ -14,6 +14,7 @@ from nsqc.lookupd import commands
 from nsqc.lookupd.commands import CommandError
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import CLIENT, Peer
+from nsqc.loop.watch import span_began, span_ended
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
@@ -87,7 +88,12 @@ class Connection(asyncio.Protocol):
         if self._hub.turns.over():
             self._wait()
         else:
+            began = span_began()
             self._work()
+            span_ended(began, "commands of", self)
+
+    def __str__(self) -> str:
+        return f"client({self.id})"
 
     def eof_received(self) -> bool:
         """The client sends no more; what it has sent is still carried out."""

@@ -6,6 +6,7 @@
   /debug/pprof/heap           memory use, what is registered, live Python objects: the most frequent and nsqc's
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
+  /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
 """
 
 from nsqc.httpd.debug import heap_page

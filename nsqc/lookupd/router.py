@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nsqc.httpd import debug
+from nsqc.httpd import debug, probes
 from nsqc.httpd.request import Handler, Route
-from nsqc.httpd.routing import Router, Table, debug_route, plain_route
+from nsqc.httpd.routing import Router, Table, debug_route, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
 
 
@@ -16,6 +16,8 @@ def _call(handler: Handler) -> Route:
 ROUTES: Table = {
     b"GET": {
         b"/ping": plain_route(views.ping),
+        b"/livez": probe_route(probes.livez),
+        b"/readyz": probe_route(views.readyz),
         b"/info": Route(views.info),
         b"/lookup": _call(views.lookup),
         b"/topics": Route(views.topics),
@@ -28,6 +30,7 @@ ROUTES: Table = {
         b"/debug/pprof/heap": debug_route(pages.heap),
         b"/debug/pprof/goroutine": debug_route(debug.stacks),
         b"/debug/pprof/threadcreate": debug_route(debug.threads),
+        b"/debug/slow": debug_route(debug.slow),
     },
     b"POST": {
         b"/topic/create": _call(admin.create_topic),

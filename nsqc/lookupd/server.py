@@ -13,6 +13,7 @@ import uvloop
 from nsqc import version_line
 from nsqc.httpd.server import Server
 from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.connection import Connection
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
@@ -48,25 +49,27 @@ def run(options: LookupdOptions, log: Log) -> int:
     uncaught.install()
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(uncaught.in_loop)
+    slow = SlowLoop(loop, log)
     try:
-        return loop.run_until_complete(serve(loop, options, log))
+        return loop.run_until_complete(serve(loop, options, log, slow))
     except Exception as error:
         uncaught.report("the server fails", error)
         return 1
     finally:
         # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+        slow.close()
         loop.close()
 
 
-async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log) -> int:
+async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log, slow: SlowLoop) -> int:
     """Startup, main loop, shutdown, in that order."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     hangup = Hangup(loop)
     try:
-        server = LookupServer(loop, options, log)
+        server = LookupServer(loop, options, log, slow)
         await server.start()
     except StartError as error:
         log.fatal("failed to instantiate nsqlookupd - %s", error)
@@ -85,7 +88,7 @@ class LookupServer:
 
     http: Server
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log, slow: SlowLoop) -> None:
         """Binds both addresses. Raises StartError."""
         self.loop = loop
         self.options = options
@@ -96,6 +99,7 @@ class LookupServer:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
+        self.slow = slow
         self.limits = ConnectionLimits(options, log)
         self.listeners = Listeners(loop, log)
         self.turns = Turns(loop)
@@ -118,7 +122,7 @@ class LookupServer:
         """Lets nodes and clients connect. Raises StartError."""
         self.hub.introduce(socket.gethostname(), self.tcp.port, self.http_listener.port)
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
-                          threads=self.threads, resolve=resolve)
+                          threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow)
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
@@ -133,6 +137,7 @@ class LookupServer:
         gc.enable()
         self.manager.ready(f"Listening on TCP {self.tcp.address}, HTTP {self.http.address}")
         self.manager.watch(self.loop)
+        self.slow.set_limit(self.options.slow_loop)
 
     def _reserve_descriptors(self) -> None:
         """Clients wait before the last descriptors are gone, also when the limit changes later."""
@@ -144,6 +149,7 @@ class LookupServer:
 
     async def stop(self) -> None:
         """Closes all connections behind the answers that are due."""
+        self.slow.close()
         self.manager.stopping("Closing connections")
         self.tcp.close()
         await self.hub.close()

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
+from nsqc.loop.watch import span_began, span_ended
+
 SHARE_S = 0.005  # of one iteration, for all work of one Turns together
 
 
@@ -54,8 +56,10 @@ class Turns:
         self._end = 0.0
         if self._queue:
             self._begin()
+            began = span_began()
             while self._queue and perf_counter() < self._end:
                 self._step()
+            span_ended(began, "registrations in turns", None)
 
     def _step(self) -> None:
         step = self._queue.popleft()

@@ -11,11 +11,13 @@ from time import monotonic_ns, time_ns
 import msgspec
 
 from nsqc import NSQD_VERSION
+from nsqc.httpd.probes import readiness
 from nsqc.httpd.reply import JSON, ApiError, Reply
 from nsqc.httpd.request import Request
 from nsqc.lookupd.lists import Parts
 from nsqc.lookupd.registry import ALL, TOPIC, Peer, Registration, Registry
 from nsqc.lookupd.site import LookupSite
+from nsqc.net.accepting import not_accepting
 
 # What Go prints for a time that was never set.
 NEVER = -6795364578871345152
@@ -28,6 +30,12 @@ _encode = msgspec.json.Encoder().encode
 def ping(site: LookupSite, request: Request) -> str:
     """OK."""
     return "OK"
+
+
+def readyz(site: LookupSite, request: Request) -> Reply:
+    """200, or 503 and the reasons: whether nodes and clients can come."""
+    refusing = not_accepting(site.hub.limits, site.listeners)
+    return readiness((["stopping"] if site.hub.closing else []) + ([] if refusing is None else [refusing]))
 
 
 def info(site: LookupSite, request: Request) -> dict[str, str]:

@@ -131,6 +131,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
         key="id", least=0, most=1023)] = msgspec.field(default_factory=default_node_id)
+    slow_loop: Annotated[int, flag(
+        Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged, with the handler that took "
+        "longest; 0: none is", least=0, own=True, live=True)] = 100 * MS
     worker_id: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --node-id")] = False
 
     tcp_address: Annotated[str, flag(

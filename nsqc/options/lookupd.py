@@ -11,6 +11,7 @@ from nsqc.log import INFO
 from nsqc.options.declared import (
     BASIC,
     MINUTE,
+    MS,
     NETWORK,
     Declaration,
     Field,
@@ -34,6 +35,10 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqlookupd] "
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
+
+    slow_loop: Annotated[int, flag(
+        Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged, with the handler that took "
+        "longest; 0: none is", least=0, own=True)] = 100 * MS
 
     tcp_address: Annotated[str, flag(
         Kind.TEXT, NETWORK, "address to listen on for nodes, HOST:PORT")] = "0.0.0.0:4160"

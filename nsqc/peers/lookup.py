@@ -36,6 +36,7 @@ class Lookup:
         self._log = log
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._closing = False
+        self._draining = False
 
     def update(self, options: Options) -> None:
         """Connects to addresses that are new and leaves those that are gone. A listener of the settings."""
@@ -56,11 +57,26 @@ class Lookup:
 
     def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         """A listener of the broker."""
-        if self.peers:
+        if self.peers and not self._draining:
             command = _command(_VERBS[event], topic, channel)
             kind = "topic" if channel is None else "channel"
             for peer in self.peers.values():
                 peer.notify(command, kind)
+
+    def drain(self, draining: bool) -> None:
+        """Whether the daemon drains.
+
+        An nsqlookupd forgets all registrations of a connection that ends, at once and for any number of topics. The
+        next connection has none, so the node stays listed, without topics.
+        """
+        if draining == self._draining:
+            return
+        self._draining = draining
+        for peer in self.peers.values():
+            if draining:
+                peer.restart()
+            else:
+                peer.register_again()
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -86,6 +102,8 @@ class Lookup:
 
     def _registrations(self) -> Iterator[bytes]:
         """Registering a channel registers its topic, too. What is deleted before it is reached is left out."""
+        if self._draining:
+            return
         for topic in list(self._broker.topics.values()):
             if not topic.exiting and not topic.channels:
                 yield _command(b"REGISTER", topic, None)

@@ -56,6 +56,8 @@ class LookupPeer:
         self._pending: deque[bytes] = deque()
         self._unregistered: Iterator[bytes] = iter(())  # what is left of registrations()
         self._follows = False               # changes are passed on
+        self._connection: LookupConnection | None = None
+        self._restarting = False            # the connection is ended on purpose, and made again at once
 
     @property
     def http_address(self) -> str:
@@ -77,6 +79,19 @@ class LookupPeer:
             self._pending.append(command)
         self._wakeup.set()
 
+    def register_again(self) -> None:
+        """Everything is registered once more, over the same connection."""
+        if self._follows:
+            self._unregistered = self._registrations()
+            self._wakeup.set()
+
+    def restart(self) -> None:
+        """Ends the connection, and with it all registrations; the next one registers what there is to register then."""
+        self._unregistered = iter(())
+        if self._connection is not None:
+            self._restarting = True
+            self._connection.abort()
+
     async def run(self) -> None:
         """Connects and registers, again after every end, until it is cancelled."""
         pause = FIRST_PAUSE_S
@@ -85,6 +100,9 @@ class LookupPeer:
             try:
                 await self._session()
             except (OSError, ValueError, ConnectionEnded) as error:
+                if self._restarting:
+                    self._restarting = False
+                    continue
                 self._log.error("LOOKUPD(%s): %s", self.address, str(error) or "timed out")
             self.attempted.set()
             if self._loop.time() - start > PING_S:
@@ -97,6 +115,7 @@ class LookupPeer:
         limit_s = seconds(self._settings.now.http_client_connect_timeout)
         connection = await self._dialer.connect(lambda: LookupConnection(self._loop, self._wakeup.set), self.address,
                                                 limit_s)
+        self._connection = connection
         try:
             await self._identify(connection)
             self._unregistered = self._registrations()
@@ -104,6 +123,7 @@ class LookupPeer:
             self.attempted.set()
             await self._register(connection)
         finally:
+            self._connection = None
             self._follows = False
             self._pending.clear()
             self._unregistered = iter(())

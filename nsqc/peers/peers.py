@@ -31,6 +31,7 @@ class Peers:
         self._channel_lookup: ChannelLookup | None = None
         self._statsd: asyncio.Task[None] | None = None
         self._closed = False
+        self._draining = False
 
     def start(self) -> None:
         """To be called when the listeners are bound and their ports known."""
@@ -51,6 +52,12 @@ class Peers:
             self._statsd.cancel()
             await asyncio.gather(self._statsd, return_exceptions=True)
 
+    def drain(self, draining: bool) -> None:
+        """Whether the daemon drains: then it has nothing registered, and registers nothing."""
+        self._draining = draining
+        if self._lookup is not None:
+            self._lookup.drain(draining)
+
     def _update(self, options: Options) -> None:
         """A listener of the settings."""
         if options.lookupd_tcp_address and self._lookup is None and not self._closed:
@@ -66,6 +73,7 @@ class Peers:
 
         dialer = Dialer(self._loop)
         self._lookup = Lookup(self._loop, dialer, self._broker, self._settings, self._info, self._log)
+        self._lookup.drain(self._draining)
         self._channel_lookup = ChannelLookup(self._loop, dialer, self._broker, self._settings, self._lookup, self._log)
         self._broker.listeners.append(self._lookup.on_event)
         self._broker.starter = self._channel_lookup.start

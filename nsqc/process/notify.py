@@ -46,6 +46,10 @@ class ServiceManager:
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}",
                      "STATUS=Reading the configuration")
 
+    def status(self, status: str) -> None:
+        """A line for `systemctl status`, and nothing else."""
+        self._notify(f"STATUS={status}")
+
     def stopping(self, status: str) -> None:
         """The process is about to end."""
         self._notify("STOPPING=1", f"STATUS={status}")

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset
 
+from nsqc.loop.watch cimport span_over
 from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.fifo cimport Entry, fifo_free, fifo_pop
 from nsqc.store.heap cimport heap_free
@@ -43,7 +44,7 @@ cdef class Slicer:
 
     def run(self):
         """Called once in each iteration of the loop."""
-        cdef int64_t now = monotonic_ns()
+        cdef int64_t began, now = monotonic_ns()
         cdef int64_t end = now + ITERATION_NS
         cdef Sliced work
         self.scheduled = True       # add() need not schedule it
@@ -51,9 +52,11 @@ cdef class Slicer:
             work = self.queue.popleft()
             work.queued = False
             self.deadline_ns = min(now + SLICE_NS, end)
+            began = now
             if work.run_slice():
                 self.add(work)
             now = monotonic_ns()
+            span_over(now - began, b"a slice of", work)
             if now >= end:
                 break
         self.scheduled = len(self.queue) > 0
@@ -82,6 +85,9 @@ cdef class SlicedCall(Sliced):
     def __init__(self, call):
         self.call = call
 
+    def __str__(self):
+        return getattr(self.call, "__qualname__", "a call")
+
     cdef bint run_slice(self) noexcept:
         return bool(self.call())
 
@@ -89,6 +95,9 @@ cdef class SlicedCall(Sliced):
 @cython.final
 cdef class Trash(Sliced):
     """Messages and deliveries without a holder."""
+
+    def __str__(self):
+        return "dropped messages"
 
     @staticmethod
     cdef Trash new(Slicer slicer):

@@ -14,7 +14,7 @@ from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.tcp.identity cimport begin_auth, begin_identify, do_auth, do_identify, permit, permit_publish
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
-from nsqc.tcp.refusals cimport arg, bad_topic, no_memory, quoted, raised, too_few, wrong_state
+from nsqc.tcp.refusals cimport arg, bad_topic, draining, no_memory, quoted, raised, too_few, wrong_state
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.names cimport name_is_valid
@@ -203,6 +203,8 @@ cdef int do_sub(Session session, Command *command) except -1:
         permitted = permit(session, b"SUB", arg(command, 1), arg(command, 2))
         if permitted != DONE:
             return permitted
+    if session.broker.draining:
+        return draining(session, b"SUB")
     topic = session.broker.get_topic(arg(command, 1))
     channel = topic.get_channel(arg(command, 2))
     if not channel.add_client(session):
@@ -230,6 +232,8 @@ cdef int begin_pub(Session session, Parser parser) except -1:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
         return bad_topic(session, b"PUB", &parser.command)
+    if session.broker.draining:
+        return draining(session, b"PUB")
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
@@ -237,6 +241,8 @@ cdef int begin_pub(Session session, Parser parser) except -1:
 cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int permitted
+    if session.broker.draining:
+        return draining(session, b"PUB")
     if session.guard is not None:
         permitted = permit_publish(session, b"PUB", command)
         if permitted != DONE:
@@ -252,6 +258,8 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
     if not is_topic(&parser.command):
         # nsqd writes the code twice.
         return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
+    if session.broker.draining:
+        return draining(session, b"MPUB")
     if session.guard is not None:
         # Before the body, as with nsqd.
         permitted = permit_publish(session, b"MPUB", &parser.command)
@@ -263,6 +271,8 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
 
 
 cdef int do_mpub(Session session, Command *command) except -1:
+    if session.broker.draining:
+        return draining(session, b"MPUB")
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     session.batch.c_at = command.body + SIZE_BYTES     # behind the count
     session.batch.gathered = NULL
@@ -273,8 +283,11 @@ cdef int do_mpub(Session session, Command *command) except -1:
 
 
 cdef int gathered(Session session, Command *command, LargeBody body) except -1:
-    cdef Topic topic = session.publish_topic(body.topic_name, body.topic_bytes)
+    cdef Topic topic
     cdef Entry entry
+    if session.broker.draining:
+        return draining(session, b"PUB" if command.kind == CMD_PUB else b"MPUB")
+    topic = session.publish_topic(body.topic_name, body.topic_bytes)
     if command.kind == CMD_PUB:
         fifo_pop(&body.whole, &entry)
         return published(session, topic.publish_gathered(entry.message), 1, b"PUB")
@@ -307,6 +320,8 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
     if not 0 <= as_ns(delay_ms) <= session.limits.max_req_timeout_ns:
         return session.fail(b"E_INVALID DPUB timeout %d out of range 0-%d"
                             % (<object> delay_ms & 0xFFFFFFFFFFFFFFFF, session.limits.max_req_timeout_ns // NS_PER_MS))
+    if session.broker.draining:
+        return draining(session, b"DPUB")
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
@@ -315,6 +330,8 @@ cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int64_t delay_ms = 0
     cdef int permitted
+    if session.broker.draining:
+        return draining(session, b"DPUB")
     if session.guard is not None:
         permitted = permit_publish(session, b"DPUB", command)
         if permitted != DONE:

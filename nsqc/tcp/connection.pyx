@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
 from nsqc.broker.topic cimport Topic
+from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, Commit
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.slices cimport STEPS
@@ -75,6 +76,12 @@ cdef class Connection(Link):
         self._watch_stall()
         self.hub.log.info("TCP: new client(%s)", self.address)
 
+    def __str__(self):
+        topic = None if self.session is None else self.session.topic
+        channel = None if self.session is None else self.session.channel
+        about = f", publishing to {topic}" if topic is not None else f", consuming {channel}" if channel is not None else ""
+        return f"client({self.address}){about}"
+
     def get_buffer(self, sizehint):
         """Where the next bytes go: the shared area, or a large message, through the buffer interface of the intake."""
         self.intake.lend()
@@ -82,10 +89,17 @@ cdef class Connection(Link):
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have arrived there."""
+        cdef int64_t heard_ns = self.intake.heard_ns
+        self.intake.heard_ns = 0
         try:
             self.intake.updated(length)
         except BaseException as error:
             self.fail(error)
+        # The beginning, unless nothing was run.
+        if self.intake.heard_ns:
+            span_over(monotonic_ns() - self.intake.heard_ns, b"commands of", self)
+        else:
+            self.intake.heard_ns = heard_ns
 
     def eof_received(self):
         """The client sends no more; what it has sent is answered, then the connection closes."""

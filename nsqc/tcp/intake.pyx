@@ -5,6 +5,8 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 from cpython.buffer cimport PyBuffer_FillInfo
 
+from nsqc.loop.watch cimport span_over
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.message cimport Message, message_unref
 from nsqc.tcp.hub cimport HEADROOM, RECEIVE_BYTES, Hub
 from nsqc.tcp.largebody cimport CAME_WHOLE, CAME_WRONG, SIZE_BYTES, LargeBody
@@ -266,8 +268,11 @@ cdef class Intake:
 
     def decode_more(self):
         """Decodes what was read in an earlier loop iteration."""
+        cdef int64_t began_ns = monotonic_ns()
+        cdef Link link = self.link
         if not self.closed:
             try:
                 self._decode()
             except BaseException as error:
                 self.link.fail(error)
+            span_over(monotonic_ns() - began_ns, b"compressed commands of", link)

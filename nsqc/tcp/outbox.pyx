@@ -5,6 +5,7 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.string cimport memset
 
+from nsqc.loop.watch cimport span_over
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport ITERATION_NS
@@ -60,6 +61,7 @@ cdef class Iteration:
         cdef Outbox outbox
         cdef list due
         cdef Py_ssize_t count, at = 0
+        cdef int64_t began_ns = monotonic_ns()
         cdef int64_t until_ns
         self.commits.awaited = False
         if self.commits.scheduled:
@@ -77,7 +79,8 @@ cdef class Iteration:
             if at % OUTBOXES == 0 and at < count and monotonic_ns() >= until_ns:
                 self.due = due[at:] + self.due
                 self.schedule()
-                return
+                break
+        span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
 
 
 @cython.final

@@ -9,6 +9,7 @@ cdef bytes quoted(bytes name)
 cdef int too_few(Session session, bytes command, bytes word) except -1
 cdef int wrong_state(Session session, bytes command) except -1
 cdef int bad_topic(Session session, bytes name, Command *command) except -1
+cdef int draining(Session session, bytes name) except -1
 cdef int no_memory(Session session, bytes name) except -1
 # The error of a reply that depended on a commit which has failed; kind: CommandKind.
 cdef bytes write_failed(int kind, int error)

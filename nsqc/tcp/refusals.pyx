@@ -69,6 +69,10 @@ cdef bytes failure(bytes name, bint without_code, error):
     return (b"E_INVALID " if without_code else b"E_" + name + b"_FAILED ") + name + b" failed " + reason.encode()
 
 
+cdef int draining(Session session, bytes name) except -1:
+    return session.fail(b"E_" + name + b"_FAILED " + name + b" failed draining")
+
+
 cdef int no_memory(Session session, bytes name) except -1:
     return session.fail(b"E_" + name + b"_FAILED " + name + b" failed out of memory")
 

@@ -7,6 +7,7 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close, pread, read, write
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from nsqc.loop.watch cimport span_over
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.disk.syscalls cimport io_open
 
@@ -288,7 +289,7 @@ cdef class IoPool:
         """Called by the loop when jobs are done; if there are many, it continues in the next iteration."""
         cdef State *state = <State *> self.c_state
         cdef uint64_t value
-        cdef int64_t deadline
+        cdef int64_t began, deadline
         cdef Job *job
         cdef Job *following
         if state is NULL:
@@ -299,14 +300,16 @@ cdef class IoPool:
             job = state.done_first
             state.done_first = state.done_last = NULL
             pthread_mutex_unlock(&state.mutex)
-        deadline = monotonic_ns() + COLLECT_NS
+        began = monotonic_ns()
+        deadline = began + COLLECT_NS
         while job is not NULL:
             following = job.next
             self._finish(job)
             job = following
             if job is not NULL and monotonic_ns() > deadline:
                 self._put_back(job)
-                return
+                break
+        span_over(monotonic_ns() - began, b"ended reads and writes of files", "")
 
     cdef void _put_back(self, Job *job) noexcept:
         """Leaves finished jobs to the next iteration, before those that finish meanwhile."""

@@ -1,0 +1,51 @@
+"""/drain: what broker/drain.py does, asked for over HTTP."""
+
+from __future__ import annotations
+
+from nsqc.broker.drain import DrainState
+from nsqc.httpd.app import App
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import BOOLEANS, Request, read_arguments
+from nsqc.options.declared import LONGEST
+from nsqc.options.durations import parse_duration
+
+_MS = 1_000_000
+_DIGITS = 18
+
+
+def get(app: App, request: Request) -> DrainState:
+    """Whether the node drains, and how far that is."""
+    return app.drain.state()
+
+
+def post(app: App, request: Request) -> DrainState:
+    """Begins a drain, or changes the one that is under way."""
+    arguments = read_arguments(app.log, request)
+    keep = BOOLEANS.get(arguments.get(b"keep", b"false"))
+    if keep is None:
+        raise ApiError(400, "INVALID_ARG_KEEP")
+    timeout = None if b"timeout" not in arguments else _duration(arguments[b"timeout"])
+    if app.drain.closed:
+        raise ApiError(503, "EXITING")
+    app.drain.begin(timeout, keep)
+    return app.drain.state()
+
+
+def delete(app: App, request: Request) -> DrainState:
+    """Undoes a drain."""
+    if app.drain.closed:
+        raise ApiError(503, "EXITING")
+    app.drain.undo()
+    return app.drain.state()
+
+
+def _duration(text: bytes) -> int:
+    """Nanoseconds, from a duration such as 30s, or from milliseconds, as `defer` of /pub has them."""
+    try:
+        is_number = text.isdigit() and len(text) <= _DIGITS
+        timeout = int(text) * _MS if is_number else parse_duration(text.decode())
+    except ValueError:
+        raise ApiError(400, "INVALID_ARG_TIMEOUT") from None
+    if not 0 <= timeout <= LONGEST:
+        raise ApiError(400, "INVALID_ARG_TIMEOUT")
+    return timeout

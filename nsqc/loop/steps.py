@@ -1,0 +1,40 @@
+"""A coroutine whose steps are named, should one of them hold the loop up."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from nsqc.loop.watch import span_began, span_ended
+
+
+class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the loop and gets back is the loop's own
+    """Runs another one; kind and str(what) name it."""
+
+    __slots__ = ("_kind", "_what", "_work")
+
+    # Any: as above
+    def __init__(self, work: Coroutine[Any, Any, object], kind: str, what: object) -> None:
+        self._work = work
+        self._kind = kind
+        self._what = what
+
+    def __await__(self) -> Generator[Any, Any, object]:  # Any: as above
+        return self._work.__await__()
+
+    def send(self, value: object) -> object:
+        """A step."""
+        began = span_began()
+        try:
+            return self._work.send(value)
+        finally:
+            span_ended(began, self._kind, self._what)
+
+    # Any: typeshed's signature
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> object:
+        """A step that begins with an exception."""
+        return self._work.throw(kind) if value is None else self._work.throw(kind, value, trace)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._work.close()
