@@ -86,7 +86,7 @@ long-test: build $(VENV)/.testing        ## tests that take a minute each
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 other-tests: background
-	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=2 debug-test package-test
+	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=3 debug-test package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
