@@ -15,7 +15,7 @@ import uvloop
 
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
-from nsqc.broker.broker import TOPIC_DELETED, Broker
+from nsqc.broker.broker import Broker
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
 from nsqc.broker.space import SpaceWatch
@@ -49,8 +49,6 @@ from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
 
 if TYPE_CHECKING:
-    from nsqc.broker.channel import Channel
-    from nsqc.broker.topic import Topic
     from nsqc.peers.auth import Authority
 
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
@@ -230,7 +228,6 @@ class Daemon:
 
     async def start(self) -> None:
         """Lets messages flow and clients connect. Raises StartError."""
-        self.broker.listeners.append(self._topic_event)
         self.broker.listeners.append(self.metadata.on_event)
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
@@ -320,10 +317,6 @@ class Daemon:
         self.log.level = options.log_level
         self.connection_limits.set_limits(options)
         self.space_watch.set_limit(options.min_free_disk)
-
-    def _topic_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
-        if event == TOPIC_DELETED:
-            self.rules.forget(topic.name)
 
     def _tick(self) -> None:
         more = self.disks.tick()

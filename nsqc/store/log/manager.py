@@ -107,10 +107,12 @@ class Logs:
             return self._max_bytes
         return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
 
+    def leave(self, log: TopicLog) -> None:
+        """A log is about to be removed: the next one of its topic has another folder."""
+        self._names[log.name] = self._names.get(log.name, 0) + 1
+
     def remove(self, log: TopicLog) -> None:
-        """Removes a log that is deleted, with its files. See removed()."""
-        name = log.name
-        self._names[name] = self._names.get(name, 0) + 1
+        """Removes a log that is deleted and was left, with its files. See removed()."""
         removal = self._loop.create_task(self._remove(log))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
