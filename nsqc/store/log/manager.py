@@ -28,8 +28,9 @@ class Logs:
     """Opens the logs in a data path."""
 
     def __init__(self, data_path: str | os.PathLike[str], disks: DiskQueues, power_failed: bool, max_bytes: int,
-                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log):
-        """max_bytes: of a segment. workers: for removals."""
+                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log, longest_delay_ns: int = 2**63 - 1):
+        """max_bytes: of a segment. workers: for removals. longest_delay_ns: what an earlier run has deferred waits no
+        longer."""
         self._data_path = os.fspath(data_path)
         self._disks = disks
         self._power_failed = power_failed
@@ -37,6 +38,7 @@ class Logs:
         self._loop = loop
         self._workers = workers
         self._log = log
+        self._longest_delay_ns = longest_delay_ns
         self._removals: set[asyncio.Future[None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._found = self._list()
@@ -87,6 +89,7 @@ class Logs:
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, opened)
+        log.longest_delay_ns = self._longest_delay_ns
         for segment in opened.segments:
             if segment.due_bytes:
                 with suppress(OSError), open(f"{log.folder}/{segment.first:020d}.due", "rb") as due:
