@@ -16,7 +16,7 @@ import uvloop
 
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
-from nsqc.broker.broker import TOPIC_DELETED, Broker
+from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.health import WriteHealth
 from nsqc.broker.retention import Retention
@@ -54,8 +54,6 @@ from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
 
 if TYPE_CHECKING:
-    from nsqc.broker.channel import Channel
-    from nsqc.broker.topic import Topic
     from nsqc.peers.auth import Authority
 
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
@@ -191,7 +189,7 @@ class Daemon:
         self.boot_id = nsqc_dat.boot_id()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
         self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
-                         self.sync_workers, self.log)
+                         self.sync_workers, self.log, options.max_req_timeout)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
                              self.loop, self.rules, self.space, self.logs)
@@ -244,7 +242,6 @@ class Daemon:
 
     async def start(self) -> None:
         """Lets messages flow and clients connect. Raises StartError."""
-        self.broker.listeners.append(self._topic_event)
         self.broker.listeners.append(self.metadata.on_event)
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
@@ -346,10 +343,6 @@ class Daemon:
         self.connection_limits.set_limits(options)
         self.space_watch.set_limit(options.min_free_disk)
         self.slow.set_limit(options.slow_loop)
-
-    def _topic_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
-        if event == TOPIC_DELETED:
-            self.rules.forget(topic.name)
 
     def _tick(self) -> None:
         began = span_began()

@@ -164,6 +164,12 @@ cdef class Broker(TopicOwner):
             return False
         self._leave(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
+        # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder of
+        # its own.
+        if self.rules is not None:
+            self.rules.forget(name)
+        if topic.log is not None:
+            self.logs.leave(topic.log)
         topic.delete()
         return True
 
@@ -264,6 +270,7 @@ cdef class Broker(TopicOwner):
 
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
         self.log.info("TOPIC(%s): everything in its log is finished; it is removed", (<Topic> topic).name.decode())
+        self.logs.leave(log)
         self.logs.remove(log)
         return 0
 

@@ -97,6 +97,8 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         await _next_slice(part)
     log_of(topic)
     first, following, segments = log.first, log.next, log.table
+    # Offsets that retention has removed, or that numbering has left out, are stepped over.
+    places = [(channel, _there(segments, position), _there(segments, oldest)) for channel, position, oldest in places]
     offsets = {first, following - 1}.union(oldest for _, _, oldest in places)
     times = await app.readers.run(partial(records.timestamps, log.folder, segments, sorted(offsets)))
     now = time.time_ns()
@@ -120,6 +122,12 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         channels=channels,
         segment_list=segments if with_segments else UNSET,
     )
+
+
+def _there(segments: list[files.Bounds], offset: int) -> int:
+    """An offset, or the next one that exists; behind the end there is none yet."""
+    segment = files.segment_of(segments, offset)
+    return offset if segment is None else max(offset, segment[0])
 
 
 async def _next_slice(part: Slice) -> None:

@@ -94,3 +94,39 @@ def open_below(folder):
         if path.startswith(f"{folder}/"):
             found.append(path)
     return found
+
+
+def test_a_topic_that_is_created_again_while_it_is_deleted(tmp_path):
+    """It begins with the rules of everybody, in files of its own."""
+    rules = tmp_path / "nsqc.rules.json"
+    rules.write_text('{"topics": {"t": {"retain_bytes": 5000000}}}')
+
+    async def scenario(broker):
+        old = broker.get_topic(b"t")
+        assert old.rule.source == "PUT /topic/rules"
+        for number in range(5000):
+            old.get_channel(b"c%d" % number)
+        assert await publish(old, b"old") == 0
+        broker.delete_topic(b"t")
+        assert old.channels, "the deletion takes several slices"
+        new = broker.get_topic(b"t")
+        assert new.rule.source == "default"
+        assert new.log.next == 0
+        gone = asyncio.get_running_loop().create_future()
+        old.when_gone(lambda: gone.set_result(None))
+        assert not gone.done()
+        assert await publish(new, b"new 1") == 0
+        await gone
+        await broker.removed()
+        assert await publish(new, b"new 2") == 0
+        assert new.log.id != old.log.id
+
+    async def after(broker):
+        topic = broker.get_topic(b"t")
+        assert (topic.rule.source, topic.log.first, topic.log.next) == ("default", 0, 2)
+        assert topic.get_channel(b"c").depth == 2
+
+    run(tmp_path, scenario, topic_storage="log")
+    segment, = tmp_path.glob("t.log*/*.dat")
+    assert b"new 1" in segment.read_bytes()
+    run(tmp_path, after, topic_storage="log")

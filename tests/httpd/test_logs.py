@@ -299,6 +299,25 @@ def test_seek_to_what_retention_has_removed(start):
     assert channel_of(daemon, "kept", "c")["position"] == first
 
 
+def test_the_position_after_messages_were_dropped(start):
+    """That of the message that is delivered next."""
+    daemon = start("--topic-storage=log", "--max-bytes-per-file=100000", "--log-retain-bytes=300000",
+                   "--log-overflow=drop-oldest")
+    daemon.call("POST", "/topic/create?topic=dropped")
+    daemon.call("POST", "/channel/create?topic=dropped&channel=c")
+    client = daemon.connect().sub("dropped", "c", 1)
+    publish(daemon, "dropped", [b"%04d" % number + b"x" * 1000 for number in range(20)])
+    client.command(f"REQ {client.message().id.decode()} 600000")
+    wait_until(lambda: channel_of(daemon, "dropped", "c")["deferred"])
+    client.close()
+    for begin in range(20, 1000, 20):
+        publish(daemon, "dropped", [b"%04d" % number + b"x" * 1000 for number in range(begin, begin + 20)])
+    log = wait_until(lambda: (log := log_of(daemon, "dropped"))["first_offset"] > 500 and log, "retention")
+    one = log["channels"][0]
+    assert one["position"] == one["oldest_unfinished"] == log["first_offset"]
+    assert int(daemon.connect().sub("dropped", "c", 1).message().body[:4]) == one["position"]
+
+
 # ---------------------------------------------------------------------- /channel/create
 
 def test_channels_that_begin_at_a_place(node):

@@ -373,7 +373,7 @@ cdef class Cursor(Journaled):
                 break
             if offsets_add(&self.skips, skip.first, skip.end) < 0:
                 raise MemoryError
-        restore_out(self, state, self.log.clock.wall, self.log.clock.monotonic)
+        restore_out(self, state)
         return 0
 
     # ------------------------------------------------------------------ how much
@@ -542,7 +542,7 @@ cdef void drop_unused(Uses *uses) noexcept:
 
 # ---------------------------------------------------------------------- at the start
 
-cdef int restore_out(Cursor cursor, CursorState *state, int64_t wall_ns, int64_t monotonic_ns) except -1:
+cdef int restore_out(Cursor cursor, CursorState *state) except -1:
     """What is unfinished: it waits first, by offset, or for its time."""
     cdef Walk ranges, entries
     cdef Range *out
@@ -562,9 +562,22 @@ cdef int restore_out(Cursor cursor, CursorState *state, int64_t wall_ns, int64_t
                 offset = out.first if out is not NULL else 0
         else:
             wait_again(cursor, waiting.offset, first, waiting.attempts,
-                       waiting.due_ns - wall_ns + monotonic_ns if waiting.due_ns > wall_ns else 0)
+                       due_again(cursor, waiting) if waiting.due_ns > cursor.log.clock.wall else 0)
             waiting = waiting_next(&state.waiting, &entries)
     return 0
+
+
+cdef int64_t due_again(Cursor cursor, Waiting *waiting) noexcept:
+    """The monotonic time that it waits for: if the clock has jumped, one full delay at most, which is noted."""
+    cdef TopicLog log = cursor.log
+    cdef int64_t due_ns = log.clock.monotonic + min(waiting.due_ns - log.clock.wall, log.longest_delay_ns), asked_ns
+    if waiting.attempts == 0:
+        asked_ns = log.delay_of(waiting.offset)
+        if asked_ns:
+            due_ns = min(due_ns, asked_ns)
+    if due_ns - log.clock.monotonic < waiting.due_ns - log.clock.wall:
+        cursor._record_req(waiting.offset, waiting.attempts, due_ns - log.clock.monotonic + log.clock.wall)
+    return due_ns
 
 
 cdef int wait_again(Cursor cursor, int64_t offset, int64_t first, uint32_t attempts, int64_t due_ns) except -1:

@@ -15,6 +15,7 @@ class DueFile(NamedTuple):
     """What a .due file says."""
 
     entries: list[tuple[int, int]]  # offset, due time in ns since 1970
+    sound: bytes  # as the file has them
     damaged: int  # entries
     torn: int  # bytes of half an entry at the end
 
@@ -22,20 +23,12 @@ class DueFile(NamedTuple):
 def read_due(path: str) -> DueFile:
     """Raises OSError."""
     data = read_file(path)
-    entries, damaged = [], 0
+    entries, sound, damaged = [], bytearray(), 0
     for at in range(0, len(data) - DUE_ENTRY + 1, DUE_ENTRY):
         offset, due, _, crc = ENTRY.unpack_from(data, at)
         if crc == checksum(data[at:at + DUE_ENTRY - 4]):
             entries.append((offset, due))
+            sound += data[at:at + DUE_ENTRY]
         else:
             damaged += 1
-    return DueFile(entries, damaged, len(data) % DUE_ENTRY)
-
-
-def encode(entries: list[tuple[int, int]]) -> bytes:
-    """The file."""
-    out = bytearray()
-    for offset, due in entries:
-        fields = struct.pack(">qqI", offset, due, 0)
-        out += fields + struct.pack(">I", checksum(fields))
-    return bytes(out)
+    return DueFile(entries, bytes(sound), damaged, len(data) % DUE_ENTRY)

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t
 cdef enum:
     INDEX_HEAD_BYTES = 32   # magic, first offset, base time, 0, crc32c
     ENTRY_BYTES = 16        # position, time, crc32c of the record, check
-    DUE_BYTES = 24          # offset, due time, 0, crc32c
+    DUE_BYTES = 24          # offset, due time, delay, crc32c
     TIME_SHIFT = 24         # times in an index are in units of 2^24 ns since the base time
     MOST_SEGMENT = 2147483647   # bytes of a segment: positions have 31 bits
 
@@ -27,5 +27,11 @@ cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noex
 cdef bint entry_blank(const char *c_from) noexcept nogil       # True: it never reached the disk, so nor need its record
 cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil
 cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexcept nogil       # False: damaged
-cdef void due_store(char *c_to, int64_t offset, int64_t due_ns) noexcept nogil
-cdef bint due_load(const char *c_from, int64_t *offset, int64_t *due_ns) noexcept nogil        # False: damaged
+
+cdef struct DueEntry:
+    int64_t offset
+    int64_t due_ns              # since 1970
+    uint32_t delay_ms           # that was asked for; 0: unknown
+
+cdef void due_store(char *c_to, DueEntry *entry) noexcept nogil
+cdef bint due_load(const char *c_from, DueEntry *entry) noexcept nogil      # False: damaged

@@ -61,16 +61,17 @@ cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexce
             and <uint32_t> load_i32(c_from + 28) == crc32c(<const unsigned char *> c_from, 28))
 
 
-cdef void due_store(char *c_to, int64_t offset, int64_t due_ns) noexcept nogil:
-    store_i64(c_to, offset)
-    store_i64(c_to + 8, due_ns)
-    store_i32(c_to + 16, 0)
+cdef void due_store(char *c_to, DueEntry *entry) noexcept nogil:
+    store_i64(c_to, entry.offset)
+    store_i64(c_to + 8, entry.due_ns)
+    store_i32(c_to + 16, <int> entry.delay_ms)
     store_i32(c_to + 20, <int> crc32c(<const unsigned char *> c_to, 20))
 
 
-cdef bint due_load(const char *c_from, int64_t *offset, int64_t *due_ns) noexcept nogil:
-    offset[0] = load_i64(c_from)
-    due_ns[0] = load_i64(c_from + 8)
+cdef bint due_load(const char *c_from, DueEntry *entry) noexcept nogil:
+    entry.offset = load_i64(c_from)
+    entry.due_ns = load_i64(c_from + 8)
+    entry.delay_ms = <uint32_t> load_i32(c_from + 16)
     return <uint32_t> load_i32(c_from + 20) == crc32c(<const unsigned char *> c_from, 20)
 
 

@@ -28,8 +28,9 @@ class Logs:
     """Opens the logs in a data path."""
 
     def __init__(self, data_path: str | os.PathLike[str], disks: DiskQueues, power_failed: bool, max_bytes: int,
-                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log):
-        """max_bytes: of a segment. workers: for removals."""
+                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log, longest_delay_ns: int = 2**63 - 1):
+        """max_bytes: of a segment. workers: for removals. longest_delay_ns: what an earlier run has deferred waits no
+        longer."""
         self._data_path = os.fspath(data_path)
         self._disks = disks
         self._power_failed = power_failed
@@ -37,6 +38,7 @@ class Logs:
         self._loop = loop
         self._workers = workers
         self._log = log
+        self._longest_delay_ns = longest_delay_ns
         self._removals: set[asyncio.Future[None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._found = self._list()
@@ -87,6 +89,7 @@ class Logs:
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, opened)
+        log.longest_delay_ns = self._longest_delay_ns
         for segment in opened.segments:
             if segment.due_bytes:
                 with suppress(OSError), open(f"{log.folder}/{segment.first:020d}.due", "rb") as due:
@@ -107,10 +110,12 @@ class Logs:
             return self._max_bytes
         return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
 
+    def leave(self, log: TopicLog) -> None:
+        """A log is about to be removed: the next one of its topic has another folder."""
+        self._names[log.name] = self._names.get(log.name, 0) + 1
+
     def remove(self, log: TopicLog) -> None:
-        """Removes a log that is deleted, with its files. See removed()."""
-        name = log.name
-        self._names[name] = self._names.get(name, 0) + 1
+        """Removes a log that is deleted and was left, with its files. See removed()."""
         removal = self._loop.create_task(self._remove(log))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)

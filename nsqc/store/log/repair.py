@@ -13,7 +13,7 @@ from collections.abc import Callable
 from nsqc.store.badfiles import bad_name, keep_bad
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log.compact import compact_folder
-from nsqc.store.log.due import encode, read_due
+from nsqc.store.log.due import read_due
 from nsqc.store.log.files import LogFiles, Segment, read_folder
 from nsqc.store.log.format import checksum
 from nsqc.store.log.names import segment_path, topic_of
@@ -99,7 +99,7 @@ class Repair:
         text = f"{len(due.entries)} due times kept, {due.damaged} lost: those messages are due at once"
         if (due.damaged or due.torn) and self._step(path, text):
             keep_bad(path)
-            replace_file(path, encode(due.entries))
+            replace_file(path, due.sound)
 
     def mend_journals(self, progress: TopicProgress, unsure: Ranges) -> None:
         """Makes unsure offsets unfinished, and damaged journals again. Raises OSError or MetadataError."""

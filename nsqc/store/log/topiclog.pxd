@@ -58,6 +58,7 @@ cdef class TopicLog(CommitLog):
     cdef readonly int64_t visible       # channels read up to here: below next while it is held
     cdef bint held                      # what is appended does not become visible: the topic is paused
     cdef Delays delays
+    cdef public int64_t longest_delay_ns    # what an earlier run has left waits no longer
     cdef dict waiting                   # WaitsForRecords in the order they came: None
     cdef list woken                     # WaitsForRecords that are still to be called
     cdef public int64_t damaged         # records that were found damaged

@@ -16,6 +16,7 @@ class WaitsForRecords:
 @final
 class TopicLog(CommitLog):
     damaged: int
+    longest_delay_ns: int
     def __init__(self, name: str, folder: str, io: IoPool, syncer: Syncer, log: Log, clock: Clock,
                  schedule: CommitSchedule, opened: Opened) -> None: ...
     @property

@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport ENOMEM
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove, memset
 from posix.unistd cimport close
@@ -13,7 +13,7 @@ import time
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, due_load, due_store
+from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, DueEntry, due_load, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
 from nsqc.store.log.openfiles cimport stays_open, was_closed
@@ -26,6 +26,7 @@ cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     FIRST_DELAYS = 64
+    NS_PER_MS = 1000000
     MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
 
 
@@ -61,6 +62,7 @@ cdef class TopicLog(CommitLog):
         self.dat = self.idx = -1
         self.waiting = {}
         self.woken = []
+        self.longest_delay_ns = INT64_MAX
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
             segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns, segment.last_ns = found[:6]
@@ -90,6 +92,7 @@ cdef class TopicLog(CommitLog):
     cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,
                     bint more) noexcept:
         cdef int64_t length = <int64_t> HEAD_BYTES + size
+        cdef DueEntry due
         cdef char *c_to
         if self.out.c_data is NULL and self.spare.c_data is not NULL:
             self.out = self.spare
@@ -99,7 +102,10 @@ cdef class TopicLog(CommitLog):
         if defer_ms:
             if buf_room(&self.due, DUE_BYTES) < 0:
                 return -1
-            due_store(self.due.c_data + self.due.length, self.appended(), wall_ns + <int64_t> defer_ms * 1000000)
+            due.offset = self.appended()
+            due.due_ns = wall_ns + <int64_t> defer_ms * NS_PER_MS
+            due.delay_ms = defer_ms
+            due_store(self.due.c_data + self.due.length, &due)
             self.due.length += DUE_BYTES
         c_to = self.out.c_data + self.out.length
         store_i32(c_to, <int> (size + (HEAD_BYTES - SIZE_BYTES)))
@@ -287,20 +293,22 @@ cdef class TopicLog(CommitLog):
     # ------------------------------------------------------------------ deferred messages
 
     cdef void _add_delays(self, LogBuf *due) noexcept:
-        cdef int64_t at = 0, offset = 0, due_ns = 0
+        cdef int64_t at = 0
+        cdef DueEntry entry
         while at < due.length:
-            if due_load(due.c_data + at, &offset, &due_ns):
-                add_delay(self, offset, due_ns)
+            if due_load(due.c_data + at, &entry):
+                add_delay(self, &entry)
             at += DUE_BYTES
 
     def restore_delays(self, bytes entries not None):
         """Due times, as a .due file has them; damaged ones and those behind the end count for nothing."""
-        cdef int64_t at = 0, offset = 0, due_ns = 0
+        cdef int64_t at = 0
         cdef const char *c_from = entries
+        cdef DueEntry entry
         self.clock.refresh()
         while at + DUE_BYTES <= len(entries):
-            if due_load(c_from + at, &offset, &due_ns) and offset < self.next and due_ns > self.clock.wall:
-                add_delay(self, offset, due_ns)
+            if due_load(c_from + at, &entry) and entry.offset < self.next and entry.due_ns > self.clock.wall:
+                add_delay(self, &entry)
             at += DUE_BYTES
 
     cdef int64_t delay_of(self, int64_t offset) noexcept:
@@ -614,15 +622,20 @@ cdef void free_append(AppendJob *job) noexcept:
 
 cdef void rebase_due(LogBuf *due, int64_t less) noexcept:
     """Records before these were refused: their offsets are lower."""
-    cdef int64_t at = 0, offset = 0, due_ns = 0
+    cdef int64_t at = 0
+    cdef DueEntry entry
     while at < due.length:
-        due_load(due.c_data + at, &offset, &due_ns)
-        due_store(due.c_data + at, offset - less, due_ns)
+        due_load(due.c_data + at, &entry)
+        entry.offset -= less
+        due_store(due.c_data + at, &entry)
         at += DUE_BYTES
 
 
-cdef void add_delay(TopicLog log, int64_t offset, int64_t due_wall_ns) noexcept:
-    """A message without an entry is only delivered too early."""
+cdef void add_delay(TopicLog log, DueEntry *entry) noexcept:
+    """A message without an entry is only delivered too early. One that the clock has jumped away from since it was
+    published waits for the delay that was asked for, and not until the clock comes there."""
+    cdef int64_t delay_ns = min(entry.due_ns - log.clock.wall, <int64_t> entry.delay_ms * NS_PER_MS if entry.delay_ms
+                                else log.longest_delay_ns)
     cdef Delays *delays = &log.delays
     cdef Delay *grown
     cdef int64_t room
@@ -637,8 +650,8 @@ cdef void add_delay(TopicLog log, int64_t offset, int64_t due_wall_ns) noexcept:
                 return
             delays.items = grown
             delays.room = room
-    delays.items[delays.first + delays.count].offset = offset
-    delays.items[delays.first + delays.count].due_ns = due_wall_ns - log.clock.wall + log.clock.monotonic
+    delays.items[delays.first + delays.count].offset = entry.offset
+    delays.items[delays.first + delays.count].due_ns = log.clock.monotonic + delay_ns
     delays.count += 1
 
 
