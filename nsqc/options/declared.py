@@ -54,6 +54,7 @@ class Kind(Enum):
     STORAGE = "memory|log"
     LOG_SYNC = "write|fsync"
     OVERFLOW = "refuse|drop-oldest"
+    LOG_FORMAT = "auto|text|json|journal|logfmt"
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +74,10 @@ class Flag(msgspec.Struct, frozen=True, kw_only=True):
 TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
 DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
+
+LOG_FORMAT_HELP = (
+    "form of log lines: nsqd's (text), these with journald's priority in front (journal), JSON objects, or logfmt; "
+    "auto is text, or journal where systemd has connected stderr to its journal")
 
 BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
@@ -127,6 +132,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged", live=True)] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
+    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",

@@ -10,6 +10,7 @@ import msgspec
 from nsqc.log import INFO
 from nsqc.options.declared import (
     BASIC,
+    LOG_FORMAT_HELP,
     MINUTE,
     NETWORK,
     Declaration,
@@ -33,6 +34,7 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqlookupd] "
+    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
 
     tcp_address: Annotated[str, flag(

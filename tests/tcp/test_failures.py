@@ -125,7 +125,7 @@ class Lines:
         self.lines = []
         self.trap = None
 
-    def add(self, text, *arguments):
+    def add(self, text, *arguments, kind=None):
         if self.trap is not None and self.trap in text:
             raise RuntimeError("trapped")
         self.lines.append(text % arguments if arguments else text)

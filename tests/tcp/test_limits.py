@@ -63,7 +63,7 @@ class Lines:
     def __init__(self):
         self.lines = []
 
-    def warn(self, text, *args):
+    def warn(self, text, *args, kind=None):
         self.lines.append(text % args)
 
 
