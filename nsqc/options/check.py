@@ -153,6 +153,8 @@ def duplicates(options: Options) -> Iterator[Problem]:
 
 def ineffective(options: Options) -> Iterator[Problem]:
     """Values without effect."""
+    if options.enable_experiment and not (options.topology_zone or options.topology_region):
+        yield Problem("enable_experiment", "enable_experiment has no effect without topology_zone and topology_region")
     if options.tls_root_ca_file and not is_offered(options):
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 
