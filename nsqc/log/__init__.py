@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from nsqc.log.fields import fields_of, kind_of
 from nsqc.log.formats import AUTO, make, one_line
 from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
-from nsqc.log.repeats import Repeats
+from nsqc.log.repeats import Kind, Repeats
 
 __all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "LEVELS", "WARN", "WORDS", "Log", "one_line"]
 
@@ -65,6 +65,11 @@ class Log:
         """The process ends because of this."""
         self._add(FATAL, text, arguments)
 
+    def tally(self, kind: Hashable) -> Kind | None:
+        """Where lines of this kind can be counted without being made; None: they are still written."""
+        with self._changed:
+            return self._repeats.full(kind)
+
     def close(self) -> None:
         """Waits until everything is written, counts included, but only for a moment: perhaps nobody reads."""
         with self._changed:
@@ -75,7 +80,8 @@ class Log:
     def _add_once(self, level: int, text: str, arguments: tuple[object, ...], kind: Hashable) -> None:
         key = kind_of(text, arguments) if kind is None else kind
         with self._changed:
-            if self._repeats.counted(key, text):
+            if (full := self._repeats.full(key, text)) is not None:
+                full.count += 1
                 return
         written = one_line(text % arguments if arguments else text)
         fields = self._fields(level, text, arguments)

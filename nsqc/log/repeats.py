@@ -10,15 +10,16 @@ from typing import NamedTuple
 
 EVERY_S = 60.0      # how long lines of a kind are counted before their number is written
 MOST_LINES = 10     # of a kind that differ, in that time
+MOST_LOOKS = 1000   # at lines of a kind, whether they differ
 MOST_KINDS = 512    # at a time; further ones are told apart by their format only
 EXAMPLE = 200       # characters of a line that stand for the others
 OF_ONE_LINE = ("client", "error")  # fields that say nothing of the others
 
 
 class Kind:
-    """One kind, since its first line."""
+    """One kind, since its first line. Whoever alone logs a kind may count lines here itself while it is_full."""
 
-    __slots__ = ("began", "count", "example", "fields", "level", "written")
+    __slots__ = ("began", "count", "example", "fields", "is_over", "level", "written")
 
     def __init__(self, began: float, level: int):
         self.began = began                      # monotonic seconds
@@ -27,11 +28,12 @@ class Kind:
         self.fields: Mapping[str, str] = {}     # that all of them have
         self.written: set[int] = set()          # hashes of the lines that were
         self.count = 0                          # of lines that were not
+        self.is_over = False                    # the count is, or is about to be, reported
 
     @property
     def is_full(self) -> bool:
         """Whether no more lines are written, whatever they say."""
-        return len(self.written) >= MOST_LINES
+        return len(self.written) >= MOST_LINES or self.count >= MOST_LOOKS
 
 
 class Report(NamedTuple):
@@ -55,13 +57,10 @@ class Repeats:
     def __init__(self) -> None:
         self._kinds: dict[Hashable, Kind] = {}  # the oldest first
 
-    def counted(self, key: Hashable, fallback: Hashable) -> bool:
-        """Whether a line is counted whatever it says: then it need not be made. Arguments as of admit()."""
+    def full(self, key: Hashable, fallback: Hashable = None) -> Kind | None:
+        """The kind, if its lines are counted whatever they say; arguments as of admit()."""
         kind = self._kinds.get(key) or self._kinds.get(fallback)
-        if kind is None or not kind.is_full:
-            return False
-        kind.count += 1
-        return True
+        return kind if kind is not None and kind.is_full else None
 
     def admit(self, key: Hashable, fallback: Hashable, level: int, text: str, fields: Mapping[str, str],
               now: float) -> bool:
@@ -93,5 +92,6 @@ class Repeats:
             if not stopping and kind.began + EVERY_S > now:
                 return
             del self._kinds[key]
+            kind.is_over = True
             if kind.count:
                 yield Report(kind.level, kind.count, now - kind.began, kind.example, kind.fields)

@@ -3,7 +3,7 @@
 # No `from __future__ import annotations`: the annotations are read.
 import socket
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -68,8 +68,22 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 
 
+class Effective(NamedTuple):
+    """Options as they take effect, the source of each value by config key, and unknown keys of the config file."""
+
+    options: LookupdOptions
+    sources: dict[str, str]
+    unknown: list[str]
+
+
 def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
     """The options of flags and of the config file that they name, and the file's unknown keys. Raises OptionError."""
+    options, _, unknown = effective(flags)
+    return options, unknown
+
+
+def effective(flags: Mapping[str, Value]) -> Effective:
+    """As resolve(), with the sources. Raises OptionError."""
     values: dict[str, Field] = {}
     unknown: list[str] = []
     if flags.get("config"):
@@ -77,4 +91,6 @@ def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
     options = LookupdOptions().replace(**{**values, **flags})
     for _, text in LOOKUPD.out_of_range(options):
         raise OptionError(text)
-    return options, unknown
+    sources = {key: "flag" if name in flags else "config file" if name in values else "default"
+               for key, name in LOOKUPD.keys.items()}
+    return Effective(options, sources, unknown)

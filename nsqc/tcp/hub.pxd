@@ -21,6 +21,7 @@ cdef class Hub:
     cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # Connection to None, in order of arrival; all that are open
+    cdef dict tallies                   # error code to nsqc.log.repeats.Kind, of errors that are only counted
     cdef Slicer slicer
     cdef char *area                     # owned
     cdef char *c_into                   # where the next read goes: into the area, or into a message that is arriving

@@ -32,6 +32,7 @@ cdef class Hub:
         self.limits = Limits(settings.now)
         settings.on_change(self._settings_changed)
         self.connections = {}
+        self.tallies = {}
 
     def __dealloc__(self):
         free(self.area)
@@ -42,7 +43,17 @@ cdef class Hub:
 
     cdef void complain(self, address, bytes error) noexcept:
         """Logs an error of a client, unless there were many with that code."""
-        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"), kind=error.partition(b" ")[0])
+        code = error.partition(b" ")[0]
+        tally = self.tallies.get(code)
+        if tally is not None:
+            if not tally.is_over:
+                tally.count += 1
+                return
+            del self.tallies[code]
+        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"), kind=code)
+        tally = self.log.tally(code)
+        if tally is not None:
+            self.tallies[code] = tally
 
     def sessions(self) -> list:
         """The sessions of all clients that have sent their magic."""

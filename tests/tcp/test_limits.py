@@ -83,6 +83,7 @@ def test_the_gate_counts():
     assert limits.begin_handshake("a")
     assert log.lines == ["client(a) refused: --max-connections-per-address 2 reached",
                          "client(@) refused: --max-connections 3 reached",
+                         "client(b) refused: --max-connections 3 reached",
                          "client(a) refused: --max-pending-handshakes 1 reached"]
 
 
