@@ -99,8 +99,8 @@ def fill(tree: Path, version: str) -> None:
         path.chmod(0o755 if path.is_dir() or path.name == "nsqc" else 0o644)
     (tree / "usr/bin").mkdir()
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
-    for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket", "nsqc-lookupd.service"):
-        write(tree, f"{UNITS}/{unit}", (ROOT / "packaging" / unit).read_bytes())
+    for path in sorted([*(ROOT / "packaging").glob("*.service"), *(ROOT / "packaging").glob("*.socket")]):
+        write(tree, f"{UNITS}/{path.name}", path.read_bytes())
     write(tree, CONFIG, config_file())
     write(tree, LOOKUPD_CONFIG, config_file("--lookupd"))
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))

@@ -25,6 +25,7 @@ cdef class Broker(TopicOwner):
     cdef GuidFactory guids
     # What it calls upward, by the names in nsqc.broker.protocols; starter and saver are set once their owners exist.
     cdef object settings                # BrokerSettings
+    cdef readonly bint is_topology_aware    # channels prefer near consumers
     cdef object rules                   # TopicRules; None: all topics are kept in memory
     cdef object log                     # nsqc.log.Log
     cdef object timers                  # ChannelTimers

@@ -48,6 +48,7 @@ cdef class Broker(TopicOwner):
     def __init__(self, settings, log, timers, disks, write_health, GuidFactory guids not None, loop=None, rules=None,
                  DiskSpace space=None, logs=None):
         self.settings = settings
+        self.is_topology_aware = settings.now.is_topology_aware
         self.log = log
         self.timers = timers
         self.disks = disks

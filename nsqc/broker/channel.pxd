@@ -1,12 +1,12 @@
 # A channel: what waits (backlog), what is out to consumers (in flight), what waits for its time (deferred).
 #
 # Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
-# delayed. A consumer is in the ring of ready ones exactly while wants_more(consumer) holds.
+# delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
 
-from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
-from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.consumer cimport DISTANCES, Consumer
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.ring cimport Ready
 from nsqc.broker.seams cimport ChannelOwner
 from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
@@ -46,7 +46,8 @@ cdef class Channel(BacklogOwner):
     cdef Clock clock
     cdef int64_t max_msg_timeout_ns
     cdef int64_t max_consumers          # 0: no limit
-    cdef PyObject *c_ready              # the consumer to serve next; NULL: none is ready
+    cdef Ready ready                    # the consumers to serve
+    cdef uint64_t[DISTANCES] left       # messages delivered to consumers that have left, by distance
     cdef readonly bint stuck            # the last attempt to write the backlog failed
     cdef bint retrying                  # memory or the disk could not be used; resume() will follow
     cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none

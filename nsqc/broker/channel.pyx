@@ -8,8 +8,8 @@ cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 
-from nsqc.broker.consumer cimport wants_more
-from nsqc.broker.ring cimport ring_add, ring_remove
+from nsqc.broker.consumer cimport DISTANCES, wants_more
+from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.broker.seams cimport ChannelOwner
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
@@ -76,7 +76,7 @@ cdef class Channel:
         return defer_ms != 0 or self._goes_out() or self.backlog.fits(0)
 
     cdef bint _goes_out(self) noexcept:
-        return self.c_ready is not NULL and not self.halted and self._nothing_waits() and self._has_room()
+        return self.ready.c_next is not NULL and not self.halted and self._nothing_waits() and self._has_room()
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
@@ -183,7 +183,7 @@ cdef class Channel:
     cdef bint pump(self) noexcept:
         cdef Entry entry
         cdef int steps = STEPS
-        while self.c_ready is not NULL and not self.halted:
+        while self.ready.c_next is not NULL and not self.halted:
             if not self._has_room():
                 self._try_again()
                 return True
@@ -222,7 +222,7 @@ cdef class Channel:
 
     cdef void on_grown(self, int64_t records) noexcept:
         self.message_count += <uint64_t> records
-        if self.c_ready is not NULL and not self.halted and not self.exiting:
+        if self.ready.c_next is not NULL and not self.halted and not self.exiting:
             if self.slicer.over():
                 self.slicer.add(self)
             else:
@@ -237,9 +237,9 @@ cdef class Channel:
                 and heap_reserve(&self.delayed))
 
     cdef void _deliver(self, Message *message, uint32_t attempts, Place *place, int64_t offset) noexcept:
-        cdef Consumer consumer = <Consumer> self.c_ready
+        cdef Consumer consumer = <Consumer> self.ready.c_next
         cdef Delivery *delivery
-        self.c_ready = consumer.c_next
+        self.ready.c_next = consumer.c_next
         if consumer.sample_rate and sample_roll() > <uint32_t> consumer.sample_rate:
             message_unref(message)      # as with nsqd, what the sample leaves out is gone
             if offset >= 0:
@@ -261,7 +261,7 @@ cdef class Channel:
         consumer.message_count += 1
         consumer.deliver(message, delivery.attempts)
         if not wants_more(consumer):
-            ring_remove(&self.c_ready, consumer)
+            ready_remove(&self.ready, consumer)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
@@ -310,9 +310,9 @@ cdef class Channel:
     cdef void update(self, Consumer consumer) noexcept:
         if wants_more(consumer):
             if not consumer.listed and not self.exiting:
-                ring_add(&self.c_ready, consumer)
+                ready_add(&self.ready, consumer)
         elif consumer.listed:
-            ring_remove(&self.c_ready, consumer)
+            ready_remove(&self.ready, consumer)
 
     # ------------------------------------------------------------------ time
 
@@ -404,8 +404,11 @@ cdef class Channel:
 
     def remove_client(self, Consumer consumer not None):
         """Removes a consumer. Messages in flight to it stay in flight until they time out."""
-        ring_remove(&self.c_ready, consumer)
-        if self.clients.pop(consumer.id, None) is not None and not self.clients and not self.exiting:
+        ready_remove(&self.ready, consumer)
+        if self.clients.pop(consumer.id, None) is None:
+            return
+        self.left[consumer.distance] += consumer.message_count
+        if not self.clients and not self.exiting:
             self.owner.on_clients_gone(self)
 
     @property
@@ -538,7 +541,7 @@ cdef class Channel:
         cdef Consumer consumer
         self.exiting = True
         for consumer in list(self.clients.values()):
-            ring_remove(&self.c_ready, consumer)
+            ready_remove(&self.ready, consumer)
             consumer.dismiss()
         self.clients.clear()
         return 0
@@ -560,7 +563,7 @@ cdef class Channel:
                 self.owner.on_channel_healed(self)
 
     cdef void on_readable(self) noexcept:
-        if self.c_ready is not NULL and not self.exiting:
+        if self.ready.c_next is not NULL and not self.exiting:
             self.slicer.add(self)
 
     cdef void on_unreadable(self) noexcept:
@@ -594,6 +597,15 @@ cdef class Channel:
             return 0
         self.clock.refresh()
         return self.cursor.depth()
+
+    def deliveries(self) -> list:
+        """How many messages were delivered to consumers at each distance."""
+        cdef Consumer consumer
+        cdef int distance
+        counts = [self.left[distance] for distance in range(DISTANCES)]
+        for consumer in self.clients.values():
+            counts[consumer.distance] += consumer.message_count
+        return counts
 
     @property
     def in_flight_count(self) -> int:

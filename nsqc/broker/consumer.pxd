@@ -7,6 +7,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint16_t, uint64_t
 from nsqc.store.message cimport Message
 
+cdef enum:
+    DISTANCES = 3
+
 
 cdef class Consumer:
     cdef readonly int64_t id                # unique within the daemon
@@ -17,6 +20,9 @@ cdef class Consumer:
     cdef readonly uint64_t requeue_count
     cdef int64_t msg_timeout_ns
     cdef readonly int sample_rate           # percentage of the messages that it wants; 0: all
+    # How far it is from the daemon, DISTANCES in all: 0 the same zone, 1 the same region, 2 neither. Without
+    # topology-aware consumption all are 0. Fixed once the channel has it.
+    cdef readonly int distance
     cdef bint blocked                       # its socket takes no more for now
     cdef readonly bint closed               # the client has gone, or goes
 

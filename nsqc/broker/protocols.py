@@ -34,6 +34,9 @@ class BrokerOptions(Protocol):
     def max_channel_consumers(self) -> int: ...
 
     @property
+    def is_topology_aware(self) -> bool: ...
+
+    @property
     def e2e_processing_latency_percentile(self) -> tuple[float, ...] | list[float]: ...
 
     @property

@@ -1,38 +1,73 @@
-# The ring of consumers that are ready for more: a channel serves them in turns. Inline, since a consumer with RDY 1
-# leaves and enters it with each message.
+# The rings of consumers that are ready for more, one for each distance: a channel serves the nearest ones in turns, and
+# those farther away while no nearer one is ready. Inline, since a consumer with RDY 1 leaves and enters with each
+# message.
 #
-# c_ready is the consumer to serve next, NULL where none is ready. References are borrowed from the channel's clients.
+# The ring to serve is apart from the others: with one distance, they are looked at only when nobody is ready any more.
+# References are borrowed from the channel's clients.
 
 from cpython.object cimport PyObject
-from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.consumer cimport DISTANCES, Consumer
 
 
-cdef inline void ring_add(PyObject **c_ready, Consumer consumer) noexcept:
+cdef struct Ready:
+    PyObject *c_next                # the consumer to serve next, in the nearest ring; NULL: none is ready at all
+    int distance                    # of that ring
+    PyObject *c_farther[DISTANCES]  # the other rings, by distance; NULL: nobody is ready there
+
+
+cdef inline void ring_add(PyObject **c_ring, Consumer consumer) noexcept:
     # It is served after all others.
     cdef Consumer head, tail
-    consumer.listed = True
-    if c_ready[0] is NULL:
+    if c_ring[0] is NULL:
         consumer.c_next = consumer.c_previous = <PyObject *> consumer
-        c_ready[0] = <PyObject *> consumer
+        c_ring[0] = <PyObject *> consumer
         return
-    head = <Consumer> c_ready[0]
+    head = <Consumer> c_ring[0]
     tail = <Consumer> head.c_previous
-    consumer.c_next = c_ready[0]
+    consumer.c_next = c_ring[0]
     consumer.c_previous = head.c_previous
     tail.c_next = head.c_previous = <PyObject *> consumer
 
 
-cdef inline void ring_remove(PyObject **c_ready, Consumer consumer) noexcept:
+cdef inline void ring_remove(PyObject **c_ring, Consumer consumer) noexcept:
     cdef Consumer before, behind
-    if not consumer.listed:
-        return
-    consumer.listed = False
     if consumer.c_next == <PyObject *> consumer:
-        c_ready[0] = NULL
+        c_ring[0] = NULL
     else:
         before, behind = <Consumer> consumer.c_previous, <Consumer> consumer.c_next
         before.c_next = consumer.c_next
         behind.c_previous = consumer.c_previous
-        if c_ready[0] == <PyObject *> consumer:
-            c_ready[0] = consumer.c_next
+        if c_ring[0] == <PyObject *> consumer:
+            c_ring[0] = consumer.c_next
     consumer.c_next = consumer.c_previous = NULL
+
+
+cdef inline void ready_add(Ready *ready, Consumer consumer) noexcept:
+    consumer.listed = True
+    if consumer.distance > ready.distance and ready.c_next is not NULL:
+        ring_add(&ready.c_farther[consumer.distance], consumer)
+        return
+    if consumer.distance != ready.distance:
+        # The ring to serve, if there is one, becomes one of the others.
+        ready.c_farther[ready.distance] = ready.c_next
+        ready.c_next = NULL
+        ready.distance = consumer.distance
+    ring_add(&ready.c_next, consumer)
+
+
+cdef inline void ready_remove(Ready *ready, Consumer consumer) noexcept:
+    cdef int distance
+    if not consumer.listed:
+        return
+    consumer.listed = False
+    if consumer.distance != ready.distance:
+        ring_remove(&ready.c_farther[consumer.distance], consumer)
+        return
+    ring_remove(&ready.c_next, consumer)
+    distance = ready.distance + 1
+    while ready.c_next is NULL and distance < DISTANCES:
+        if ready.c_farther[distance] is not NULL:
+            ready.c_next = ready.c_farther[distance]
+            ready.c_farther[distance] = NULL
+            ready.distance = distance
+        distance += 1

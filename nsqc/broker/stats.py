@@ -69,6 +69,8 @@ class ClientStats(Struct, kw_only=True, frozen=True):
     authed: bool | UnsetType = UNSET
     auth_identity: str | UnsetType = UNSET
     auth_identity_url: str | UnsetType = UNSET
+    topology_zone: str | UnsetType = UNSET
+    topology_region: str | UnsetType = UNSET
     pub_counts: list[PubCount] | UnsetType = UNSET
     tls: bool = False
     tls_cipher_suite: str = ""
@@ -78,7 +80,8 @@ class ClientStats(Struct, kw_only=True, frozen=True):
 
 
 class ChannelStats(Struct, frozen=True):
-    """One channel; clients is None where they were not asked for."""
+    """One channel; clients is None where they were not asked for. Deliveries by distance are left out where there are
+    none."""
 
     channel_name: str
     depth: int
@@ -86,6 +89,9 @@ class ChannelStats(Struct, frozen=True):
     in_flight_count: int
     deferred_count: int
     message_count: int
+    zone_local_msg_count: int | UnsetType
+    region_local_msg_count: int | UnsetType
+    global_msg_count: int | UnsetType
     requeue_count: int
     timeout_count: int
     client_count: int
@@ -167,7 +173,8 @@ def topics_of(broker: Broker, part: Slice, topic: str = "", channel: str = "", i
                 for existing in channels:
                     if existing.exiting:
                         continue
-                    channel_stats.append((yield from _channel_stats(existing, topic, include_clients, pack, part)))
+                    channel_stats.append((yield from _channel_stats(
+                        existing, topic, include_clients, pack, part, broker.is_topology_aware)))
                 if broker.topics.get(name) is listed:
                     yield _topic_stats(listed, channel_stats)
         if part.over():
@@ -207,8 +214,9 @@ def _log_stats(topic: Topic) -> LogStats | UnsetType:
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,
                    pack: Callable[[ClientStats], ClientStats | Raw] | None,
-                   part: Slice) -> Generator[None, None, ChannelStats]:
+                   part: Slice, by_distance: bool) -> Generator[None, None, ChannelStats]:
     consumers = channel.consumers
+    zone, region, elsewhere = channel.deliveries() if by_distance else (0, 0, 0)
     clients: list[ClientStats] | None = None
     if include_clients:
         clients = []
@@ -219,8 +227,9 @@ def _channel_stats(channel: Channel, topic: str, include_clients: bool,
             if part.over():
                 yield None
     return ChannelStats(channel.name.decode(), channel.depth, channel.backend_depth, channel.in_flight_count,
-                        channel.deferred_count, channel.message_count, channel.requeue_count, channel.timeout_count,
-                        len(consumers), clients, channel.paused, _latency([channel]))
+                        channel.deferred_count, channel.message_count, zone or UNSET, region or UNSET,
+                        elsewhere or UNSET, channel.requeue_count, channel.timeout_count, len(consumers), clients,
+                        channel.paused, _latency([channel]))
 
 
 def _latency(channels: list[Channel]) -> Latency:

@@ -20,7 +20,8 @@ MPUB_ROOM = 8                   # bytes of an MPUB body beyond its only message
 class ConnectionOptions(TypedDict, total=False):
     """Options of a connection. tls: True (the system's authorities), an ssl.SSLContext (see nsqc.client.tls), None.
     deflate: a level from 1 to 9, or 0. snappy: not with deflate. auth_secret: sent by AUTH if nsqd asks for it.
-    client_id, hostname, user_agent: shown in nsqd's statistics. heartbeat_interval_ms, msg_timeout_ms,
+    client_id, hostname, user_agent: shown in nsqd's statistics. topology_zone, topology_region: where the consumer is;
+    nsqd prefers those near to it if it is told to. heartbeat_interval_ms, msg_timeout_ms,
     output_buffer_size, output_buffer_timeout_ms, sample_rate: as in IDENTIFY. max_msg_size, max_body_size: nsqd's
     limits in bytes, which nsqd does not report; anything larger is refused before it is sent. max_frame_bytes: the
     largest frame to accept. tick_ns: unit of timestamps in columns, in nanoseconds."""
@@ -32,6 +33,8 @@ class ConnectionOptions(TypedDict, total=False):
     client_id: str | None
     hostname: str | None
     user_agent: str | None
+    topology_zone: str | None
+    topology_region: str | None
     heartbeat_interval_ms: int | None
     msg_timeout_ms: int | None
     output_buffer_size: int | None
@@ -86,6 +89,8 @@ CONNECTION: dict[str, Rule] = {
     "client_id": NAME,
     "hostname": NAME,
     "user_agent": NAME,
+    "topology_zone": NAME,
+    "topology_region": NAME,
     "heartbeat_interval_ms": MILLISECONDS,
     "msg_timeout_ms": MILLISECONDS,
     "output_buffer_size": whole(None, "bytes, a whole number, -1 or above", -1),
@@ -163,6 +168,7 @@ class Options:
             "client_id": given["client_id"] or name.split(".")[0], "hostname": given["hostname"] or name,
             "user_agent": given["user_agent"] or f"nsqc/{__version__}", "feature_negotiation": True,
             "heartbeat_interval": given["heartbeat_interval_ms"], "msg_timeout": given["msg_timeout_ms"],
+            "topology_zone": given["topology_zone"] or None, "topology_region": given["topology_region"] or None,
             "output_buffer_size": given["output_buffer_size"],
             "output_buffer_timeout": given["output_buffer_timeout_ms"],
             "sample_rate": self._identify["sample_rate"] or None, "tls_v1": bool(self.tls) or None,

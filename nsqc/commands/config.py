@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nsqc.commands import TAKES_FLAGS
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
-from nsqc.options.declared import FLAGS, KEYS, NO_KEY, RULE_KEYS, SERVE, OptionError, Options
+from nsqc.options.declared import (
+    FLAGS,
+    NO_KEY,
+    RULE_KEYS,
+    SERVE,
+    Chosen,
+    Declaration,
+    OptionError,
+    OptionSet,
+    TopicTable,
+)
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show
 from nsqc.options.resolve import effective
 from nsqc.options.topic_tables import KEY as TOPICS
+
+if TYPE_CHECKING:
+    from nsqc.options.check import Report
+
+FOR_LOOKUPD = "for nsqc lookupd instead of nsqc serve"
 
 command = typer.Typer(help="Check, show and write configurations.")
 
@@ -26,26 +41,37 @@ def refuse(text: str, code: int = EXIT_REFUSED) -> int:
 
 
 @command.command("check")
-def check_command(file: Annotated[str, typer.Argument(help="the config file", metavar="FILE")]) -> int:
+def check_command(
+    file: Annotated[str, typer.Argument(help="the config file", metavar="FILE")],
+    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
+) -> int:
     """Check a config file.
 
     The file and those it names are read as by serve. Nothing is bound, connected to or written. The exit code is 1 if
     there are errors, and 0 if there are only warnings.
     """
+    if lookupd:
+        from nsqc.options.check_lookupd import examine as examine_lookupd
+
+        return conclude(file, examine_lookupd(file))
     from nsqc.options.check import examine
 
-    options, option_count, findings = examine(file)
-    for line, fatal, text in findings:
-        place = f"{file}:{line}" if line else file
-        print_text(f"{place}: {'error' if fatal else 'warning'}: {text}")
-    if any(fatal for _, fatal, _ in findings):
-        return EXIT_REFUSED
+    report = examine(file)
+    options = report.options
     folder = f"data path {options.data_path} can be written" if options.data_path else (
         "no data path is set, files go to the folder nsqc is started in")
-    counts = [f"{option_count} option{'' if option_count == 1 else 's'}"]
-    if options.topics:
-        counts.append(f"{len(options.topics)} topic table{'' if len(options.topics) == 1 else 's'}")
-    print_text(f"{file}: ok, {', '.join(counts)}; {folder}")
+    tables = f", {len(options.topics)} topic table{'' if len(options.topics) == 1 else 's'}" if options.topics else ""
+    return conclude(file, report, f"{tables}; {folder}")
+
+
+def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
+    """Prints what was found, or that the file is ok, and more; returns the exit code."""
+    for line, fatal, text in report.findings:
+        place = f"{file}:{line}" if line else file
+        print_text(f"{place}: {'error' if fatal else 'warning'}: {text}")
+    if any(fatal for _, fatal, _ in report.findings):
+        return EXIT_REFUSED
+    print_text(f"{file}: ok, {report.option_count} option{'' if report.option_count == 1 else 's'}{more}")
     return 0
 
 
@@ -53,49 +79,65 @@ def check_command(file: Annotated[str, typer.Argument(help="the config file", me
 def show_command(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", help="as JSON, values as a config file has them")] = False,
+    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
 ) -> int:
     """Print all values and where they come from.
 
     It takes the flags of serve, including --config, and prints the values the daemon would use with them.
     """
+    declaration: Declaration[OptionSet] = SERVE
+    tables: tuple[TopicTable, ...] = ()
+    options: OptionSet
     try:
-        options, sources, unknown = effective(parse_flags(context.args))
+        if lookupd:
+            from nsqc.options.lookupd import LOOKUPD
+            from nsqc.options.lookupd import effective as effective_lookupd
+
+            declaration = LOOKUPD
+            options, sources, unknown = effective_lookupd(parse_flags(context.args, LOOKUPD))
+        else:
+            options, sources, unknown = effective(parse_flags(context.args))
+            tables = options.topics
     except HelpWanted:
-        print_text(help_text().replace("Usage: nsqc serve [FLAGS]", "Usage: nsqc config show [--json] [FLAGS]"))
+        usage = f"Usage: nsqc config show{' --lookupd' if lookupd else ''} [--json] [FLAGS]"
+        print_text(help_text(declaration).replace(f"Usage: {declaration.command} [FLAGS]", usage))
         return 0
     except FlagError as error:
-        return refuse(f"{error} (nsqc serve --help lists all flags)", EXIT_USAGE)
+        return refuse(f"{error} ({declaration.command} --help lists all flags)", EXIT_USAGE)
     except OptionError as error:
         return refuse(str(error))
     for key in unknown:
         print(f"nsqc config: warning: unknown key {key!r} is ignored", file=sys.stderr)
-    print_text(as_json_text(options, sources) if as_json else as_table(options, sources))
+    print_text((as_json_text if as_json else as_table)(declaration, options, tables, sources))
     return 0
 
 
-def as_json_text(options: Options, sources: dict[str, str]) -> str:
+def as_json_text(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[TopicTable, ...],
+                 sources: dict[str, str]) -> str:
     """Values as in a config file."""
+    flags, keys = declaration.flags, declaration.keys
     values: dict[str, dict[str, object]] = {
-        key: {"value": plain(FLAGS[KEYS[key]].kind, options.value(KEYS[key])), "from": source}
+        key: {"value": plain(flags[keys[key]].kind, options.value(keys[key])), "from": source}
         for key, source in sources.items()}
-    if options.topics:
-        tables = {table.glob: {key: plain(FLAGS[RULE_KEYS[key]].kind, value) for key, value in table.values.items()}
-                  for table in options.topics}
-        values[TOPICS] = {"value": tables, "from": "config file"}
+    if tables:
+        rules = {table.glob: {key: plain(FLAGS[RULE_KEYS[key]].kind, value) for key, value in table.values.items()}
+                 for table in tables}
+        values[TOPICS] = {"value": rules, "from": "config file"}
     return json.dumps(values, indent=2, ensure_ascii=False)
 
 
-def as_table(options: Options, sources: dict[str, str]) -> str:
+def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tuple[TopicTable, ...],
+             sources: dict[str, str]) -> str:
     """Key, value and source, under the titles of the groups."""
-    keys = {name: key for key, name in KEYS.items()}
-    values = {key: show(FLAGS[name].kind, options.value(name)) or '""' for key, name in KEYS.items()}
+    keys = {name: key for key, name in declaration.keys.items()}
+    values = {key: show(declaration.flags[name].kind, options.value(name)) or '""' for name, key in keys.items()}
     key_width, value_width = max(map(len, values)), min(40, max(map(len, values.values())))
     lines: list[str] = []
-    for group, names in SERVE.by_group().items():
+    for group, names in declaration.by_group().items():
         lines += ["", f"{group}:"]
         for key in (keys[name] for name in names if name not in NO_KEY):
             lines.append(f"  {key:{key_width}}  {values[key]:{value_width}}  {sources[key]}")
-    for table in options.topics:
+    for table in tables:
         lines += ["", f"{table.title}:"]
         lines += [f"  {key:{key_width}}  {show(FLAGS[RULE_KEYS[key]].kind, value):{value_width}}  config file"
                   for key, value in table.values.items()]
@@ -106,7 +148,7 @@ def as_table(options: Options, sources: dict[str, str]) -> str:
 def init_command(
     file: Annotated[str, typer.Argument(help="where to write it; printed by default", metavar="FILE")] = "",
     force: Annotated[bool, typer.Option("--force", help="overwrite an existing file")] = False,
-    lookupd: Annotated[bool, typer.Option("--lookupd", help="for nsqc lookupd instead of nsqc serve")] = False,
+    lookupd: Annotated[bool, typer.Option("--lookupd", help=FOR_LOOKUPD)] = False,
 ) -> int:
     """Write a config file to start from.
 

@@ -40,7 +40,8 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
     if flags.pop("version", False):
         print_text(version_line(declaration.original))
         return 0
-    log = Log(str(flags.get("log_prefix", declaration.options().value("log_prefix"))))
+    given = {**{name: declaration.options().value(name) for name in ("log_prefix", "log_format")}, **flags}
+    log = Log(str(given["log_prefix"]), form=str(given["log_format"]))
     try:
         return run(flags)
     except OptionError as error:
@@ -54,7 +55,7 @@ def start(flags: Mapping[str, Value]) -> int:
     """Merges the config file under the flags and runs the daemon. Raises OptionError."""
     hold_signals((*STOP_SIGNALS, DRAIN_SIGNAL))     # there is nothing to drain yet
     options, unknown = resolve(flags)
-    log = Log(options.log_prefix, options.log_level)
+    log = Log(options.log_prefix, options.log_level, form=options.log_format)
     try:
         for key in unknown:
             log.warn("config file %s: unknown key %r is ignored", options.config, key)

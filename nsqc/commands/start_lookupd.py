@@ -20,7 +20,7 @@ def start(flags: Mapping[str, Value]) -> int:
     """Merges the config file under the flags and runs the server. Raises OptionError."""
     hold_signals()
     options, unknown = resolve(flags)
-    log = Log(options.log_prefix, options.log_level)
+    log = Log(options.log_prefix, options.log_level, form=options.log_format)
     try:
         for key in unknown:
             log.warn("config file %s: unknown key %r is ignored", options.config, key)

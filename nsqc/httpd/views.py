@@ -1,6 +1,6 @@
 """What the daemon shows of itself: /ping, /info, /config."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from nsqc import NSQD_VERSION
 from nsqc.httpd.app import App
@@ -24,6 +24,8 @@ class Info(Struct, frozen=True, gc=False):
     max_output_buffer_size: int
     max_output_buffer_timeout: int
     max_deflate_level: int
+    topology_zone: str | UnsetType = UNSET
+    topology_region: str | UnsetType = UNSET
 
 
 def ping(app: App, request: Request) -> str:
@@ -48,6 +50,7 @@ def info(app: App, request: Request) -> Info:
         max_output_buffer_size=options.max_output_buffer_size,
         max_output_buffer_timeout=options.max_output_buffer_timeout,
         max_deflate_level=options.max_deflate_level,
+        **options.topology,
     )
 
 

@@ -16,6 +16,8 @@ OK = b"OK"
 # Of nsqlookupd's struct, by its names in JSON.
 KINDS = {"remote_address": STRING, "hostname": STRING, "broadcast_address": STRING, "tcp_port": INT64,
          "http_port": INT64, "version": STRING}
+# Of newer nodes, which nsqlookupd 1.3.0 ignores.
+TOPOLOGY = {"topology_zone": STRING, "topology_region": STRING}
 
 Command = Callable[[Registry, Log, Peer, list[bytes]], bytes]
 
@@ -31,13 +33,14 @@ class CommandError(Exception):
 def identify(body: bytes, remote: str, log: Log) -> Peer:
     """The node that a body describes. Raises CommandError."""
     try:
-        given = decode_struct(body, KINDS)
+        given = decode_struct(body, KINDS | TOPOLOGY)
     except GoJSONError as error:
         raise CommandError(b"E_BAD_BODY", b"IDENTIFY failed to decode JSON body", str(error)) from None
     given["remote_address"] = remote
     if not all(given.get(name) for name in ("broadcast_address", "tcp_port", "http_port", "version")):
         raise CommandError(b"E_BAD_BODY", b"IDENTIFY missing fields")
-    info = PeerInfo(**{name: given.get(name, "") for name in KINDS})  # type: ignore[arg-type]
+    known = {name: given.get(name, "") for name in KINDS} | {name: given[name] for name in TOPOLOGY if given.get(name)}
+    info = PeerInfo(**known)  # type: ignore[arg-type]
     log.info("CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s", remote, info.broadcast_address, info.tcp_port,
              info.http_port, info.version)
     return Peer(info)

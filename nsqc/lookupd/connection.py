@@ -30,8 +30,8 @@ NO_MAGIC, LINE, SIZE, BODY = range(4)  # what comes next
 class Connection(asyncio.Protocol):
     """The loop's protocol for one client, which is a node once it has identified itself."""
 
-    __slots__ = ("_at", "_blocked", "_ended", "_eof", "_host", "_hub", "_inbox", "_next", "_queued", "_size", "due",
-                 "id", "peer", "transport")
+    __slots__ = ("_at", "_blocked", "_ended", "_eof", "_host", "_hub", "_inbox", "_next", "_queued", "_size", "_spoke",
+                 "due", "id", "peer", "transport")
 
     transport: asyncio.Transport
 
@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._at = 0
         self._next = NO_MAGIC
         self._size = 0              # of the body that comes
+        self._spoke = False         # something has arrived: it is not just a probe
         self._queued = False        # the rest of the input waits for its turn
         self._blocked = False       # the client does not take its replies
         self._eof = False           # the client sends no more
@@ -63,7 +64,6 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
             return
         self._hub.connections.add(self)
-        self._hub.log.info("TCP: new client(%s)", self.id)
         self.due = self._hub.watch(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -78,6 +78,9 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         if self._ended:
             return
+        if not self._spoke:
+            self._spoke = True
+            self._hub.log.info("TCP: new client(%s)", self.id)
         if self._at < len(self._inbox):
             self._inbox = self._inbox[self._at:] + data
         else:
@@ -266,7 +269,8 @@ class Connection(asyncio.Protocol):
         if self._next == NO_MAGIC:
             log.error("client(%s) %s", self.id, error.cause)
         else:
-            log.error("[%s] - %s%s", self.id, text, f" - {error.cause}" if error.cause else "")
+            log.error("[%s] - %s%s", self.id, text, f" - {error.cause}" if error.cause else "",
+                      kind=text.partition(" ")[0])
         replies.append(framed(error.reply.rstrip(b" ") if self._next == NO_MAGIC else error.reply))
         self.transport.write(b"".join(replies))
         self._end(text)
@@ -302,7 +306,9 @@ class Connection(asyncio.Protocol):
         self._hub.unfinished.discard(self)
         log = self._hub.log
         if self._next == NO_MAGIC:
-            if reason and not reason.startswith("E_"):
+            if not self._spoke:
+                log.debug("TCP: client(%s) has left without a word", self.id)
+            elif reason and not reason.startswith("E_"):
                 log.error("failed to read protocol version - %s", reason)
             return
         log.info("PROTOCOL(V1): [%s] exiting ioloop", self.id)

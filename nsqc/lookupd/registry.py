@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from time import monotonic_ns
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import Encoder
 
 CLIENT, TOPIC, CHANNEL = "client", "topic", "channel"
@@ -20,7 +20,8 @@ _encode = Encoder().encode
 
 
 class PeerInfo(Struct, frozen=True, gc=False):
-    """What a node says about itself, as /lookup lists it: keys and their order are nsqlookupd's."""
+    """What a node says about itself, as /lookup lists it: keys and their order are nsqlookupd's. The zone and region of
+    nodes that have one are those of nsqlookupd's source after 1.3.0."""
 
     remote_address: str
     hostname: str
@@ -28,6 +29,8 @@ class PeerInfo(Struct, frozen=True, gc=False):
     tcp_port: int
     http_port: int
     version: str
+    topology_zone: str | UnsetType = UNSET
+    topology_region: str | UnsetType = UNSET
 
 
 class Registration:

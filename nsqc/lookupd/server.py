@@ -20,6 +20,7 @@ from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.router import resolve
 from nsqc.lookupd.site import LookupSite
 from nsqc.lookupd.turns import Turns
+from nsqc.net import systemd
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_unix
 from nsqc.net.limits import ConnectionLimits
@@ -95,7 +96,8 @@ class LookupServer:
         self.log = log
         try:
             self.manager = ServiceManager(log)
-        except EnvironmentVariableError as error:
+            self.inherited = systemd.inherited(known=systemd.LOOKUPD_NAMES)
+        except (EnvironmentVariableError, systemd.InheritError) as error:
             raise StartError(str(error)) from None
         log.info("%s", version_line("nsqlookupd"))
         self.open_files = descriptors.raise_limit()
@@ -111,16 +113,17 @@ class LookupServer:
         self._timer: asyncio.TimerHandle | None = None
 
     def _bind(self, name: str, address: str) -> Listener:
+        inherited = self.inherited.get(name.lower())
         try:
-            if is_unix(address):
+            if inherited is None and is_unix(address):
                 raise ValueError("missing port in address")
-            return Listener(name, address, self.log)
+            return Listener(name, address, self.log, inherited)
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({address}) failed - {error}") from None
 
     async def start(self) -> None:
         """Lets nodes and clients connect. Raises StartError."""
-        self.hub.introduce(socket.gethostname(), self.tcp.port, self.http_listener.port)
+        self.hub.introduce(socket.gethostname(), max(0, self.tcp.port), max(0, self.http_listener.port))
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
                           threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow)
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Iterator
 from time import monotonic_ns, time_ns
 
 import msgspec
+from msgspec import UNSET
 
 from nsqc import NSQD_VERSION
 from nsqc.httpd.probes import readiness
@@ -166,8 +167,9 @@ def _entries(registration: Registration, peers: list[Peer]) -> Iterator[bytes]:
         if marked is None:
             continue
         info = peer.info
-        yield _encode({
+        entry = {
             "broadcast_address": info.broadcast_address, "hostname": info.hostname, "http_port": info.http_port,
             "id": peer.id, "last_update": peer.seen + since_boot, "tcp_port": info.tcp_port,
             "tombstoned": marked != 0, "tombstoned_at": marked + since_boot if marked else NEVER,
-            "version": info.version})
+            "topology_region": info.topology_region, "topology_zone": info.topology_zone, "version": info.version}
+        yield _encode({name: value for name, value in entry.items() if value is not UNSET})

@@ -6,13 +6,10 @@ Clients beyond these limits, which the operator sets, are closed; if descriptors
 from __future__ import annotations
 
 import sys
-from time import monotonic
 from typing import Protocol
 
 from nsqc.log import Log
 from nsqc.net.listener import Listeners
-
-LOG_EVERY_S = 1.0
 
 
 class LimitOptions(Protocol):
@@ -39,8 +36,6 @@ class ConnectionLimits:
         self._log = log
         self.capacity = sys.maxsize  # connections for which there are descriptors
         self._listeners: Listeners | None = None
-        self._refused: dict[str, int] = {}  # since that limit was last logged
-        self._next_line: dict[str, float] = {}
 
     def set_limits(self, options: LimitOptions) -> None:
         """For new clients; those already connected stay."""
@@ -96,16 +91,7 @@ class ConnectionLimits:
         self.handshakes -= 1
 
     def _refuse(self, limit: str, value: int, host: str) -> bool:
-        """Logs it, at most once a second for each limit."""
-        count = self._refused.get(limit, 0) + 1
-        now = monotonic()
-        if now < self._next_line.get(limit, 0.0):
-            self._refused[limit] = count
-            return False
-        self._next_line[limit] = now + LOG_EVERY_S
-        self._refused[limit] = 0
-        more = f" ({count} since the last such line)" if count > 1 else ""
-        self._log.warn("client(%s) refused: %s %d reached%s", host or "@", limit, value, more)
+        self._log.warn("client(%s) refused: %s %d reached", host or "@", limit, value, kind=limit)
         return False
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 
 from nsqc.process.environment import EnvironmentVariableError, is_ours, number
 
 FIRST = 3  # the descriptor of the first inherited socket
-NAMES = ("tcp", "http", "https")
+NAMES = ("tcp", "http", "https")  # of the daemon's
+LOOKUPD_NAMES = ("tcp", "http")  # of the lookup server's
 VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 
@@ -17,10 +18,12 @@ class InheritError(Exception):
     """The variables or the sockets cannot be used; the text is one line for the operator."""
 
 
-def inherited(environ: MutableMapping[str, str] = os.environ) -> dict[str, socket.socket]:
+def inherited(environ: MutableMapping[str, str] = os.environ, known: Collection[str] = NAMES
+              ) -> dict[str, socket.socket]:
     """The inherited listening sockets by name. Removes the variables: they are meant for one process.
 
-    Raises InheritError for a socket without one of our names, a duplicate name, or anything but a listening socket.
+    known: the names that sockets may have. Raises InheritError for one without, a duplicate name, or anything but a
+    listening socket.
     """
     variables = {name: environ.pop(name, "") for name in VARIABLES}
     if not is_ours(variables["LISTEN_PID"]):
@@ -33,8 +36,8 @@ def inherited(environ: MutableMapping[str, str] = os.environ) -> dict[str, socke
     sockets: dict[str, socket.socket] = {}
     for index in range(count):
         name = names[index] if index < len(names) else ""
-        if name not in NAMES:
-            raise InheritError(f"inherited socket {FIRST + index} is named {name!r}, not one of {', '.join(NAMES)} "
+        if name not in known:
+            raise InheritError(f"inherited socket {FIRST + index} is named {name!r}, not one of {', '.join(known)} "
                                "(FileDescriptorName= in its unit)")
         if name in sockets:
             raise InheritError(f"two inherited sockets are named {name}")

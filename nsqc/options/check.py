@@ -9,16 +9,27 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias
 
 from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
 from nsqc.options import file, topic_globs
-from nsqc.options.declared import KEYS, OptionError, Options, flag_name, out_of_range
+from nsqc.options.declared import (
+    KEYS,
+    SERVE,
+    Chosen,
+    Declaration,
+    OptionError,
+    Options,
+    OptionSet,
+    TopicTable,
+    flag_name,
+    out_of_range,
+)
 from nsqc.options.lines import lines_of
 from nsqc.options.tls import is_offered, settle
 from nsqc.options.topic_tables import KEY as TOPICS
@@ -41,10 +52,10 @@ class Finding(NamedTuple):
     text: str
 
 
-class Report(NamedTuple):
+class Report(NamedTuple, Generic[Chosen]):
     """options: those of the file, with defaults instead of wrong values; option_count: how many the file sets."""
 
-    options: Options
+    options: Chosen
     option_count: int
     findings: list[Finding]
 
@@ -56,30 +67,47 @@ class Problem(NamedTuple):
     text: str
 
 
-def examine(path: str) -> Report:
-    """Reads a config file as a start would."""
+# What is wrong with options: attribute name and text of each.
+Problems: TypeAlias = Callable[[Chosen], Iterable[tuple[str, str]]]
+
+
+def examine(path: str) -> Report[Options]:
+    """Reads a config file as a start of the daemon would."""
+    return read(path, SERVE, lambda options: (*out_of_range(options), *surroundings(options)), ineffective)
+
+
+def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], warnings: Problems[Chosen]
+         ) -> Report[Chosen]:
+    """Reads a file as a start with these options would."""
     try:
         text = file.read_text(path)
     except OptionError as error:
-        return Report(Options(), 0, [Finding(0, True, str(error))])
+        return Report(declaration.options(), 0, [Finding(0, True, str(error))])
     try:
-        reading = file.interpret(tomllib.loads(text))
+        reading = file.interpret(tomllib.loads(text), declaration)
     except tomllib.TOMLDecodeError as error:
         line = LINE.search(str(error))
-        return Report(Options(), 0, [Finding(int(line[1]) if line else text.count("\n") + 1, True, f"{error}")])
-    options = Options().replace(**reading.values)
+        number = int(line[1]) if line else text.count("\n") + 1
+        return Report(declaration.options(), 0, [Finding(number, True, f"{error}")])
+    options = declaration.options().replace(**reading.values)
     line_of = lines_of(text)
     findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
     findings += [Finding(line_of(key), False, f"unknown key {key!r} is ignored") for key in reading.unknown]
     findings += [Finding(line_of(TOPICS, table.glob), False, f"{table.title} has no effect: {reason}")
-                 for table, reason in topic_globs.ineffective(options.topics)]
-    keys = {name: key for key, name in KEYS.items()}
-    problems = [(True, name, problem) for name, problem in (*out_of_range(options), *surroundings(options))]
-    problems += [(False, name, problem) for name, problem in ineffective(options)]
+                 for table, reason in topic_globs.ineffective(tables_of(reading))]
+    keys = {name: key for key, name in declaration.keys.items()}
+    problems = [(True, name, problem) for name, problem in errors(options)]
+    problems += [(False, name, problem) for name, problem in warnings(options)]
     for fatal, name, problem in problems:
         line_number = line_of(keys[name]) if name in reading.values else 0
         findings.append(Finding(line_number, fatal, problem.replace(flag_name(name), keys[name])))
     return Report(options, len(reading.values.keys() - {TOPICS}), sorted(findings))
+
+
+def tables_of(reading: file.Reading) -> tuple[TopicTable, ...]:
+    """The topic tables of a file."""
+    tables = reading.values.get(TOPICS)
+    return tuple(one for one in tables if isinstance(one, TopicTable)) if isinstance(tables, tuple) else ()
 
 
 # ---------------------------------------------------------------------- the machine
@@ -90,7 +118,7 @@ def surroundings(options: Options) -> Iterator[Problem]:
     for name in LISTENING:
         if address := str(options.value(name)):
             yield from (Problem(name, f"{flag_name(name)}: {reason}") for reason in listening(address))
-    yield from duplicates(options)
+    yield from duplicates(options, KEYS, LISTENING if is_offered(options) else LISTENING[:2])
     yield from unreachable(options)
     yield from encryption(options)
     if reason := unwritable(options.data_path):
@@ -139,10 +167,9 @@ def is_ipv4(host: str) -> bool:
     return True
 
 
-def duplicates(options: Options) -> Iterator[Problem]:
-    """Addresses to listen on that another option has, too. Port 0 is any port."""
-    keys = {name: key for key, name in KEYS.items()}
-    names = LISTENING if is_offered(options) else LISTENING[:2]
+def duplicates(options: OptionSet, known: Mapping[str, str], names: Iterable[str]) -> Iterator[Problem]:
+    """Addresses to listen on that another option has, too; port 0 is any port. known: attribute names by config key."""
+    keys = {name: key for key, name in known.items()}
     owners: dict[str, str] = {}
     for name in names:
         address = str(options.value(name))
@@ -153,6 +180,8 @@ def duplicates(options: Options) -> Iterator[Problem]:
 
 def ineffective(options: Options) -> Iterator[Problem]:
     """Values without effect."""
+    if options.is_topology_aware and not (options.topology_zone or options.topology_region):
+        yield Problem("enable_experiment", "enable_experiment has no effect without topology_zone and topology_region")
     if options.tls_root_ca_file and not is_offered(options):
         yield Problem("tls_root_ca_file", "tls_root_ca_file has no effect without tls_cert and tls_key")
 

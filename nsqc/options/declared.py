@@ -54,6 +54,7 @@ class Kind(Enum):
     STORAGE = "memory|log"
     LOG_SYNC = "write|fsync"
     OVERFLOW = "refuse|drop-oldest"
+    LOG_FORMAT = "auto|text|json|journal|logfmt"
 
 
 class Flag(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +75,14 @@ TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x3
 DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 
-BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
+TOPOLOGY_AWARE = "topology-aware-consumption"
+LOG_FORMAT_HELP = (
+    "form of log lines: nsqd's (text), these with journald's priority in front (journal), JSON objects, or logfmt; "
+    "auto is text, or journal where systemd has connected stderr to its journal")
+
+BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
-    "Statsd", "End-to-end latency", "TLS", "Compression")
+    "Topology", "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
 def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
@@ -127,6 +133,7 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged", live=True)] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqd] "
+    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
     node_id: Annotated[int, flag(
         Kind.INT, BASIC, "identifies this daemon in message ids, 0 to 1023; by default a hash of the host name",
@@ -257,6 +264,15 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     max_channel_consumers: Annotated[int, flag(
         Kind.INT, CLIENTS, "maximum number of consumers of a channel; 0: no limit", least=0)] = 0
 
+    enable_experiment: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, TOPOLOGY, "experimental feature of nsqd's source after 1.3.0 to enable: "
+        f"{TOPOLOGY_AWARE}, which prefers consumers in this daemon's zone, then those in its region", own=True)] = ()
+    topology_zone: Annotated[str, flag(
+        Kind.TEXT, TOPOLOGY, "this daemon's zone, a part of the network that fails as a whole; announced to clients "
+        "and nsqlookupd", own=True)] = ""
+    topology_region: Annotated[str, flag(
+        Kind.TEXT, TOPOLOGY, "this daemon's region, which has one zone or several; announced, too", own=True)] = ""
+
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "statsd to push statistics to by UDP, HOST:PORT")] = ""
     statsd_interval: Annotated[int, flag(
         Kind.DURATION, STATSD, "time between pushes", least=10 * MS, live=True)] = MINUTE
@@ -287,6 +303,19 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     max_deflate_level: Annotated[int, flag(
         Kind.INT, COMPRESSION, "highest deflate level a client may ask for, 1 to 9", least=1, most=9, live=True)] = 6
     snappy: Annotated[bool, flag(Kind.BOOL, COMPRESSION, "offer snappy", live=True)] = True
+
+    @property
+    def is_topology_aware(self) -> bool:
+        """Whether messages go to near consumers first."""
+        return TOPOLOGY_AWARE in self.enable_experiment
+
+    @property
+    def topology(self) -> dict[str, str]:
+        """What is announced of where this daemon is. nsqd 1.3.0 announces nothing, and neither does a daemon that was
+        not told."""
+        if not (self.topology_zone or self.topology_region or self.enable_experiment):
+            return {}
+        return {"topology_zone": self.topology_zone, "topology_region": self.topology_region}
 
     @property
     def message_limit(self) -> int:
@@ -368,6 +397,9 @@ def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
         if not 0 < percentile <= 1:
             yield ("e2e_processing_latency_percentile",
                    f"--e2e-processing-latency-percentile must be above 0 and at most 1, not {percentile}")
+    for name in options.enable_experiment:
+        if name != TOPOLOGY_AWARE:
+            yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
     if options.auth_http_request_method not in ("get", "post"):
         yield "auth_http_request_method", "--auth-http-request-method must be post or get"
 

@@ -3,13 +3,14 @@
 # No `from __future__ import annotations`: the annotations are read.
 import socket
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from nsqc.log import INFO
 from nsqc.options.declared import (
     BASIC,
+    LOG_FORMAT_HELP,
     MINUTE,
     MS,
     NETWORK,
@@ -34,6 +35,7 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
     log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
     log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqlookupd] "
+    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
     verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
 
     slow_loop: Annotated[int, flag(
@@ -71,8 +73,22 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 
 
+class Effective(NamedTuple):
+    """Options as they take effect, the source of each value by config key, and unknown keys of the config file."""
+
+    options: LookupdOptions
+    sources: dict[str, str]
+    unknown: list[str]
+
+
 def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
     """The options of flags and of the config file that they name, and the file's unknown keys. Raises OptionError."""
+    options, _, unknown = effective(flags)
+    return options, unknown
+
+
+def effective(flags: Mapping[str, Value]) -> Effective:
+    """As resolve(), with the sources. Raises OptionError."""
     values: dict[str, Field] = {}
     unknown: list[str] = []
     if flags.get("config"):
@@ -80,4 +96,6 @@ def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
     options = LookupdOptions().replace(**{**values, **flags})
     for _, text in LOOKUPD.out_of_range(options):
         raise OptionError(text)
-    return options, unknown
+    sources = {key: "flag" if name in flags else "config file" if name in values else "default"
+               for key, name in LOOKUPD.keys.items()}
+    return Effective(options, sources, unknown)

@@ -98,6 +98,7 @@ class Lookup:
             "http_port": options.broadcast_http_port or max(0, self._info["http_port"]),
             "tcp_port": options.broadcast_tcp_port or max(0, self._info["tcp_port"]),
             "version": NSQD_VERSION,
+            **options.topology,
         })
 
     def _registrations(self) -> Iterator[bytes]:

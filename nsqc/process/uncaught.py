@@ -1,8 +1,8 @@
 """What Python, Cython, asyncio and uvloop would print on stderr goes to the log, which never blocks.
 
 An unread pipe holds 64 KiB. Writing more blocks the writing thread, which may be the loop's; the log writes on its own
-thread and drops lines instead. A client may be able to cause floods of uncaught errors, so each kind is logged once a
-second, with the number of the others.
+thread and drops lines instead. A client may be able to cause floods of uncaught errors, and the log counts those that
+repeat.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Hashable
-from time import monotonic
+from collections.abc import Hashable
 from types import TracebackType
 from typing import Any, TextIO
 
 from nsqc.log import Log
 
-EVERY_S = 1.0  # between two lines of one kind
-MOST_KINDS = 256
+KIND_LENGTH = 100  # characters of a text that tell kinds of lines apart
 FRAMES = 6  # of a traceback, the innermost
 
 
@@ -31,8 +29,6 @@ class Uncaught:
 
     def __init__(self, log: Log):
         self._log = log
-        # For each kind, when the next line may be written, and how many were not.
-        self._kinds: dict[Hashable, tuple[float, int]] = {}
         self._unreported = 0  # errors for whose lines there was no memory
         self._printed = 0  # id of excepthook's last exception
 
@@ -50,7 +46,7 @@ class Uncaught:
         self.report(str(context.get("message", "unhandled exception in the loop")), context.get("exception"))
 
     def report(self, what: str, error: BaseException | None, kind: Hashable = None) -> None:
-        """Logs an error that nobody has caught, unless one of its kind has just been logged."""
+        """Logs an error that nobody has caught. kind: as of Log.error()."""
         try:
             self._report(what, error, kind)
         except MemoryError:
@@ -61,23 +57,11 @@ class Uncaught:
         if error is not None:
             kind = (what, type(error), *_places(error.__traceback__)[-1:]) if kind is None else kind
             what = f"{what} - {_text(error)}"
-        self.line(self._log.error, what, what if kind is None else kind)
+        # Not as the format: the text may come from a client.
+        self._log.error("%s", what, kind=what[:KIND_LENGTH] if kind is None else kind)
         if self._unreported:
             count, self._unreported = self._unreported, 0
             self._log.error("%d errors were not reported - out of memory", count)
-
-    def line(self, write: Callable[[str, str, str], None], text: str, kind: Hashable) -> None:
-        """Writes the text, unless one of its kind has just been written."""
-        due, count = self._kinds.get(kind, (0.0, 0))
-        now = monotonic()
-        if now < due:
-            self._kinds[kind] = (due, count + 1)
-            return
-        if len(self._kinds) >= MOST_KINDS:
-            self._kinds.clear()
-        self._kinds[kind] = (now + EVERY_S, 0)
-        # Not as the format: the text may come from a client.
-        write("%s%s", text, f" ({count} more since the last such line)" if count else "")
 
     # ------------------------------------------------------------------ hooks
 
@@ -101,7 +85,7 @@ class Uncaught:
     def _warning(self, message: Warning | str, category: type[Warning], filename: str, lineno: int,
                  file: TextIO | None = None, line: str | None = None) -> None:
         text = f"{category.__name__}: {message} ({os.path.basename(filename)}:{lineno})"
-        self.line(self._log.warn, text, (category, filename, lineno))
+        self._log.warn("%s", text, kind=(category, filename, lineno))
 
 
 class _Handler(logging.Handler):
@@ -137,7 +121,7 @@ class _Stderr(io.TextIOBase):
         *lines, self._rest = (self._rest + text).split("\n")
         for line in lines:
             if line.strip():
-                self._uncaught.report(f"stderr: {line}", None)
+                self._uncaught.report(f"stderr: {line}", None, "stderr")
         return len(text)
 
 

@@ -24,6 +24,7 @@ cdef class Connection(Link):
     cdef Upgrade upgrade                # None: none is under way
     cdef readonly object address
     cdef object host                    # what the connection limits count it under; None: it was not let in
+    cdef bint spoke                     # something has arrived: it is not just a probe
     cdef int64_t made_ns                # monotonic: when the client connected
     cdef int64_t began_ns               # monotonic: when the incomplete command, or the wait for the magic, began
     cdef object stall_timer

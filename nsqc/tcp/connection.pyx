@@ -74,7 +74,6 @@ cdef class Connection(Link):
         self.hub.connections[self] = None
         self.made_ns = self.began_ns = now_ns
         self._watch_stall()
-        self.hub.log.info("TCP: new client(%s)", self.address)
 
     def __str__(self):
         topic = None if self.session is None else self.session.topic
@@ -241,6 +240,9 @@ cdef class Connection(Link):
 
     cdef Py_ssize_t _greet(self, const char *c_from, Py_ssize_t length) except -1:
         """The first four bytes name the protocol that the client speaks."""
+        if not self.spoke:
+            self.spoke = True
+            self.hub.log.info("TCP: new client(%s)", self.address)
         if length < MAGIC_BYTES:
             return 0
         magic = c_from[:MAGIC_BYTES]
@@ -434,7 +436,8 @@ cdef class Connection(Link):
         if left_ns > NS_PER_MS:
             self.stall_timer = self.hub.loop.call_later(left_ns / 1e9, self.check_stall)
             return
-        self.hub.log.error("client(%s) - stalled within a command", self.address)
+        if self.spoke:
+            self.hub.log.error("client(%s) - stalled within a command", self.address)
         try:
             if self.session is not None:
                 self._cut_short()
@@ -547,7 +550,10 @@ cdef class Connection(Link):
             self.stall_timer.cancel()
             self.stall_timer = None
         self._leave()
-        self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+        if self.spoke:
+            self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)
+        else:
+            self.hub.log.debug("TCP: client(%s) has left without a word", self.address)
         # These refer to each other; uncut, they would wait for the garbage collector.
         self.intake.free()
         self.upgrade = None

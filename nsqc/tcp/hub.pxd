@@ -1,6 +1,5 @@
 # What the connections of one daemon share.
 
-from libc.stdint cimport int64_t
 from nsqc.broker.broker cimport Broker
 from nsqc.store.slices cimport Slicer
 from nsqc.tcp.outbox cimport Iteration
@@ -22,13 +21,10 @@ cdef class Hub:
     cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # Connection to None, in order of arrival; all that are open
+    cdef dict tallies                   # error code to nsqc.log.repeats.Kind, of errors that are only counted
     cdef Slicer slicer
     cdef char *area                     # owned
     cdef char *c_into                   # where the next read goes: into the area, or into a message that is arriving
     cdef Py_ssize_t room                # bytes there that it may use
-    # Errors of clients, which can be many, since the last line about them.
-    cdef int64_t error_lines_ns         # monotonic: when the counts below start from 0 again
-    cdef int64_t error_lines
-    cdef int64_t unlogged_errors
 
     cdef void complain(self, address, bytes error) noexcept

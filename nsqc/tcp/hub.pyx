@@ -1,17 +1,11 @@
 """What the connections of one daemon share: broker, limits, the receive area, the log of their errors."""
 
 cimport cython
-from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
 from nsqc.broker.broker cimport Broker
-from nsqc.store.clock cimport monotonic_ns
 from nsqc.tcp.outbox cimport Iteration
 from nsqc.tcp.session cimport Limits
-
-cdef enum:
-    ERROR_LINES = 10            # logged about clients in a second; the others are counted
-    ERROR_LINES_NS = 1000000000
 
 
 @cython.final
@@ -38,6 +32,7 @@ cdef class Hub:
         self.limits = Limits(settings.now)
         settings.on_change(self._settings_changed)
         self.connections = {}
+        self.tallies = {}
 
     def __dealloc__(self):
         free(self.area)
@@ -47,18 +42,18 @@ cdef class Hub:
         self.limits = Limits(options)
 
     cdef void complain(self, address, bytes error) noexcept:
-        """Logs an error of a client: the first ones of each second, and how many more there were."""
-        cdef int64_t now = monotonic_ns()
-        if now >= self.error_lines_ns:
-            if self.unlogged_errors:
-                self.log.error("%d more errors of clients", self.unlogged_errors)
-            self.error_lines_ns = now + ERROR_LINES_NS
-            self.error_lines = self.unlogged_errors = 0
-        if self.error_lines >= ERROR_LINES:
-            self.unlogged_errors += 1
-            return
-        self.error_lines += 1
-        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"))
+        """Logs an error of a client, unless there were many with that code."""
+        code = error.partition(b" ")[0]
+        tally = self.tallies.get(code)
+        if tally is not None:
+            if not tally.is_over:
+                tally.count += 1
+                return
+            del self.tallies[code]
+        self.log.error("[%s] - %s", address, error.decode("utf-8", "backslashreplace"), kind=code)
+        tally = self.log.tally(code)
+        if tally is not None:
+            self.tallies[code] = tally
 
     def sessions(self) -> list:
         """The sessions of all clients that have sent their magic."""

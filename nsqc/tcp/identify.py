@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
@@ -25,6 +26,9 @@ NS_PER_MS = 1_000_000
 KINDS = {"client_id": STRING, "hostname": STRING, "heartbeat_interval": INT64, "output_buffer_size": INT64,
          "output_buffer_timeout": INT64, "feature_negotiation": BOOL, "tls_v1": BOOL, "deflate": BOOL,
          "deflate_level": INT64, "snappy": BOOL, "sample_rate": INT32, "user_agent": STRING, "msg_timeout": INT64}
+# Newer nsqds know these, too; 1.3.0 ignores them.
+TOPOLOGY_KINDS = {**KINDS, "topology_zone": STRING, "topology_region": STRING}
+SAME_ZONE, SAME_REGION, ELSEWHERE = range(3)  # distances of consumers
 
 
 class Wanted(msgspec.Struct, gc=False):
@@ -43,6 +47,8 @@ class Wanted(msgspec.Struct, gc=False):
     sample_rate: int | None = None
     user_agent: str | None = None
     msg_timeout: int | None = None
+    topology_zone: str | None = None
+    topology_region: str | None = None
 
 
 class Settings(msgspec.Struct, gc=False, frozen=True):
@@ -56,6 +62,8 @@ class Settings(msgspec.Struct, gc=False, frozen=True):
     output_buffer_timeout_ms: int
     sample_rate: int
     msg_timeout_ms: int
+    topology: dict[str, str]  # as statistics show it; empty where that is of no concern
+    distance: int
 
 
 class Layers(msgspec.Struct, gc=False, frozen=True):
@@ -101,6 +109,8 @@ class Answer(msgspec.Struct, gc=False):
     auth_required: bool
     output_buffer_size: int
     output_buffer_timeout: int
+    topology_region: str | UnsetType = UNSET
+    topology_zone: str | UnsetType = UNSET
 
 
 encoder = msgspec.json.Encoder()
@@ -109,7 +119,8 @@ encoder = msgspec.json.Encoder()
 def negotiate(body: bytes, options: Options, current: Current, log: Log, address: str) -> Agreement:
     """What an IDENTIFY body leads to; changes nothing. Raises ClientError."""
     try:
-        fields: dict[str, Any] = decode_struct(body, KINDS)  # Any: each value has the kind that KINDS gives its key
+        # Any: each value has the kind that KINDS gives its key
+        fields: dict[str, Any] = decode_struct(body, TOPOLOGY_KINDS if options.topology else KINDS)
         wanted = Wanted(**fields)
     except GoJSONError as error:
         log.error("[%s] - IDENTIFY failed to decode JSON body - %s", address, error)
@@ -153,7 +164,24 @@ def settle(wanted: Wanted, options: Options, current: Current) -> Settings:
     msg_timeout = pick("msg timeout", wanted.msg_timeout, current.msg_timeout_ms,
                        MIN_MS, options.max_msg_timeout // NS_PER_MS, may_disable=False)
     return Settings(wanted.client_id or "", wanted.hostname or "", wanted.user_agent or "",
-                    heartbeat, size, timeout, rate, msg_timeout)
+                    heartbeat, size, timeout, rate, msg_timeout, topology_of(wanted, options),
+                    distance_of(wanted, options))
+
+
+def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
+    """Where a client says that it is."""
+    if not options.topology:
+        return {}
+    return {"topology_zone": wanted.topology_zone or "", "topology_region": wanted.topology_region or ""}
+
+
+def distance_of(wanted: Wanted, options: Options) -> int:
+    """How far a client is from this daemon. A name that is empty is no place."""
+    if not options.is_topology_aware or (options.topology_zone and wanted.topology_zone == options.topology_zone):
+        return SAME_ZONE
+    if options.topology_region and wanted.topology_region == options.topology_region:
+        return SAME_REGION
+    return ELSEWHERE
 
 
 def pick(name: str, wanted: int | None, current: int, least: int, most: int, may_disable: bool = True) -> int:
@@ -183,6 +211,7 @@ def answer(options: Options, settings: Settings, layers: Layers) -> Answer:
         auth_required=bool(options.auth_http_address),
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
+        **options.topology,
     )
 
 

@@ -39,14 +39,15 @@ cdef class Session(Consumer):
     cdef bint pump_due                  # the channel has to look for more to deliver
     cdef readonly object address        # "host:port" of the peer
     cdef object client_id, hostname, user_agent  # str
+    cdef dict topology                  # where the client is: fields of ClientStats; empty: not of interest
     cdef double connected               # seconds since 1970
     cdef bint locked                    # TLS is required and not in place: nothing but IDENTIFY is allowed
     cdef object layers                  # with UPGRADE, from IDENTIFY to the upgrade: nsqc.tcp.identify.Layers
     cdef object tls                     # nsqc.tcp.secured.Secured; None: not encrypted
     cdef object compression             # deflate, snappy; empty: none
     # What IDENTIFY may ask for. As with nsqd, a client may send it again until it subscribes. What is delivered, and
-    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate and the timeout of the outbox. The last one
-    # counts for all the rest: replies, statistics, deadlines, TOUCH.
+    # when, goes by the first: pace_ms, and msg_timeout_ns, sample_rate, distance, the timeout of the outbox. The last
+    # one counts for all the rest: replies, statistics, deadlines, TOUCH.
     cdef bint identified
     cdef int64_t pace_ms                # between heartbeats; 0: none are sent
     cdef int64_t heartbeat_ms           # the client must be heard within twice this; 0: never

@@ -17,7 +17,7 @@ import msgspec
 
 from nsqc.broker.stats import ClientStats, PubCount
 from nsqc.options import declared
-from nsqc.tcp.identify import Current
+from nsqc.tcp.identify import ELSEWHERE, SAME_ZONE, Current
 
 cdef int64_t next_id = 0
 
@@ -64,6 +64,8 @@ cdef class Session(Consumer):
         self.output_buffer_timeout_ms = options.output_buffer_timeout // 1_000_000
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
+        self.topology = {}
+        self.distance = ELSEWHERE if options.is_topology_aware else SAME_ZONE
         self.compression = ""
         self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
 
@@ -135,6 +137,7 @@ cdef class Session(Consumer):
         self.client_id = settings.client_id
         self.hostname = settings.hostname
         self.user_agent = settings.user_agent
+        self.topology = settings.topology
         self.heartbeat_ms = settings.heartbeat_ms
         self.output_buffer_size = settings.output_buffer_size
         self.output_buffer_timeout_ms = settings.output_buffer_timeout_ms
@@ -145,6 +148,7 @@ cdef class Session(Consumer):
             self.identified = True
             self.pace_ms = self.heartbeat_ms
             self.sample_rate = self.asked_sample_rate
+            self.distance = settings.distance
             self.msg_timeout_ns = self.touch_timeout_ns
             self.outbox.timeout_ms = self.output_buffer_timeout_ms
             self.link.heartbeats_agreed(True)
@@ -184,5 +188,5 @@ cdef class Session(Consumer):
             message_count=self.message_count, finish_count=self.finish_count, requeue_count=self.requeue_count,
             connect_ts=int(self.connected), sample_rate=self.asked_sample_rate, deflate=self.compression == "deflate",
             snappy=self.compression == "snappy", user_agent=self.user_agent, pub_counts=counts[:1] or msgspec.UNSET,
-            **self._auth_stats(), **self._tls_stats(),
+            **self.topology, **self._auth_stats(), **self._tls_stats(),
         )

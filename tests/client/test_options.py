@@ -35,6 +35,8 @@ MAKERS = {"Producer": Producer, "aio.Producer": aio.Producer, "Consumer": consum
     ({"timeout": None}, TypeError, "timeout is None"),
     ({"sample_rate": 100}, ValueError, "sample_rate is 100"),
     ({"auth_secret": 1}, TypeError, "auth_secret is 1"),
+    ({"topology_zone": 5}, TypeError, "topology_zone is 5"),
+    ({"topology": "z"}, TypeError, "did you mean 'topology_"),
     ({"max_msg_size": "1"}, TypeError, "max_msg_size is '1'"),
 ])
 def test_options(make, options, error, text):

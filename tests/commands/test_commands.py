@@ -279,6 +279,56 @@ def test_what_it_accepts_starts_and_what_it_refuses_does_not(nsqc, config, daemo
         assert done.returncode == 1
 
 
+@pytest.mark.parametrize("line, complaint", [
+    ('tcp_address = "localhost"', "1: error: tcp_address: address localhost: missing port in address"),
+    ('http_address = "HERE/sock"', "1: error: http_address: address HERE/sock: missing port in address"),
+    ('http_address = "1.2.3:5"', "1: error: http_address: address 1.2.3:5: invalid host"),
+    ('http_address = "0.0.0.0:4160"', "1: error: http_address: address 0.0.0.0:4160 is that of tcp_address"),
+    ('tombstone_lifetime = "soon"', "1: error: tombstone_lifetime = 'soon' cannot be used"),
+    ('tombstone_lifetime = "-1s"', "1: error: tombstone_lifetime must be at least 0s, not -1s"),
+    ('log_formt = "json"', "1: error: unknown key 'log_formt', did you mean log_format?"),
+    ('mem_queue_size = 5', "1: warning: unknown key 'mem_queue_size' is ignored"),
+    ('x =', "1: error: Invalid value"),
+])
+def test_files_of_the_lookup_server(nsqc, config, tmp_path, line, complaint):
+    path = config(line)
+    code, told, errors = nsqc("config", "check", "--lookupd", path)
+    assert (code, errors) == (0 if "warning" in complaint else 1, "")
+    assert told.startswith(f"{path}:{complaint.replace('HERE', str(tmp_path))}")
+
+
+def test_a_good_file_of_the_lookup_server(nsqc, config):
+    path = config('tcp_address = "127.0.0.1:4160"', 'log_format = "json"')
+    assert nsqc("config", "check", "--lookupd", path) == (0, f"{path}: ok, 2 options\n", "")
+    assert nsqc("config", "check", "--lookupd", "none.cfg")[0] == 1
+    # What is written to start from is good.
+    assert nsqc("config", "init", "--lookupd", path, "--force")[0] == 0
+    assert nsqc("config", "check", "--lookupd", path)[:2] == (0, f"{path}: ok, 0 options\n")
+
+
+def test_values_of_the_lookup_server(nsqc, config):
+    path = config('tombstone_lifetime = "90s"', "other = 1")
+    code, told, errors = nsqc("config", "show", "--lookupd", "--json", f"--config={path}", "--log-level", "warn")
+    assert (code, errors) == (0, "nsqc config: warning: unknown key 'other' is ignored\n")
+    shown = json.loads(told)
+    assert shown["tombstone_lifetime"] == {"value": "1m30s", "from": "config file"}
+    assert shown["log_level"] == {"value": "warn", "from": "flag"}
+    assert shown["http_address"] == {"value": "0.0.0.0:4161", "from": "default"}
+    assert "  tombstone_lifetime" in nsqc("config", "show", "--lookupd")[1]
+    assert "nsqc lookupd --help lists all flags" in nsqc("config", "show", "--lookupd", "--mem-queue-size=1")[2]
+    assert nsqc("config", "show", "--lookupd", "-h")[1].startswith("Usage: nsqc config show --lookupd [--json] [FLAGS]")
+
+
+def test_an_experiment_without_a_place_is_a_warning(nsqc, config):
+    path = config('enable_experiment = ["topology-aware-consumption"]')
+    code, told, _ = nsqc("config", "check", path)
+    assert code == 0
+    assert told.startswith(f"{path}:1: warning: enable_experiment has no effect without topology_zone and topology_region")
+    path = config("mem_queue_size = 5", 'enable_experiment = ["warp"]')
+    code, told, _ = nsqc("config", "check", path)
+    assert (code, told) == (1, f"{path}:2: error: enable_experiment must be topology-aware-consumption, not 'warp'\n")
+
+
 # ---------------------------------------------------------------------- config show
 
 

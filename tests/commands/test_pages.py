@@ -118,7 +118,7 @@ def test_the_tree_knows_every_command_and_flag():
     assert [option.name for option in nodes["nsqc serve"].options] == ["--help", *flags]
     assert [option.name for option in nodes["nsqc lookupd"].options] == [
         "--help", *(flag_name(name) for name in LOOKUPD.flags)]
-    assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--help", *flags]
+    assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--lookupd", "--help", *flags]
     assert nodes["nsqc config check"].argument == ("FILE", "file")
     assert nodes["nsqc config init"].argument == ("[FILE]", "file")
     assert nodes["nsqc completion"].argument == ("SHELL", ("bash", "zsh", "fish"))

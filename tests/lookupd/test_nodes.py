@@ -48,7 +48,8 @@ def test_what_stalls_is_closed_and_what_is_complete_stays(lookupd):
     quiet = Node(server, "b.example")
     half.send(b"REGIS")
     body.send(b"IDENTIFY\n" + struct.pack(">i", 100) + b"{")
-    for node in (silent, half, body):
+    few = Node(server, magic=b" ")
+    for node in (silent, half, body, few):
         assert node.reply() == b""
     wait_until(lambda: "failed to read protocol version - i/o timeout" in server.log)
     wait_until(lambda: [one["hostname"] for one in server.get("/nodes")["producers"]] == ["b.example"])

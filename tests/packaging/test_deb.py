@@ -18,7 +18,8 @@ from tests.support.lookupd import LookupServer, Node
 TOPIC = "t"
 NEXT = "99.0"
 SYSTEM = ("lib/systemd/system/nsqc.service", "lib/systemd/system/nsqc.socket", "lib/systemd/system/nsqc-http.socket",
-          "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc-lookupd.service")
+          "lib/systemd/system/nsqc-https.socket", "lib/systemd/system/nsqc-lookupd.service",
+          "lib/systemd/system/nsqc-lookupd.socket", "lib/systemd/system/nsqc-lookupd-http.socket")
 LOOKUPD_ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc-lookupd.service"
 ENABLED = "etc/systemd/system/multi-user.target.wants/nsqc.service"
 

@@ -6,11 +6,12 @@ import subprocess
 
 import pytest
 
-from nsqc.net.systemd import NAMES
+from nsqc.net.systemd import LOOKUPD_NAMES, NAMES
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
 SOCKETS = {"tcp": "nsqc.socket", "http": "nsqc-http.socket", "https": "nsqc-https.socket"}
+LOOKUPD_SOCKETS = {"tcp": "nsqc-lookupd.socket", "http": "nsqc-lookupd-http.socket"}
 SERVICES = ("nsqc.service", "nsqc-lookupd.service")
 EXPOSURE = 13  # tenths, of 100; measured: 12
 
@@ -25,14 +26,14 @@ def unit(name: str) -> configparser.ConfigParser:
 @pytest.fixture
 def copied(tmp_path):
     """All units, with an executable that exists."""
-    for name in (*SERVICES, *SOCKETS.values()):
+    for name in (*SERVICES, *SOCKETS.values(), *LOOKUPD_SOCKETS.values()):
         text = (PACKAGING / name).read_text()
         (tmp_path / name).write_text(text.replace("/usr/bin/nsqc", shutil.which("true")))
     return tmp_path
 
 
 def test_systemd_understands_them(copied):
-    units = [copied / name for name in (*SERVICES, *SOCKETS.values())]
+    units = [copied / name for name in (*SERVICES, *SOCKETS.values(), *LOOKUPD_SOCKETS.values())]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     told = [line for line in done.stderr.splitlines() if "nsqc" in line]
     assert (done.returncode, told) == (0, [])
@@ -56,7 +57,8 @@ def test_little_is_exposed(service, threshold, code):
 
 
 def test_the_sockets_have_the_names_that_count():
-    assert tuple(SOCKETS) == NAMES
-    for name, file in SOCKETS.items():
-        section = unit(file)["Socket"]
-        assert (section["FileDescriptorName"], section["Service"]) == (name, "nsqc.service")
+    assert (tuple(SOCKETS), tuple(LOOKUPD_SOCKETS)) == (NAMES, LOOKUPD_NAMES)
+    for sockets, service in ((SOCKETS, "nsqc.service"), (LOOKUPD_SOCKETS, "nsqc-lookupd.service")):
+        for name, file in sockets.items():
+            section = unit(file)["Socket"]
+            assert (section["FileDescriptorName"], section["Service"]) == (name, service)

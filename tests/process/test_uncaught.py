@@ -154,11 +154,11 @@ class NoMemory(RecordingLog):
 
     full = True
 
-    def error(self, text, *arguments):
+    def error(self, text, *arguments, kind=None):
         if self.full:
             self.full = False
             raise MemoryError
-        super().error(text, *arguments)
+        super().error(text, *arguments, kind=kind)
 
 
 def test_an_error_that_cannot_be_reported_is_counted():

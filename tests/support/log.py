@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from nsqc.log import Log
@@ -14,7 +15,7 @@ class RecordingLog(Log):
         super().__init__()
         self.lines: list[str] = []
 
-    def error(self, text: str, *arguments: Any) -> None:
+    def error(self, text: str, *arguments: Any, kind: Hashable = None) -> None:
         """Keeps the line."""
         self.lines.append(text % arguments if arguments else text)
 

@@ -23,7 +23,10 @@ COMMAND = (sys.executable, "-m", "nsqc", "lookupd")
 class LookupServer:
     """One running server on free ports. stop() and start() keep the ports."""
 
-    def __init__(self, log_path: Path, *flags: str, command: tuple[str, ...] = COMMAND, preexec=None):
+    def __init__(self, log_path: Path, *flags: str, command: tuple[str, ...] = COMMAND, preexec=None,
+                 **process: Any):
+        """process: further arguments of subprocess.Popen."""
+        self.popen = process
         self.log_path = log_path
         self.flags = flags
         self.command = command
@@ -37,7 +40,8 @@ class LookupServer:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, f"--tcp-address={HOST}:{self.tcp_port}", f"--http-address={HOST}:{self.http_port}",
-                 *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec)
+                 *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
+                **self.popen)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()

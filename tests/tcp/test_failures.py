@@ -125,12 +125,15 @@ class Lines:
         self.lines = []
         self.trap = None
 
-    def add(self, text, *arguments):
+    def add(self, text, *arguments, kind=None):
         if self.trap is not None and self.trap in text:
             raise RuntimeError("trapped")
         self.lines.append(text % arguments if arguments else text)
 
     debug = info = warn = error = add
+
+    def tally(self, kind):
+        return None
 
 
 def served(tmp_path, scenario):

@@ -63,7 +63,7 @@ class Lines:
     def __init__(self):
         self.lines = []
 
-    def warn(self, text, *args):
+    def warn(self, text, *args, kind=None):
         self.lines.append(text % args)
 
 
@@ -83,6 +83,7 @@ def test_the_gate_counts():
     assert limits.begin_handshake("a")
     assert log.lines == ["client(a) refused: --max-connections-per-address 2 reached",
                          "client(@) refused: --max-connections 3 reached",
+                         "client(b) refused: --max-connections 3 reached",
                          "client(a) refused: --max-pending-handshakes 1 reached"]
 
 

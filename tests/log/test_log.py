@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nsqc.log import ERROR, MAX_LINE, MAX_WAITING, Log
+from nsqc.log import ERROR, MAX_WAITING, Log
+from nsqc.log.formats import MAX_LINE
 
 FORM = re.compile(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): (.*)")
 

@@ -1,0 +1,163 @@
+"""The log: lines on stderr, nsqd's unless another form is asked for, written by a thread: an unread pipe never stops
+the daemon."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Hashable
+
+from nsqc.log.fields import fields_of, kind_of
+from nsqc.log.formats import AUTO, make, one_line
+from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
+from nsqc.log.repeats import Kind, Repeats
+
+__all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "LEVELS", "WARN", "WORDS", "Log", "one_line"]
+
+MAX_WAITING = 2 * 1024 * 1024  # characters; beyond that lines are dropped and counted
+CLOSE_SECONDS = 1.0
+
+
+class Log:
+    """Writes lines of level and above. Thread-safe.
+
+    text is a literal with the places of the arguments, as for the operator %. kind: what lines that repeat each other
+    have in common (see nsqc.log.repeats), where text and the topic, channel or peer among the arguments do not say it.
+    """
+
+    def __init__(self, prefix: str = "[nsqd] ", level: int = INFO, descriptor: int = 2, form: str = AUTO):
+        """form: as --log-format."""
+        self.level = level
+        self._descriptor = descriptor
+        self._form = make(form, prefix, descriptor)
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        # Under the condition's lock:
+        self._repeats = Repeats()
+        self._waiting: list[str] = []
+        self._size = 0
+        self._dropped = 0
+        self._writing = False
+
+    def debug(self, text: str, *arguments: object) -> None:
+        """Details, for finding a fault."""
+        if self.level <= DEBUG:
+            self._add(DEBUG, text, arguments)
+
+    def info(self, text: str, *arguments: object) -> None:
+        """Normal operation."""
+        if self.level <= INFO:
+            self._add(INFO, text, arguments)
+
+    def warn(self, text: str, *arguments: object, kind: Hashable = None) -> None:
+        """Something is wrong, and the daemon copes. Lines that repeat are counted."""
+        if self.level <= WARN:
+            self._add_once(WARN, text, arguments, kind)
+
+    def error(self, text: str, *arguments: object, kind: Hashable = None) -> None:
+        """Something failed. Lines that repeat are counted."""
+        if self.level <= ERROR:
+            self._add_once(ERROR, text, arguments, kind)
+
+    def fatal(self, text: str, *arguments: object) -> None:
+        """The process ends because of this."""
+        self._add(FATAL, text, arguments)
+
+    def tally(self, kind: Hashable) -> Kind | None:
+        """Where lines of this kind can be counted without being made; None: they are still written."""
+        with self._changed:
+            return self._repeats.full(kind)
+
+    def close(self) -> None:
+        """Waits until everything is written, counts included, but only for a moment: perhaps nobody reads."""
+        with self._changed:
+            self._waiting += self._counts(stopping=True)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
+
+    def _add_once(self, level: int, text: str, arguments: tuple[object, ...], kind: Hashable) -> None:
+        key = kind_of(text, arguments) if kind is None else kind
+        with self._changed:
+            if (full := self._repeats.full(key, text)) is not None:
+                full.count += 1
+                return
+        written = one_line(text % arguments if arguments else text)
+        fields = self._fields(level, text, arguments)
+        with self._changed:
+            if not self._repeats.admit(key, text, level, written, fields, time.monotonic()):
+                return
+        self._put_in(self._form.line(time.time_ns(), level, written, fields))
+
+    def _add(self, level: int, text: str, arguments: tuple[object, ...]) -> None:
+        # This early check saves formatting while nobody reads; the one under the lock decides.
+        if self._size >= MAX_WAITING:
+            self._put_in("")
+            return
+        written = one_line(text % arguments if arguments else text)
+        self._put_in(self._form.line(time.time_ns(), level, written, self._fields(level, text, arguments)))
+
+    def _fields(self, level: int, text: str, arguments: tuple[object, ...]) -> dict[str, str]:
+        if not self._form.has_fields:
+            return {}
+        return {name: one_line(value) for name, value in fields_of(level, text, arguments).items()}
+
+    def _put_in(self, line: str) -> None:
+        with self._changed:
+            if not line or self._size + len(line) > MAX_WAITING:
+                self._dropped += 1
+            else:
+                self._waiting.append(line)
+                self._size += len(line)
+                if self._thread is None:
+                    self._start()
+            self._changed.notify_all()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._write, name="nsqc-log", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return  # the system has no thread to give; the next line tries again
+        self._thread = thread
+
+    # ------------------------------------------------------------------ the thread
+
+    def _write(self) -> None:
+        while True:
+            self._put("".join(self._take()).encode("utf-8", "backslashreplace"))
+
+    def _take(self) -> list[str]:
+        """The waiting lines, one about those dropped after them, and those about what was counted for its time."""
+        with self._changed:
+            self._writing = False
+            self._changed.notify_all()
+            while not (self._waiting or self._dropped):
+                due = self._repeats.due()
+                self._changed.wait(None if due is None else max(0.0, due - time.monotonic()))
+                self._waiting += self._counts()
+            lines, self._waiting, self._size, self._writing = self._waiting, [], 0, True
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            text = f"LOG: {dropped} lines dropped, stderr was not read"
+            lines.append(self._form.line(time.time_ns(), WARN, text, {}))
+        return lines
+
+    def _counts(self, stopping: bool = False) -> list[str]:
+        return [self._form.line(time.time_ns(), report.level, report.line(),
+                                {**report.fields, "repeats": report.number})
+                for report in self._repeats.reports(time.monotonic(), stopping) if report.level >= self.level]
+
+    def _put(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._descriptor, left):]
+            except BlockingIOError:
+                # Another process that shares the terminal or pipe has made it non-blocking.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+            except OSError:
+                return
