@@ -16,9 +16,10 @@ from nsqc.log import Log
 from nsqc.lookupd.connection import Connection
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
-from nsqc.lookupd.router import resolve
+from nsqc.lookupd.router import PATHS, resolve
 from nsqc.lookupd.site import LookupSite
 from nsqc.lookupd.turns import Turns
+from nsqc.metrics.lag import LoopLag
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_unix
 from nsqc.net.limits import ConnectionLimits
@@ -116,9 +117,10 @@ class LookupServer:
 
     async def start(self) -> None:
         """Lets nodes and clients connect. Raises StartError."""
+        self.lag = LoopLag(self.loop)
         self.hub.introduce(socket.gethostname(), self.tcp.port, self.http_listener.port)
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
-                          threads=self.threads, resolve=resolve)
+                          threads=self.threads, resolve=resolve, routes=PATHS, lags=self.lag.lags)
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
@@ -149,6 +151,7 @@ class LookupServer:
         await self.hub.close()
         await self.http.close()
         self.listeners.stop()
+        self.lag.close()
         if self._timer is not None:
             self._timer.cancel()
         self.threads.shutdown()

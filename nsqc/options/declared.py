@@ -74,9 +74,9 @@ TLS_VERSIONS = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x3
 DEFAULT_TLS_VERSION = "tls1.0"
 TLS_NOT_REQUIRED, TLS_REQUIRED_EXCEPT_HTTP, TLS_REQUIRED = 0, 1, 2
 
-BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, STATSD, LATENCY, TLS, COMPRESSION = (
+BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
-    "Statsd", "End-to-end latency", "TLS", "Compression")
+    "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
 def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
@@ -253,6 +253,10 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         "buffer timeout as by nsqd (timeout)", own=True)] = "turn"
     max_channel_consumers: Annotated[int, flag(
         Kind.INT, CLIENTS, "maximum number of consumers of a channel; 0: no limit", least=0)] = 0
+
+    metrics_per_channel: Annotated[bool, flag(
+        Kind.BOOL, METRICS, "/metrics has series for each channel; false: one for all channels of a topic together",
+        own=True)] = True
 
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "statsd to push statistics to by UDP, HOST:PORT")] = ""
     statsd_interval: Annotated[int, flag(
