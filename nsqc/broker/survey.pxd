@@ -6,7 +6,6 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport Table
-from nsqc.store.slices cimport Sliced
 
 cdef enum TopicColumn:
     T_DEPTH
@@ -31,7 +30,7 @@ cdef enum ChannelColumn:
     C_LOG_LAG
 
 
-cdef class Survey(Sliced):
+cdef class Survey:
     cdef readonly Table topics
     cdef readonly Table channels
     cdef readonly int64_t topic_count, channel_count
@@ -44,7 +43,9 @@ cdef class Survey(Sliced):
     cdef Py_ssize_t channel_at
     cdef int64_t fold                   # the row that its folded channels have; -1: none so far
     cdef int64_t ephemeral_topics, ephemeral_channels       # rows; -1: none so far
+    cdef object loop
     cdef object done
+    cdef int64_t deadline_ns            # monotonic: the end of the slice under way
     cdef readonly object failure
 
     cdef bint _collect(self) except -1

@@ -1,13 +1,13 @@
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import final
 
 from nsqc.broker.broker import Broker
 from nsqc.metrics.table import Table
-from nsqc.store.slices import Sliced
 
 @final
-class Survey(Sliced):
-    def __init__(self, broker: Broker, done: Callable[[], object]) -> None: ...
+class Survey:
+    def __init__(self, broker: Broker, loop: AbstractEventLoop, done: Callable[[], object]) -> None: ...
     @property
     def topics(self) -> Table: ...
     @property

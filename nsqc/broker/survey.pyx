@@ -10,13 +10,14 @@ from nsqc.broker.topic cimport Topic
 from nsqc.metrics.table cimport ABSENT, Row, Table
 from nsqc.metrics.times cimport TwoTimes
 from nsqc.store.backlog cimport Backlog
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport Delivery
 from nsqc.store.fifo cimport FifoBlock
 from nsqc.store.heap cimport HeapItem
 from nsqc.store.inflight cimport IdSlot
-from nsqc.store.slices cimport Sliced
 
 cdef enum:
+    SLICE_NS = 1000000      # of a loop iteration, beside what Slicer spends there
     STEPS = 16              # rows between two looks at the clock: each touches a dozen cold lines
     BLOCK_SLOTS = 511       # of a FifoBlock
 
@@ -24,11 +25,12 @@ cdef bytes EPHEMERAL = b"#ephemeral"
 
 
 @cython.final
-cdef class Survey(Sliced):
+cdef class Survey:
     """Collects once. done() is called when it has; failure: the exception that ended it early."""
 
-    def __init__(self, Broker broker not None, done):
+    def __init__(self, Broker broker not None, loop, done):
         self.broker = broker
+        self.loop = loop
         self.done = done
         self.topics = Table()
         self.channels = Table()
@@ -37,19 +39,21 @@ cdef class Survey(Sliced):
 
     def start(self):
         """Collects from the next loop iteration on."""
-        self.broker.slicer.add(self)
+        self.loop.call_soon(self.run)
 
-    cdef bint run_slice(self) noexcept:
+    def run(self):
+        """One slice; called by the loop."""
+        self.deadline_ns = monotonic_ns() + SLICE_NS
         try:
             if self._collect():
-                return True
+                self.loop.call_soon(self.run)
+                return
         except Exception as error:
             self.failure = error
         self.left = self.channels_left = None
         self.topic = None
         done, self.done = self.done, None
         done()
-        return False
 
     cdef bint _collect(self) except -1:
         """Whether more is left."""
@@ -64,7 +68,7 @@ cdef class Survey(Sliced):
                 self.channel_at += 1
                 steps -= 1
                 if steps <= 0:
-                    if self.broker.slicer.over():
+                    if monotonic_ns() >= self.deadline_ns:
                         return True
                     steps = STEPS
             if self.at == len(self.left):
@@ -114,7 +118,7 @@ cdef class Survey(Sliced):
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
         self.topic = topic
-        self.channels_left = list(topic.channels.values())
+        self.channels_left = topic.fan      # which is replaced, not changed
         self.channel_at = 0
         self.fold = -1
         if topic.retired is not NULL:

@@ -61,8 +61,9 @@ def _facts(app: App) -> scrape.Facts:
 
 
 async def _collected(app: App) -> Survey:
-    done = asyncio.get_running_loop().create_future()
-    survey = Survey(app.broker, lambda: done.done() or done.set_result(None))
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    survey = Survey(app.broker, loop, lambda: done.done() or done.set_result(None))
     survey.start()
     await done
     if survey.failure is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable
 
 _PIECE_BYTES = 128 * 1024
 _SENT_AT_ONCE = 8 * 1024 * 1024     # by a thread, before others have their turn
 _KEPT_BYTES = 16 * 1024             # what the transport gets, so it reports when there is room again
+_PATIENCE_MS = 2                    # a client that reads takes that much sooner than the loop could say so
 _LAST_CHUNK = b"0\r\n\r\n"
 
 Make = Callable[[int, bool], bytes]     # a piece of about so many bytes, framed as a chunk or not; b"": that was all
@@ -41,7 +43,11 @@ class Pieces:
                 break
             try:
                 sent = os.write(socket, self._piece)
-            except (BlockingIOError, ConnectionError):
+            except BlockingIOError:
+                if not _has_room_soon(socket):
+                    break
+                continue
+            except ConnectionError:
                 break
             self._piece = self._piece[sent:]
             allowed -= sent
@@ -67,3 +73,9 @@ class Pieces:
 
     def _framed(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self.chunked and data else data
+
+
+def _has_room_soon(socket: int) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLOUT)
+    return bool(poll.poll(_PATIENCE_MS))

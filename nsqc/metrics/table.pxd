@@ -51,4 +51,5 @@ cdef class Text:
     cdef int count
     cdef int at                 # the family that is next
     cdef int64_t row            # of its table; -1: its head
+    cdef void _free_tables(self) noexcept
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil

@@ -43,9 +43,7 @@ cdef class Table:
     """Rows that are collected once and then only read."""
 
     def __dealloc__(self):
-        free(self.rows)
-        free(self.c_text)
-        free(self.times)
+        free_rows(self)
 
     cdef int64_t add(self, bytes topic, bytes channel) except -1:
         cdef Row *row
@@ -77,6 +75,16 @@ cdef class Table:
             times_join(&self.times[at].of[0], &times.of[0])
             times_join(&self.times[at].of[1], &times.of[1])
         return 0
+
+
+cdef void free_rows(Table table) noexcept nogil:
+    free(table.rows)
+    free(table.c_text)
+    free(table.times)
+    table.rows = NULL
+    table.c_text = NULL
+    table.times = NULL
+    table.room = table.text_room = table.times_room = 0
 
 
 cdef void *grown(void *c_old, int64_t *room, int64_t least, size_t size) except NULL:
@@ -160,6 +168,7 @@ cdef class Text:
         if length < 0:
             raise ValueError("a row does not fit into a piece")
         if length == 0:
+            self._free_tables()
             return b""
         if not chunked:
             return c_out[PIECE_HEAD:PIECE_HEAD + length]
@@ -167,6 +176,14 @@ cdef class Text:
         memcpy(c_out, c_head, PIECE_HEAD)
         memcpy(c_out + PIECE_HEAD + length, b"\r\n", PIECE_TAIL)
         return c_out[:PIECE_HEAD + length + PIECE_TAIL]
+
+    cdef void _free_tables(self) noexcept:
+        """Returns the memory of the tables, which takes milliseconds if they are large: here, not where they are dropped."""
+        cdef Table first = <Table> self.tables[0], second = <Table> self.tables[1]
+        first.count = second.count = 0
+        with nogil:
+            free_rows(first)
+            free_rows(second)
 
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil:
         """How many bytes were put there; -1: a single row needs more room."""
