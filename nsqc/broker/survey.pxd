@@ -5,7 +5,7 @@ from nsqc.broker.broker cimport Broker
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.retired cimport Retired
 from nsqc.broker.topic cimport Topic
-from nsqc.metrics.table cimport Table
+from nsqc.metrics.table cimport Row, Table
 
 cdef enum TopicColumn:
     T_DEPTH
@@ -41,8 +41,9 @@ cdef class Survey:
     cdef Topic topic                    # that channels are added for
     cdef list channels_left             # of it, and
     cdef Py_ssize_t channel_at
-    cdef int64_t fold                   # the row that its folded channels have; -1: none so far
-    cdef int64_t ephemeral_topics, ephemeral_channels       # rows; -1: none so far
+    cdef Row *fold                      # that its folded channels have; NULL: none so far, here and below
+    cdef Row *ephemeral_topics
+    cdef Row *ephemeral_channels
     cdef object loop
     cdef object done
     cdef int64_t deadline_ns            # monotonic: the end of the slice under way
@@ -51,5 +52,5 @@ cdef class Survey:
     cdef bint _collect(self) except -1
     cdef int _add_topic(self, Topic topic) except -1
     cdef int _add_channel(self, Channel channel) except -1
-    cdef int64_t _row_of(self, Channel channel) except -1
-    cdef int64_t _begin_fold(self, bytes topic, bytes channel, const Retired *retired) except -1
+    cdef Row *_row_of(self, Channel channel) except NULL
+    cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL

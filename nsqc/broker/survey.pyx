@@ -35,7 +35,6 @@ cdef class Survey:
         self.topics = Table()
         self.channels = Table()
         self.left = list(broker.topics.values())
-        self.ephemeral_topics = self.ephemeral_channels = -1
 
     def start(self):
         """Collects from the next loop iteration on."""
@@ -85,7 +84,7 @@ cdef class Survey:
         cdef Row *row
         if self.broker.ephemeral_messages:
             self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
-            row = &self.topics.rows[self.ephemeral_topics]
+            row = self.ephemeral_topics
             row.cells[<int> T_MESSAGES] = <int64_t> self.broker.ephemeral_messages
             row.cells[<int> T_BYTES] = <int64_t> self.broker.ephemeral_bytes
             leave_out_log(row)
@@ -95,16 +94,14 @@ cdef class Survey:
 
     cdef int _add_topic(self, Topic topic) except -1:
         cdef Row *row
-        cdef int64_t at
         if not topic.ephemeral:
-            at = self.topics.add(topic.name, None)
-            leave_out_log(&self.topics.rows[at])
+            row = self.topics.add(topic.name, None)
+            leave_out_log(row)
         else:
-            if self.ephemeral_topics < 0:
+            if self.ephemeral_topics is NULL:
                 self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
-                leave_out_log(&self.topics.rows[self.ephemeral_topics])
-            at = self.ephemeral_topics
-        row = &self.topics.rows[at]
+                leave_out_log(self.ephemeral_topics)
+            row = self.ephemeral_topics
         row.cells[<int> T_DEPTH] += topic.count_waiting()
         row.cells[<int> T_ON_DISK] += topic.count_on_disk()
         row.cells[<int> T_MESSAGES] += <int64_t> (topic.message_count + topic.taken_count)
@@ -120,18 +117,16 @@ cdef class Survey:
         self.topic = topic
         self.channels_left = topic.fan      # which is replaced, not changed
         self.channel_at = 0
-        self.fold = -1
+        self.fold = NULL
         if topic.retired is not NULL:
             self.fold = self._begin_fold(topic.name, None if self.broker.folds_channels else EPHEMERAL, topic.retired)
         return 0
 
     cdef int _add_channel(self, Channel channel) except -1:
         cdef Row *row
-        cdef int64_t at
         if channel.exiting or self.topic.exiting:
             return 0
-        at = self._row_of(channel)
-        row = &self.channels.rows[at]
+        row = self._row_of(channel)
         row.cells[<int> C_DEPTH] += channel.count_waiting()
         row.cells[<int> C_ON_DISK] += channel.count_on_disk()
         row.cells[<int> C_IN_FLIGHT] += channel.timeouts.count
@@ -145,7 +140,7 @@ cdef class Survey:
                 row.cells[<int> C_LOG_LAG] = 0
             row.cells[<int> C_LOG_LAG] += channel.log_lag()
         if channel.times is not NULL:
-            self.channels.add_times(at, channel.times)
+            self.channels.add_times(row, channel.times)
         self.queue_bytes += (
             backlog_bytes(channel.backlog)
             + <int64_t> (channel.timeouts.room + channel.delayed.room) * <int64_t> sizeof(HeapItem)
@@ -155,32 +150,31 @@ cdef class Survey:
         self.channel_count += 1
         return 0
 
-    cdef int64_t _row_of(self, Channel channel) except -1:
-        cdef int64_t row
+    cdef Row *_row_of(self, Channel channel) except NULL:
+        cdef Row *row
         if self.topic.ephemeral:
-            if self.ephemeral_channels < 0:
+            if self.ephemeral_channels is NULL:
                 self.ephemeral_channels = self._begin_fold(
                     EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL, NULL)
             return self.ephemeral_channels
         if channel.ephemeral or self.broker.folds_channels:
-            if self.fold < 0:
+            if self.fold is NULL:
                 self.fold = self._begin_fold(self.topic.name, None if self.broker.folds_channels else EPHEMERAL, NULL)
             return self.fold
         row = self.channels.add(self.topic.name, channel.name)
-        self.channels.rows[row].cells[<int> C_LOG_LAG] = ABSENT
+        row.cells[<int> C_LOG_LAG] = ABSENT
         return row
 
-    cdef int64_t _begin_fold(self, bytes topic, bytes channel, const Retired *retired) except -1:
+    cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL:
         """A row for several channels, with what deleted ones have counted."""
-        cdef int64_t at = self.channels.add(topic, channel)
-        cdef Row *row = &self.channels.rows[at]
+        cdef Row *row = self.channels.add(topic, channel)
         row.cells[<int> C_LOG_LAG] = ABSENT
         if retired is not NULL:
             row.cells[<int> C_MESSAGES] = <int64_t> retired.messages
             row.cells[<int> C_REQUEUES] = <int64_t> retired.requeues
             row.cells[<int> C_TIMEOUTS] = <int64_t> retired.timeouts
-            self.channels.add_times(at, &retired.times)
-        return at
+            self.channels.add_times(row, &retired.times)
+        return row
 
 
 cdef void leave_out_log(Row *row) noexcept:

@@ -2,7 +2,7 @@
 # little at a time; a worker thread makes the text without the GIL.
 
 from libc.stdint cimport int64_t
-from nsqc.metrics.times cimport Times, TwoTimes
+from nsqc.metrics.times cimport TwoTimes
 
 cdef enum:
     MOST_COLUMNS = 10
@@ -12,30 +12,31 @@ cdef int64_t ABSENT
 
 
 cdef struct Row:
-    int64_t label_end           # of its labels in Table.c_text; they begin where those of the row before end
-    int64_t times               # index in Table.times; -1: it has no durations
+    Row *next
+    const char *c_labels
+    int64_t label_bytes
+    TwoTimes *times             # NULL: it has no durations
     int64_t cells[10]           # by column
+
+
+cdef struct Block:              # a mapping; what is in it follows
+    Block *next
+    int64_t used
 
 
 cdef class Table:
     cdef readonly int64_t count
-    cdef int64_t room
-    cdef Row *rows              # owned, like the following
-    cdef char *c_text
-    cdef int64_t text_length, text_room
-    cdef TwoTimes *times
-    cdef int64_t times_count, times_room
+    cdef Row *first
+    cdef Row *last
+    cdef Block *blocks          # owned; all rows, labels and durations are in them. The newest is first
 
-    # A row of zeros, labelled topic="…" and, unless that is None, channel="…"; its index. Raises MemoryError.
-    cdef int64_t add(self, bytes topic, bytes channel) except -1
-    cdef int add_times(self, int64_t row, const TwoTimes *times) except -1      # to those the row has
+    # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.
+    cdef Row *add(self, bytes topic, bytes channel) except NULL
+    cdef int add_times(self, Row *row, const TwoTimes *times) except -1     # to those the row has
 
 
 cdef struct Family:
     const Row *rows             # of its table; borrowed, like all pointers here
-    int64_t row_count
-    const char *c_text
-    const TwoTimes *times
     int column                  # of cells; or which of TwoTimes
     bint is_times
     const char *c_head          # HELP, TYPE and UNIT lines
@@ -50,6 +51,7 @@ cdef class Text:
     cdef Family *families       # owned
     cdef int count
     cdef int at                 # the family that is next
-    cdef int64_t row            # of its table; -1: its head
+    cdef const Row *row         # of its table, that is next
+    cdef bint headed            # the head is there already
     cdef void _free_tables(self) noexcept
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil

@@ -4,14 +4,19 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
+from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
 from nsqc.metrics.times cimport BOUNDS, FIRST_BITS, STEP_BITS, Times, TwoTimes, times_join
+
+cdef extern from "<sys/mman.h>" nogil:
+    int MAP_POPULATE
 
 ABSENT = INT64_MIN
 
 cdef enum:
+    BLOCK_BYTES = 524288
     NUMBER_BYTES = 32           # the longest number
     BOUND_BYTES = 24            # le="…" of a bucket, at most
     SAMPLE_BYTES = 64           # of a sample beside its name and labels: suffix, le, braces, number, line end
@@ -43,58 +48,65 @@ cdef class Table:
     """Rows that are collected once and then only read."""
 
     def __dealloc__(self):
-        free_rows(self)
+        free_blocks(self)
 
-    cdef int64_t add(self, bytes topic, bytes channel) except -1:
-        cdef Row *row
+    cdef Row *add(self, bytes topic, bytes channel) except NULL:
         cdef int64_t most = 32 + 2 * (len(topic) + (len(channel) if channel is not None else 0))
-        if self.count == self.room:
-            self.rows = <Row *> grown(self.rows, &self.room, self.count + 1, sizeof(Row))
-        if self.text_length + most > self.text_room:
-            self.c_text = <char *> grown(self.c_text, &self.text_room, self.text_length + most, 1)
-        row = &self.rows[self.count]
-        memset(row, 0, sizeof(Row))
-        row.times = -1
-        self.text_length += put_label(self.c_text + self.text_length, b"topic", topic)
+        cdef Row *row = <Row *> place(self, sizeof(Row))
+        cdef char *c_labels = <char *> place(self, most)
+        row.label_bytes = put_label(c_labels, b"topic", topic)
         if channel is not None:
-            self.c_text[self.text_length] = c','
-            self.text_length += 1 + put_label(self.c_text + self.text_length + 1, b"channel", channel)
-        row.label_end = self.text_length
-        self.count += 1
-        return self.count - 1
-
-    cdef int add_times(self, int64_t row, const TwoTimes *times) except -1:
-        cdef int64_t at = self.rows[row].times
-        if at < 0:
-            if self.times_count == self.times_room:
-                self.times = <TwoTimes *> grown(self.times, &self.times_room, self.times_count + 1, sizeof(TwoTimes))
-            at = self.rows[row].times = self.times_count
-            self.times_count += 1
-            self.times[at] = times[0]
+            c_labels[row.label_bytes] = c','
+            row.label_bytes += 1
+            row.label_bytes += put_label(c_labels + row.label_bytes, b"channel", channel)
+        row.c_labels = c_labels
+        if self.last is NULL:
+            self.first = row
         else:
-            times_join(&self.times[at].of[0], &times.of[0])
-            times_join(&self.times[at].of[1], &times.of[1])
+            self.last.next = row
+        self.last = row
+        self.count += 1
+        return row
+
+    cdef int add_times(self, Row *row, const TwoTimes *times) except -1:
+        if row.times is NULL:
+            row.times = <TwoTimes *> place(self, sizeof(TwoTimes))
+            row.times[0] = times[0]
+        else:
+            times_join(&row.times.of[0], &times.of[0])
+            times_join(&row.times.of[1], &times.of[1])
         return 0
 
 
-cdef void free_rows(Table table) noexcept nogil:
-    free(table.rows)
-    free(table.c_text)
-    free(table.times)
-    table.rows = NULL
-    table.c_text = NULL
-    table.times = NULL
-    table.room = table.text_room = table.times_room = 0
+cdef void *place(Table table, int64_t size) except NULL:
+    """So many zeroed bytes in a block. Blocks grow by no copy, and their pages come at once."""
+    cdef Block *block = table.blocks
+    cdef void *c_place
+    size = (size + 7) & ~<int64_t> 7
+    if block is NULL or block.used + size > BLOCK_BYTES:
+        if size > BLOCK_BYTES - <int64_t> sizeof(Block):
+            raise MemoryError
+        block = <Block *> mmap(NULL, BLOCK_BYTES, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | (0 if table.blocks is NULL else MAP_POPULATE), -1, 0)
+        if <void *> block == MAP_FAILED:
+            raise MemoryError
+        block.next = table.blocks
+        block.used = sizeof(Block)
+        table.blocks = block
+    c_place = <char *> block + block.used
+    block.used += size
+    return c_place
 
 
-cdef void *grown(void *c_old, int64_t *room, int64_t least, size_t size) except NULL:
-    """The array with room for so many, and half as many again."""
-    cdef int64_t more = max(least + least // 2, <int64_t> 64)
-    cdef void *c_new = realloc(c_old, <size_t> more * size)
-    if c_new is NULL:
-        raise MemoryError
-    room[0] = more
-    return c_new
+cdef void free_blocks(Table table) noexcept nogil:
+    cdef Block *block = table.blocks
+    cdef Block *next
+    table.blocks = NULL
+    table.first = table.last = NULL
+    while block is not NULL:
+        next = block.next
+        munmap(block, BLOCK_BYTES)
+        block = next
 
 
 cdef int64_t put_label(char *c_to, bytes name, bytes value) noexcept:
@@ -136,10 +148,7 @@ cdef class Text:
                 raise ValueError("no such column")
             family = &self.families[self.count]
             rows = second if table else first
-            family.rows = rows.rows
-            family.row_count = rows.count
-            family.c_text = rows.c_text
-            family.times = rows.times
+            family.rows = rows.first
             family.column = column
             family.is_times = is_times
             family.c_head = PyBytes_AS_STRING(head)
@@ -147,7 +156,6 @@ cdef class Text:
             family.c_name = PyBytes_AS_STRING(name)
             family.name_bytes = PyBytes_GET_SIZE(name)
             self.count += 1
-        self.row = -1
 
     def __dealloc__(self):
         free(self.families)
@@ -182,41 +190,37 @@ cdef class Text:
         cdef Table first = <Table> self.tables[0], second = <Table> self.tables[1]
         first.count = second.count = 0
         with nogil:
-            free_rows(first)
-            free_rows(second)
+            free_blocks(first)
+            free_blocks(second)
 
     cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil:
         """How many bytes were put there; -1: a single row needs more room."""
         cdef Family *family
-        cdef const Row *row
-        cdef const char *c_labels
-        cdef int64_t labels, length = 0, need
+        cdef int64_t length = 0, need
         while self.at < self.count:
             family = &self.families[self.at]
-            if self.row < 0:
+            if not self.headed:
                 if family.head_bytes > room - length:
                     return length if length else -1
-                memcpy(c_to + length, family.c_head, <size_t> family.head_bytes)
-                length += family.head_bytes
-                self.row = 0
-            while self.row < family.row_count:
-                row = &family.rows[self.row]
-                c_labels = family.c_text + (family.rows[self.row - 1].label_end if self.row else 0)
-                labels = family.c_text + row.label_end - c_labels
-                need = family.name_bytes + labels + SAMPLE_BYTES
+                length += put(c_to + length, family.c_head, family.head_bytes)
+                self.headed = True
+                self.row = family.rows
+            while self.row is not NULL:
+                need = family.name_bytes + self.row.label_bytes + SAMPLE_BYTES
                 if family.is_times:
                     need *= BOUNDS + 3
                 if need > room - length:
                     return length if length else -1
                 if family.is_times:
-                    if row.times >= 0:
-                        length += put_times(c_to + length, family, c_labels, labels,
-                                            &family.times[row.times].of[family.column])
-                elif row.cells[family.column] != ABSENT:
-                    length += put_sample(c_to + length, family, c_labels, labels, row.cells[family.column])
-                self.row += 1
+                    if self.row.times is not NULL:
+                        length += put_times(c_to + length, family, self.row.c_labels, self.row.label_bytes,
+                                            &self.row.times.of[family.column])
+                elif self.row.cells[family.column] != ABSENT:
+                    length += put_sample(c_to + length, family, self.row.c_labels, self.row.label_bytes,
+                                         self.row.cells[family.column])
+                self.row = self.row.next
             self.at += 1
-            self.row = -1
+            self.headed = False
         return length
 
 
