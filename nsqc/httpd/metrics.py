@@ -22,7 +22,7 @@ from nsqc.metrics.table import Text
 from nsqc.store.slab import held_bytes
 
 MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
-PATIENCE_S = 10.0       # a scraper that takes nothing for so long is not waited for
+PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited for
 _FEW = 256              # rows, whose text takes less than a millisecond
 _PIECE_BYTES = 256 * 1024
 _CONNECTIONS_AT_ONCE = 64
