@@ -24,11 +24,12 @@ from nsqc.broker.space import SpaceWatch
 from nsqc.broker.timers import Timers
 from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
-from nsqc.httpd.app import App, NodeInfo
+from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.watch import span_began, span_ended
+from nsqc.metrics.lag import LoopLag
 from nsqc.net import systemd, tls
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.limits import ConnectionLimits
@@ -195,6 +196,7 @@ class Daemon:
                              self.loop, self.rules, self.space, self.logs)
         self.metadata = metadata.MetadataWriter(self.loop, self.workers, self.data_path, self.broker, self.log)
         self.broker.saver = self.metadata.save
+        self.broker.folds_channels = not options.metrics_per_channel
         self.connection_limits = ConnectionLimits(options, self.log)
         self.listeners = Listeners(self.loop, self.log)
         self.authority = self._make_authority() if options.auth_http_address else None
@@ -272,11 +274,14 @@ class Daemon:
     async def _listen_http(self) -> None:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
+        self.lag = LoopLag(self.loop)
+        watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
+                          self.hub.connections)
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
-                       slow=self.slow)
+                       slow=self.slow, watched=watched)
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -398,6 +403,7 @@ class Daemon:
             handle.cancel()
         if self.certificates is not None:
             self.certificates.close()
+        self.lag.close()
         self.timers.close()
         self.retention.close()
         self.write_health.close()

@@ -84,6 +84,8 @@ cdef int complete(TopicState topic, int64_t length, int64_t records, LogBuf *sta
     buf_free(staged)
     topic.message_count -= <uint64_t> count
     topic.message_bytes -= <uint64_t> (size - count * HEAD_BYTES)
+    topic.taken_count += <uint64_t> count
+    topic.taken_bytes += <uint64_t> (size - count * HEAD_BYTES)
     return result
 
 

@@ -1,7 +1,8 @@
 # All topics of one daemon, by name: created, found and deleted here.
 
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from cpython.object cimport PyObject
+from nsqc.broker.retired cimport Retired
 from nsqc.broker.seams cimport TopicOwner
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport CommitSchedule
@@ -36,6 +37,11 @@ cdef class Broker(TopicOwner):
     cdef readonly dict watched          # topics whose logs may have segments to remove, by name
     cdef object disks                   # nsqc.store.disk.manager.DiskQueues; None: all topics are ephemeral
     cdef object write_health            # nsqc.broker.health.WriteHealth
+    # For metrics.
+    cdef public bint folds_channels     # one series stands for all channels of a topic; else for ephemeral ones
+    cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
+    cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
+    cdef uint64_t ephemeral_messages, ephemeral_bytes       # of ephemeral topics that are deleted
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name
     cdef uint32_t mask
 

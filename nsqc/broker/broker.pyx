@@ -14,12 +14,15 @@ from cpython.object cimport PyObject
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.retired cimport retire
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
+
+from nsqc.broker.refusals import REASONS
 
 TOPIC_CREATED = "topic created"
 TOPIC_DELETED = "topic deleted"
@@ -63,10 +66,12 @@ cdef class Broker(TopicOwner):
         self.topics = {}
         self.watched = {}
         self.listeners = []
+        self.refusals = dict.fromkeys(REASONS, 0)
         self._index()
 
     def __dealloc__(self):
         free(self.slots)
+        free(self.ephemeral_retired)
 
     # ------------------------------------------------------------------ topics
 
@@ -164,6 +169,8 @@ cdef class Broker(TopicOwner):
         if topic is None:
             return False
         self._leave(topic)
+        if topic.ephemeral:
+            self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
         # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder of
         # its own.
@@ -173,6 +180,14 @@ cdef class Broker(TopicOwner):
             self.logs.leave(topic.log)
         topic.delete()
         return True
+
+    def _retire_topic(self, Topic topic):
+        """An ephemeral topic is about to be deleted: its numbers stay in the series of all of them."""
+        cdef Channel channel
+        self.ephemeral_messages += topic.message_count + topic.taken_count
+        self.ephemeral_bytes += topic.message_bytes + topic.taken_bytes
+        for channel in topic.fan:
+            retire(&self.ephemeral_retired, channel)
 
     cdef int on_topic_deleted(self, CommitOwner topic) except -1:
         cdef TopicLog log = (<Topic> topic).log
@@ -275,6 +290,14 @@ cdef class Broker(TopicOwner):
         self.logs.remove(log)
         return 0
 
+    cdef int on_refused(self, reason) except -1:
+        self.refusals[reason] += 1
+        return 0
+
+    def refused(self, reason):
+        """Counts a refused publish; reason: one of nsqc.broker.refusals."""
+        self.refusals[reason] += 1
+
     cdef object space_reason(self):
         return self.space.reason
 
@@ -284,6 +307,11 @@ cdef class Broker(TopicOwner):
     cdef int on_channel_deleted(self, CommitOwner owner, BacklogOwner gone) except -1:
         cdef Topic topic = <Topic> owner
         cdef Channel channel = <Channel> gone
+        if topic.ephemeral:
+            if not topic.exiting:
+                retire(&self.ephemeral_retired, channel)
+        elif channel.ephemeral or self.folds_channels:
+            retire(&topic.retired, channel)
         self.log.info("TOPIC(%s): deleting channel %s", topic.name.decode(), channel.name.decode())
         self.write_health.forget(channel)
         if not topic.exiting or topic.name not in self.topics:

@@ -8,6 +8,7 @@ from nsqc.broker.consumer cimport DISTANCES, Consumer
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.ring cimport Ready
 from nsqc.broker.seams cimport ChannelOwner
+from nsqc.metrics.times cimport TwoTimes
 from nsqc.store.backlog cimport Backlog, BacklogOwner
 from nsqc.store.clock cimport Clock
 from nsqc.store.delivery cimport Delivery
@@ -25,6 +26,11 @@ cdef enum ClaimResult:
     NOT_OWNER               # it is in flight to another client
 
 
+cdef enum Timed:            # of Channel.times
+    TO_DELIVERY
+    TO_FINISH
+
+
 cdef class Channel(BacklogOwner):
     cdef readonly bytes name
     cdef readonly bint ephemeral
@@ -37,6 +43,8 @@ cdef class Channel(BacklogOwner):
     cdef readonly uint64_t timeout_count
     cdef readonly dict clients          # id to Consumer, in order of arrival
     cdef readonly LatencyWindow latency  # None: no percentiles are asked for
+    # From publishing to the first delivery, and to FIN. Owned; NULL before the first message.
+    cdef TwoTimes *times
     cdef Backlog backlog
     cdef Cursor cursor                  # in the topic's log; None: it has none
     cdef bint log_first                 # the log is delivered before the backlog; else after it
@@ -71,6 +79,12 @@ cdef class Channel(BacklogOwner):
 
     # From the broker. The daemon drains, or not any more.
     cdef void set_draining(self, bint draining) noexcept
+    # How many messages wait, how many of these on disk, how many wait for their time, and how many records of the log
+    # it was not given yet; the clock must be fresh.
+    cdef int64_t count_waiting(self) noexcept
+    cdef int64_t count_on_disk(self) noexcept
+    cdef int64_t count_deferred(self) noexcept
+    cdef int64_t log_lag(self) noexcept
 
     # From the topic: its log has grown, or more of it is visible.
     cdef void on_grown(self, int64_t records) noexcept
@@ -99,3 +113,4 @@ cdef class Channel(BacklogOwner):
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept
     cdef void _release(self, Delivery *delivery) noexcept
     cdef void _arm(self) noexcept
+    cdef void _time(self, int which, const Message *message) noexcept

@@ -7,11 +7,13 @@ the timers call expire() then.
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free
 
 from nsqc.broker.consumer cimport DISTANCES, wants_more
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.broker.seams cimport ChannelOwner
 from nsqc.loop.watch cimport span_over
+from nsqc.metrics.times cimport TwoTimes, times_add
 from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
@@ -19,6 +21,8 @@ from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
 from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_free, inflight_remove, inflight_reserve
+from nsqc.store.log.segments cimport segments_rank
+from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
@@ -66,6 +70,7 @@ cdef class Channel:
         trash.take_heap(0, &self.timeouts)
         trash.take_heap(1, &self.delayed)
         inflight_free(&self.in_flight)
+        free(self.times)
 
     def __str__(self):
         return f"channel {self.name.decode()}" if self.owner is None else f"channel {self.name.decode()} of {self.owner}"
@@ -117,6 +122,7 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
+        self._time(TO_FINISH, delivery.message)
         if delivery.offset >= 0:
             self.cursor.done(delivery.offset)
         else:
@@ -252,6 +258,8 @@ cdef class Channel:
         delivery.offset = offset
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
+        if attempts == 0:
+            self._time(TO_DELIVERY, message)
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
         inflight_add(&self.in_flight, delivery)
         heap_push(&self.timeouts, delivery)
@@ -262,6 +270,14 @@ cdef class Channel:
         consumer.deliver(message, delivery.attempts)
         if not wants_more(consumer):
             ready_remove(&self.ready, consumer)
+
+    cdef void _time(self, int which, const Message *message) noexcept:
+        """Counts how long ago a message was published."""
+        if self.times is NULL:
+            self.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
+            if self.times is NULL:
+                return
+        times_add(&self.times.of[which], self.clock.wall - message.timestamp_ns)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
@@ -421,7 +437,7 @@ cdef class Channel:
     cdef void set_draining(self, bint draining) noexcept:
         self.draining = draining
         self.halted = self.paused or draining
-        if not self.halted and self.c_ready is not NULL and not self.exiting:
+        if not self.halted and self.ready.c_next is not NULL and not self.exiting:
             self.slicer.add(self)
 
     def pause(self):
@@ -581,22 +597,35 @@ cdef class Channel:
 
     # ------------------------------------------------------------------ metrics
 
+    cdef int64_t count_waiting(self) noexcept:
+        return (self.backlog.depth() - self.backlog.delayed_on_disk()
+                + (self.cursor.depth() if self.cursor is not None else 0))
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef int64_t count = self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+        if self.cursor is not None:
+            count += max(self.cursor.depth() - self.backlog.max_memory, <int64_t> 0)
+        return count
+
+    cdef int64_t count_deferred(self) noexcept:
+        return (self.delayed.count + self.backlog.delayed_on_disk()
+                + (self.cursor.deferred_count() if self.cursor is not None else 0))
+
+    cdef int64_t log_lag(self) noexcept:
+        cdef TopicLog log = self.cursor.log
+        return max(segments_rank(&log.segments, log.next) - segments_rank(&log.segments, self.cursor.next), <int64_t> 0)
+
     @property
     def depth(self) -> int:
         """Messages that wait, in memory and on disk."""
-        return self.backlog.depth() - self.backlog.delayed_on_disk() + self._log_depth()
+        self.clock.refresh()
+        return self.count_waiting()
 
     @property
     def backend_depth(self) -> int:
         """Messages that wait on disk; of those in a log, as many as nsqd would not keep in memory."""
-        return (self.backlog.disk_depth() - self.backlog.delayed_on_disk()
-                + max(0, self._log_depth() - self.backlog.max_memory))
-
-    def _log_depth(self) -> int:
-        if self.cursor is None:
-            return 0
         self.clock.refresh()
-        return self.cursor.depth()
+        return self.count_on_disk()
 
     def deliveries(self) -> list:
         """How many messages were delivered to consumers at each distance."""
@@ -615,11 +644,8 @@ cdef class Channel:
     @property
     def deferred_count(self) -> int:
         """Messages that wait for their time; those of an earlier run are still on disk."""
-        cdef int64_t count = self.delayed.count + self.backlog.delayed_on_disk()
-        if self.cursor is not None:
-            self.clock.refresh()
-            count += self.cursor.deferred_count()
-        return count
+        self.clock.refresh()
+        return self.count_deferred()
 
     @property
     def position(self):

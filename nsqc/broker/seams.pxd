@@ -35,5 +35,6 @@ cdef class TopicOwner:
     cdef void on_log_grew(self, CommitOwner topic) noexcept                 # its log may have segments to remove
     cdef int on_log_full(self, CommitOwner topic, bint full) except -1      # or not any more
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1  # everything in it is finished
+    cdef int on_refused(self, reason) except -1                             # a publish, see nsqc.broker.refusals
     cdef object space_reason(self)                                          # why the disk has no room
     cdef void resume_later(self, CommitOwner topic) noexcept            # calls topic.resume() in a moment

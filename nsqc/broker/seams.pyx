@@ -59,6 +59,9 @@ cdef class TopicOwner:
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
         return 0
 
+    cdef int on_refused(self, reason) except -1:
+        return 0
+
     cdef object space_reason(self):
         return ""
 

@@ -50,6 +50,8 @@ class SpaceWatch:
         self._silent = False  # that there is no answer has been logged
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._last = (-1, -1)  # free bytes and size, of the last answer
+        self._needed = 0  # the limit in bytes
 
     def start(self) -> None:
         """Watches from now on."""
@@ -75,6 +77,12 @@ class SpaceWatch:
             self._set_low(False, "--min-free-disk is 0")
         elif self._asked_at == 0 and self._space.look is not None:
             self._question()
+
+    def last(self) -> tuple[int, int, int]:
+        """Free bytes and size of the file system when it was last asked, and the limit; -1: not known yet."""
+        if self._limit == 0 and self._asked_at == 0 and self._space.look is not None:
+            self._question()  # nobody else does; for the next call
+        return *self._last, self._needed if self._limit else 0
 
     def reason(self) -> str | None:
         """What /ping reports; None: there is room."""
@@ -128,6 +136,8 @@ class SpaceWatch:
     def _answered(self, answer: os.statvfs_result | Exception) -> None:
         self._asked_at = 0.0
         self._silent = False
+        if not isinstance(answer, Exception):
+            self._last = (answer.f_bavail * answer.f_frsize, answer.f_blocks * answer.f_frsize)
         if self._closed or self._limit == 0:
             return
         if isinstance(answer, Exception):
@@ -138,6 +148,7 @@ class SpaceWatch:
         limit = self._limit
         if limit < 0:
             limit = min(DEFAULT_BYTES, answer.f_blocks * answer.f_frsize // DEFAULT_PART)
+        self._needed = limit
         self._space.reason = f"no space left: less than {limit} bytes are free (--min-free-disk)"
         self._space.unseen -= self._asked_unseen
         self._room = free - limit

@@ -27,6 +27,9 @@ cdef class Topic(TopicState):
     cdef bint holds(self, Publisher publisher) noexcept
     # Takes the reference unless it is_refused().
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept
+    # Messages that wait in the topic itself, and those of them on disk.
+    cdef int64_t count_waiting(self) noexcept
+    cdef int64_t count_on_disk(self) noexcept
     cdef bint _fits(self, uint32_t defer_ms) noexcept   # whether put() would not write it to disk
     cdef object _settle(self, int result)
     cdef int _fan_out(self, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept

@@ -3,6 +3,7 @@
 cimport cython
 from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memchr
 
 from nsqc.broker.appending cimport append, append_lines, append_slice
@@ -26,6 +27,9 @@ from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport load_i32
+
+from nsqc.broker import refusals
+from nsqc.broker.refusals import LOG_FULL, of_error
 
 cdef enum:
     SIZE_BYTES = 4              # of a batch's count, and of the size before each message
@@ -61,6 +65,9 @@ cdef class Topic(TopicState):
 
     def __str__(self):
         return f"topic {self.name.decode()}"
+
+    def __dealloc__(self):
+        free(self.retired)
 
     # ------------------------------------------------------------------ publishing
 
@@ -593,12 +600,18 @@ cdef class Topic(TopicState):
         """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
         return self.log is not None and retain_log(self)
 
+    def refused(self, int failure):
+        """Counts a publish that it has refused, with an errno, NO_SPACE or DRAINING."""
+        if failure == DRAINING:
+            self.owner.on_refused(refusals.DRAINING)
+        elif failure != NO_SPACE:
+            self.owner.on_refused(of_error(failure))
+        else:
+            self.owner.on_refused(LOG_FULL if self.log_full else refusals.NO_SPACE)
+
     def refusal(self) -> str:
         """Why it accepts nothing now."""
         return self.full_reason if self.log_full else self.owner.space_reason()
-
-    def _log_depth(self) -> int:
-        return 0 if self.log is None else log_depth(self)
 
     cdef void on_appended(self, int64_t records) noexcept:
         log_grew(self, records)
@@ -618,6 +631,8 @@ cdef class Topic(TopicState):
         """The backlog could not be written and has taken the messages back, so they do not count."""
         self.message_count -= <uint64_t> records
         self.message_bytes -= <uint64_t> body_bytes
+        self.taken_count += <uint64_t> records
+        self.taken_bytes += <uint64_t> body_bytes
         self.waiting = False        # it may have waited for what was taken back
         self.refresh()
         self.owner.on_write_failed(self, None, error)
@@ -663,12 +678,21 @@ cdef class Topic(TopicState):
 
     # ------------------------------------------------------------------ metrics
 
+    cdef int64_t count_waiting(self) noexcept:
+        return self.backlog.depth() + self.leftover.waits() + (log_depth(self) if self.log is not None else 0)
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef int64_t count = self.backlog.disk_depth()
+        if self.log is not None:
+            count += max(log_depth(self) - self.backlog.max_memory, <int64_t> 0)
+        return count
+
     @property
     def depth(self) -> int:
         """Messages that wait in the topic itself."""
-        return self.backlog.depth() + self.leftover.waits() + self._log_depth()
+        return self.count_waiting()
 
     @property
     def backend_depth(self) -> int:
         """Those of them on disk."""
-        return self.backlog.disk_depth() + max(0, self._log_depth() - self.backlog.max_memory)
+        return self.count_on_disk()

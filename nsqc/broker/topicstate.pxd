@@ -4,6 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.leftover cimport Leftover
+from nsqc.broker.retired cimport Retired
 from nsqc.broker.seams cimport ChannelOwner, Publisher, TopicOwner
 from nsqc.store.backlog cimport Backlog, Commit
 from nsqc.store.clock cimport Clock
@@ -40,6 +41,8 @@ cdef class TopicState(ChannelOwner):
     cdef readonly dict channels         # name to Channel
     cdef readonly uint64_t message_count
     cdef readonly uint64_t message_bytes
+    # Taken back from these, because it could not be written: metrics include it, their counters never fall.
+    cdef uint64_t taken_count, taken_bytes
     cdef Backlog backlog
     cdef Clock clock
     cdef Commit commit
@@ -56,6 +59,7 @@ cdef class TopicState(ChannelOwner):
     cdef int64_t copied_serial          # copies of what was read from disk before this are in the commit under way
     cdef object gone                    # callables for the end of its deletion; None: it is deleted
     cdef Leftover leftover
+    cdef Retired *retired               # of folded channels that are deleted; owned; NULL: none was
 
     # In a log; see docs/design.md.
     cdef readonly object rule           # nsqc.broker.protocols.TopicRule; None: in memory

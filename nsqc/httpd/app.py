@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
@@ -22,7 +22,11 @@ from nsqc.options.declared import Options, Settings
 from nsqc.options.topic_rules import TopicRules
 
 if TYPE_CHECKING:
+    from nsqc.broker.space import SpaceWatch
     from nsqc.httpd.request import Route
+    from nsqc.metrics.durations import Durations
+    from nsqc.net.limits import ConnectionLimits
+    from nsqc.store.disk.syncer import Syncer
 
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
@@ -36,6 +40,23 @@ class NodeInfo(TypedDict):
     https_port: int
 
 
+class Client(Protocol):
+    """A V2 connection, as metrics see it."""
+
+    def held_bytes(self) -> int:
+        """What its buffers take."""
+
+
+class Watched(NamedTuple):
+    """What metrics say of a daemon beside its topics."""
+
+    lags: Durations                         # of the loop
+    limits: ConnectionLimits
+    syncer: Syncer
+    space: SpaceWatch
+    tcp_clients: Collection[Client]
+
+
 class App(Site):
     """Shared by all HTTP listeners of a daemon."""
 
@@ -43,7 +64,7 @@ class App(Site):
 
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
                  info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve, limits: ConnectionLimits,
-                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop) -> None:
+                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched) -> None:
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
                          header_timeout=settings.now.http_header_timeout, slow=slow)
         self.broker = broker
@@ -52,10 +73,12 @@ class App(Site):
         self.sessions = sessions            # all V2 connections
         self.info = info                    # read by each call: ports are filled in as listeners start
         self.start_time = start_time        # unix seconds
+        self.threads = threads
         self.limits = limits
         self.listeners = listeners
         self.writable = writable
         self.drain = drain
+        self.watched = watched
         self.started = False                # all listeners accept
         self.memory = MemoryWatch()
         self.memory.start()

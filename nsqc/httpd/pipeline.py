@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol, cast
 
+from nsqc.httpd.pieces import Pieces
 from nsqc.httpd.reply import ApiError, Reply, refusal, v1_error
 from nsqc.httpd.streaming import Feeder, Stream
 from nsqc.httpd.writer import Writer
@@ -192,6 +193,8 @@ class Pipeline:
         if request.route.logged:
             self._app.log_request(request, reply.status)
         stays = request.keep_alive and not self._state.closing
+        if request.http10 and isinstance(reply.stream, Pieces):
+            stays = reply.stream.chunked = False    # only the end of the connection can say where it ends
         head = request.method == b"HEAD"
         data = reply.render(self._app.date(), http10=request.http10, close=not stays and not request.http10,
                             keep=stays and request.http10, head=head)

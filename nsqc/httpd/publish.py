@@ -10,10 +10,12 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from nsqc.broker import refusals
+from nsqc.broker.refusals import FAILED, INVALID
 from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
-from nsqc.httpd.request import BOOLEANS, Request, read_arguments
+from nsqc.httpd.request import BOOLEANS, Handler, Request, read_arguments
 from nsqc.options.declared import Options
 from nsqc.wire.mpub import check, has_long_line
 from nsqc.wire.names import is_valid_name
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from nsqc.httpd.app import App
 
 _INTEGER = re.compile(rb"([+-]?)0*([0-9]{1,19})")
+_REFUSED_BY_TOPIC = 503
 _INT64 = range(-1 << 63, 1 << 63)
 
 REFUSED = "DRAINING"  # publishes of a node that drains
@@ -44,6 +47,7 @@ def named_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
 def _open_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
     """The topic to publish to, unless the daemon drains. Names are checked first."""
     if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
+        app.broker.refused(refusals.DRAINING)
         raise ApiError(503, REFUSED)
     return named_topic(app, arguments)
 
@@ -78,10 +82,28 @@ async def _after_write(topic: Topic, written: asyncio.Future[int]) -> str:
 
 
 def topic_refusal(failure: int, topic: Topic) -> str:
-    """The text of a 503 for an errno, NO_SPACE or DRAINING of a topic."""
+    """The text of a 503 for an errno, NO_SPACE or DRAINING of a topic, which counts it."""
+    topic.refused(failure)
     if failure == DRAINING:
         return REFUSED
     return f"FAILED - {topic.refusal()}" if failure == NO_SPACE else refusal(failure)
+
+
+def counted(handler: Handler) -> Handler:
+    """Has a handler of publishes count those that it refuses before they come to a topic."""
+
+    def call(app: App, request: Request) -> object:
+        try:
+            return handler(app, request)
+        except ApiError as error:
+            if error.status != _REFUSED_BY_TOPIC:
+                app.broker.refused(INVALID)
+            raise
+        except Exception:
+            app.broker.refused(FAILED)
+            raise
+
+    return call
 
 
 def pub(app: App, request: Request) -> str | Awaitable[str]:

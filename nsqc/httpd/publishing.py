@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from nsqc.broker.refusals import DRAINING, FAILED
 from nsqc.httpd.pipeline import Pipeline, Source
 from nsqc.httpd.publish import REFUSED, topic_refusal
 from nsqc.httpd.reply import ApiError, Reply, v1_error
@@ -33,6 +34,7 @@ class PublishPipeline(Pipeline):
             topic = self._broker.topic(name) or self._new_topic(name)
             failure = topic.publish(body)
         except Exception as error:
+            self._broker.refused(DRAINING if self._broker.draining else FAILED)
             self._send(self._failed(v1_error, error))
             return
         if failure < 0:

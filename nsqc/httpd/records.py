@@ -102,6 +102,8 @@ def _opened(folder: str, segment: Bounds) -> tuple[int, int]:
 class Records:
     """A part of a segment, as it is. Without TLS the kernel sends it from the page cache: nothing is copied here."""
 
+    patience_s = None
+
     def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
         self.length = self.left = length
         self._path = path
@@ -147,6 +149,8 @@ class Records:
 
 class Lines:
     """Records as lines of JSON."""
+
+    patience_s = None
 
     def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
         self.length = self.left = length

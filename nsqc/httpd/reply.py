@@ -52,10 +52,14 @@ class Reply:
                head: bool = False) -> bytes:
         """The bytes to send, without parts. close, keep: add the Connection header; head: omit the body."""
         length = len(self.body) + sum(map(len, self.parts)) if self.stream is None else self.stream.length
+        if length is not None:
+            size = f"Content-Length: {length}\r\n"
+        else:
+            size = "" if http10 else "Transfer-Encoding: chunked\r\n"
         lines = (
             f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
             f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
-            f"{_NSQ_HEADER if self.nsq else ''}{date}Content-Length: {length}\r\n"
+            f"{_NSQ_HEADER if self.nsq else ''}{date}{size}"
         )
         if close:
             lines += "Connection: close\r\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsqc.httpd import admin, probes, publish, statistics, views
 from nsqc.httpd.app import App
 from nsqc.httpd.request import Handler, Request, Route
-from nsqc.httpd.routing import Router, Table, debug_route, plain_route, probe_route
+from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
 from nsqc.options.declared import Options
 
 
@@ -84,6 +84,12 @@ def _heap(app: App, request: Request) -> object:
     return heap.heap(app, request)
 
 
+def _metrics(app: App, request: Request) -> object:
+    from nsqc.httpd import metrics
+
+    return metrics.metrics(app, request)
+
+
 def _page(name: str) -> Handler:
     """A function of debug.py."""
 
@@ -96,8 +102,8 @@ def _page(name: str) -> Handler:
     return handler
 
 
-_PUB = Route(publish.pub, logged=False, body_limit=_max_msg_size, reads_body=True)
-_MPUB = Route(publish.mpub, logged=False, body_limit=_max_body_size, reads_body=True)
+_PUB = Route(publish.counted(publish.pub), logged=False, body_limit=_max_msg_size, reads_body=True)
+_MPUB = Route(publish.counted(publish.mpub), logged=False, body_limit=_max_body_size, reads_body=True)
 
 ROUTES: Table = {
     b"GET": {
@@ -107,6 +113,7 @@ ROUTES: Table = {
         b"/info": Route(views.info),
         b"/stats": _call(statistics.stats),
         b"/drain": Route(_drain("get")),
+        b"/metrics": plain_answer(_metrics),
         b"/topic/log": Route(_show_log),
         b"/topic/read": Route(_read_log),
         b"/topic/rules": _call(_get_rules),

@@ -22,6 +22,11 @@ def plain_route(handler: Handler) -> Route:
 
 def debug_route(handler: Handler) -> Route:
     """A page below /debug/pprof."""
+    return plain_answer(handler)
+
+
+def plain_answer(handler: Handler) -> Route:
+    """A page that is not logged; its errors are plain text."""
     return Route(handler, error=lambda status, text: plain(text, status), logged=False)
 
 

@@ -7,6 +7,7 @@ nothing holds one piece and no thread.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -19,10 +20,18 @@ _TLS_BUFFER_BYTES = 64 * 1024
 
 
 class Stream(Protocol):
-    """A body of known length."""
+    """A body."""
 
-    length: int     # bytes
-    left: int       # bytes that have not been sent
+    # Read-only: a stream without a length has no number there.
+    @property
+    def length(self) -> int | None:
+        """Bytes; None: nobody knows before its end."""
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long its client may take nothing; None: as long as it likes."""
+
+    left: int       # bytes that have not been sent; of a stream without a length, 0 once everything is
 
     def send(self, socket: int) -> bytes:
         """Sends what a non-blocking socket takes, for some milliseconds; returns what the transport has to send next.
@@ -82,11 +91,14 @@ class Feeder:
         transport.set_write_buffer_limits(high=_TLS_BUFFER_BYTES if tls else 0)
 
     async def run(self) -> None:
-        """Returns when everything is sent, or the client is gone. Raises OSError if the rest cannot be read."""
+        """Returns when everything is sent, or the client is gone. Raises OSError if the rest cannot be sent."""
         while self._stream.left and not self._gone:
             if self.paused:
                 self._room = asyncio.get_running_loop().create_future()
-                await self._room
+                try:
+                    await asyncio.wait_for(self._room, self._stream.patience_s)
+                except TimeoutError:
+                    raise OSError(errno.ETIMEDOUT, "the client takes nothing") from None
                 continue
             data = await self._readers.send(self._stream, self._transport, self._tls)
             if data and not self._gone:

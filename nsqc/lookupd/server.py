@@ -13,13 +13,14 @@ import uvloop
 from nsqc import version_line
 from nsqc.httpd.server import Server
 from nsqc.log import Log
-from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.connection import Connection
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
-from nsqc.lookupd.router import resolve
+from nsqc.lookupd.router import PATHS, resolve
 from nsqc.lookupd.site import LookupSite
 from nsqc.lookupd.turns import Turns
+from nsqc.loop.slow import SlowLoop
+from nsqc.metrics.lag import LoopLag
 from nsqc.net import systemd
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_unix
@@ -123,9 +124,11 @@ class LookupServer:
 
     async def start(self) -> None:
         """Lets nodes and clients connect. Raises StartError."""
+        self.lag = LoopLag(self.loop)
         self.hub.introduce(socket.gethostname(), max(0, self.tcp.port), max(0, self.http_listener.port))
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
-                          threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow)
+                          threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow, routes=PATHS,
+                          lags=self.lag.lags)
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
@@ -158,6 +161,7 @@ class LookupServer:
         await self.hub.close()
         await self.http.close()
         self.listeners.stop()
+        self.lag.close()
         if self._timer is not None:
             self._timer.cancel()
         self.threads.shutdown()

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from nsqc.httpd.known import NoPublishes
+from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
-from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.turns import Turns
+from nsqc.loop.slow import SlowLoop
+from nsqc.metrics.durations import Durations
 from nsqc.net.listener import Listeners
+
+OTHER = "other"     # paths that are no route
 
 
 class LookupSite(Site):
     """Shared by all its HTTP connections."""
 
     def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
-                 listeners: Listeners, slow: SlowLoop) -> None:
-        super().__init__(log=log, resolve=resolve, publishes=NoPublishes(), header_timeout=header_timeout,
+                 listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations) -> None:
+        """routes: paths whose requests are counted each by itself."""
+        super().__init__(log=log, resolve=self._counted, publishes=NoPublishes(), header_timeout=header_timeout,
                          threads=threads, slow=slow)
         self.hub = hub
         self.listeners = listeners
@@ -29,3 +36,14 @@ class LookupSite(Site):
         self.turns = Turns(hub.loop)
         # Held by an answer that takes more than one loop iteration: one at a time is in the making.
         self.surveys = asyncio.Lock()
+        # For metrics.
+        self.threads = threads
+        self.start_time = time.time()       # unix seconds
+        self.lags = lags                    # of the loop
+        self.requests = dict.fromkeys([*routes, OTHER], 0)      # by path
+        self._resolve = resolve
+
+    def _counted(self, request: Request) -> Route:
+        path = request.path.decode("latin-1")
+        self.requests[path if path in self.requests else OTHER] += 1
+        return self._resolve(request)

@@ -11,6 +11,9 @@ from typing import Protocol
 from nsqc.log import Log
 from nsqc.net.listener import Listeners
 
+CONNECTIONS, PER_ADDRESS, HANDSHAKES = LIMITS = (
+    "--max-connections", "--max-connections-per-address", "--max-pending-handshakes")
+
 
 class LimitOptions(Protocol):
     """The limits among the daemon's options; 0: none."""
@@ -32,10 +35,12 @@ class ConnectionLimits:
         self.set_limits(options)
         self.connections = 0
         self.handshakes = 0
+        self.shaken = {True: 0, False: 0}  # handshakes that have ended, by whether they have succeeded
         self.hosts: dict[str, int] = {}  # connections by address; only those with any
         self._log = log
         self.capacity = sys.maxsize  # connections for which there are descriptors
         self._listeners: Listeners | None = None
+        self.refused = dict.fromkeys(LIMITS, 0)  # clients, by the limit
 
     def set_limits(self, options: LimitOptions) -> None:
         """For new clients; those already connected stay."""
@@ -56,11 +61,11 @@ class ConnectionLimits:
     def enter(self, host: str) -> bool:
         """Counts a new client. False: it must go, and is not counted."""
         if 0 < self.max_connections <= self.connections:
-            return self._refuse("--max-connections", self.max_connections, host)
+            return self._refuse(CONNECTIONS, self.max_connections, host)
         if host:
             count = self.hosts.get(host, 0)
             if 0 < self.max_per_address <= count:
-                return self._refuse("--max-connections-per-address", self.max_per_address, host)
+                return self._refuse(PER_ADDRESS, self.max_per_address, host)
             self.hosts[host] = count + 1
         self.connections += 1
         if self.connections >= self.capacity and self._listeners is not None and not self._listeners.paused:
@@ -82,15 +87,17 @@ class ConnectionLimits:
     def begin_handshake(self, host: str) -> bool:
         """Counts a TLS handshake. False: the client must go, and the handshake is not counted."""
         if 0 < self.max_handshakes <= self.handshakes:
-            return self._refuse("--max-pending-handshakes", self.max_handshakes, host)
+            return self._refuse(HANDSHAKES, self.max_handshakes, host)
         self.handshakes += 1
         return True
 
-    def end_handshake(self) -> None:
-        """A handshake that was counted has succeeded or failed."""
+    def end_handshake(self, succeeded: bool) -> None:
+        """A handshake that was counted has ended."""
         self.handshakes -= 1
+        self.shaken[succeeded] += 1
 
     def _refuse(self, limit: str, value: int, host: str) -> bool:
+        self.refused[limit] += 1
         self._log.warn("client(%s) refused: %s %d reached", host or "@", limit, value, kind=limit)
         return False
 

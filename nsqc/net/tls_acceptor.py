@@ -93,15 +93,17 @@ class TlsAcceptor:
 
     async def _handshake(self, sock: socket.socket, host: str) -> None:
         """Counts the client until the handshake ends; if it succeeds, connection_made() has counted it for good."""
+        succeeded = False
         try:
             await self._loop.connect_accepted_socket(
                 self._make_protocol, sock, ssl=self._certificates.context, ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=SHUTDOWN_S)
+            succeeded = True
         except (ConnectionResetError, BrokenPipeError, EOFError) as error:
             # It has left amid the handshake, as probes do.
             self._log.debug("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
         except OSError as error:
             self._log.error("HTTPS: TLS handshake error from %s - %s", host or "@", handshake_error(error))
         finally:
-            self._limits.end_handshake()
+            self._limits.end_handshake(succeeded)
             self._limits.leave(host)

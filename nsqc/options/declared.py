@@ -80,9 +80,9 @@ LOG_FORMAT_HELP = (
     "form of log lines: nsqd's (text), these with journald's priority in front (journal), JSON objects, or logfmt; "
     "auto is text, or journal where systemd has connected stderr to its journal")
 
-BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, STATSD, LATENCY, TLS, COMPRESSION = (
+BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
     "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
-    "Topology", "Statsd", "End-to-end latency", "TLS", "Compression")
+    "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
 def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
@@ -272,6 +272,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         "and nsqlookupd", own=True)] = ""
     topology_region: Annotated[str, flag(
         Kind.TEXT, TOPOLOGY, "this daemon's region, which has one zone or several; announced, too", own=True)] = ""
+    metrics_per_channel: Annotated[bool, flag(
+        Kind.BOOL, METRICS, "/metrics has series for each channel; false: one for all channels of a topic together",
+        own=True)] = True
 
     statsd_address: Annotated[str, flag(Kind.TEXT, STATSD, "statsd to push statistics to by UDP, HOST:PORT")] = ""
     statsd_interval: Annotated[int, flag(

@@ -3,6 +3,7 @@
 Checks come in nsqd's order, and errors in its words: clients match on both.
 """
 
+from libc.errno cimport ENOMEM, ESHUTDOWN
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -20,6 +21,8 @@ from nsqc.wire.const cimport MESSAGE_ID_BYTES
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY,
                                CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, parse_decimal)
+
+from nsqc.broker.topic import NO_SPACE
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -344,10 +347,13 @@ cdef int do_dpub(Session session, Command *command) except -1:
 
 cdef int published(Session session, int result, int64_t count, bytes name) except -1:
     if result == PUT_NO_MEMORY:
+        session.topic.refused(ENOMEM)
         return no_memory(session, name)
     if result == PUT_EXITING:
+        session.topic.refused(ESHUTDOWN)
         return session.fail(b"E_" + name + b"_FAILED " + name + b" failed exiting")
     if result == PUT_NO_SPACE:
+        session.topic.refused(NO_SPACE)
         return session.fail(b"E_%b_FAILED %b failed %b" % (name, name, session.topic.refusal().encode()))
     session.topic_count += <uint32_t> count
     return OK_ON_COMMIT if result == PUT_DISK else OK

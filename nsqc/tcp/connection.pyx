@@ -13,6 +13,7 @@ from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, Commit
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport continue_mpub, run_body, run_gathered, run_line
+from nsqc.tcp.gather cimport Body
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
@@ -22,14 +23,15 @@ from nsqc.tcp.link cimport Link
 from nsqc.tcp.marks cimport Mark, Marks
 from nsqc.tcp.outbox cimport Outbox
 from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, UPGRADE, WAITS, WANTS_BODY
-from nsqc.tcp.refusals cimport cut_short, refuse, write_failed
+from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
-from nsqc.wire.parser cimport (AT_LINE, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE, Parser)
+from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE, Parser)
 
 import traceback
 
+from nsqc.broker.refusals import WRITE_FAILED
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
@@ -284,11 +286,20 @@ cdef class Connection(Link):
             self.intake.hold(HELD_WAITING)
             return False
         self.hub.complain(self.address, self.session.reply)
+        self._count_refusal()
         self._say(FRAME_ERROR, self.session.reply)
         if outcome == ERROR:
             return True
         self.end()
         return False
+
+    def _count_refusal(self):
+        """Counts a publish that was refused before it came to its topic, which counts the others."""
+        cdef int kind = self.intake.parser.command.kind
+        if kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB:
+            reason = refusal_of(self.session.reply)
+            if reason is not None:
+                self.hub.broker.refused(reason)
 
     cdef void _say(self, int frame_type, bytes text) noexcept:
         self.outbox.reply(frame_type, text, len(text))
@@ -388,6 +399,7 @@ cdef class Connection(Link):
         cdef Mark failed = self.marks.settle()
         if failed is not None:
             text = write_failed(failed.kind, failed.error)
+            self.hub.broker.refused(WRITE_FAILED)
             self.hub.complain(self.address, text)
             self._say(FRAME_ERROR, text)
             self.end()
@@ -500,6 +512,12 @@ cdef class Connection(Link):
     def unsent(self) -> int:
         """Bytes that wait for the client's socket, or for the commit that they depend on."""
         return self.outbox.transport.get_write_buffer_size() + (0 if self.outbox.closed else self.outbox.bytes())
+
+    def held_bytes(self) -> int:
+        """What its buffers take, those of the transport included."""
+        cdef Outbox outbox = self.outbox
+        return (self.intake.inbuf.room + outbox.gather.buf.room + outbox.gather.room * <Py_ssize_t> sizeof(Body)
+                + (0 if outbox.transport is None else outbox.transport.get_write_buffer_size()))
 
     def give_up(self, Py_ssize_t before):
         """Ends a closing connection whose client has taken none of the bytes that were left before."""

@@ -14,6 +14,9 @@ cdef int no_memory(Session session, bytes name) except -1
 # The error of a reply that depended on a commit which has failed; kind: CommandKind.
 cdef bytes write_failed(int kind, int error)
 
+# The nsqc.broker.refusals reason for the error of a publish; None: its topic has counted it.
+cdef object refusal_of(bytes error)
+
 # None of these lets an exception through: it becomes the error of the command.
 
 # A command has raised; FATAL, or ERROR where nsqd leaves the connection open.

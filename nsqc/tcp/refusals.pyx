@@ -14,6 +14,7 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
 import os
 import traceback
 
+from nsqc.broker.refusals import DRAINING, FAILED, INVALID, UNAUTHORIZED
 from nsqc.tcp.identify import quote
 
 NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
@@ -49,6 +50,8 @@ cdef int raised(Session session, Command *command, error) noexcept:
     """The answer to a command that has raised. Without one, the client would take the next answer for it."""
     cdef int kind = command.kind
     try:
+        if kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB:
+            session.broker.refused(FAILED)
         session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
         if not isinstance(error, (OSError, MemoryError)):
             session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
@@ -80,6 +83,15 @@ cdef int no_memory(Session session, bytes name) except -1:
 cdef bytes write_failed(int kind, int error):
     name = NAMES[kind]
     return b"E_%b_FAILED %b failed %b" % (name, name, os.strerror(error).encode())
+
+
+cdef object refusal_of(bytes error):
+    if error.endswith(b" failed draining"):
+        return DRAINING
+    cdef bytes code = error[2:]     # behind E_
+    if code.startswith((b"AUTH", b"UNAUTHORIZED")):
+        return UNAUTHORIZED
+    return INVALID if code.startswith((b"BAD", b"INVALID")) else None
 
 
 # ---------------------------------------------------------------------- bodies

@@ -94,7 +94,7 @@ cdef class Upgrade:
                 self.link.fail(error)
 
     def _tls_done(self, transport):
-        self.hub.connection_limits.end_handshake()
+        self.hub.connection_limits.end_handshake(True)
         if self.intake.closed:
             self.link.lost(None)
             transport.abort()
@@ -114,7 +114,7 @@ cdef class Upgrade:
     def _tls_failed(self, error):
         """The handshake has failed, or the connection was lost meanwhile."""
         transport = self.outbox.transport
-        self.hub.connection_limits.end_handshake()
+        self.hub.connection_limits.end_handshake(False)
         self.hub.log.error("[%s] - E_IDENTIFY_FAILED IDENTIFY failed TLS handshake - %s", self.session.address,
                            handshake_error(error))
         # The transport reports its end to TLS, and TLS reports it to us only after a handshake that has succeeded.

@@ -79,7 +79,7 @@ def test_the_gate_counts():
     assert (limits.connections, limits.hosts) == (0, {})
     assert limits.begin_handshake("a")
     assert not limits.begin_handshake("a")
-    limits.end_handshake()
+    limits.end_handshake(True)
     assert limits.begin_handshake("a")
     assert log.lines == ["client(a) refused: --max-connections-per-address 2 reached",
                          "client(@) refused: --max-connections 3 reached",

@@ -19,6 +19,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from nsqc.log import Log
+from nsqc.metrics.durations import Durations
 from nsqc.store.disk import names, syscalls
 
 REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
@@ -112,6 +113,8 @@ class Syncer:
         self._used: set[SyncedQueue] = set()  # queues that may hold memory for reading and writing
         self._round: Iterator[None] | None = None  # the look that is not finished
         self.failing: dict[str, str] = {}  # queue name to why its last sync failed
+        self.durations = Durations()  # of syncs that succeeded, waiting for a thread included
+        self.failures = 0
 
     def began(self, queue: SyncedQueue) -> None:
         """A queue has its first unsynced operation."""
@@ -160,11 +163,13 @@ class Syncer:
                 self._remove_next(queue.name)
             return
         if error is not None:
+            self.failures += 1
             self._log.error("DISKQUEUE(%s) failed to sync - %s", queue.name, error)
             self.failing[queue.name] = f"failed to sync {queue.name} - {error}"
             queue.sync_failed(work.done)
             self._since[queue] = time.monotonic_ns()
             return
+        self.durations.add(now - began)
         queue.sync_succeeded()
         self.failing.pop(queue.name, None)
         if queue.rests:

@@ -1,0 +1,56 @@
+# All topics and channels as numbers, for metrics: collected in slices, into tables that a thread then reads.
+
+from libc.stdint cimport int64_t
+from nsqc.broker.broker cimport Broker
+from nsqc.broker.channel cimport Channel
+from nsqc.broker.retired cimport Retired
+from nsqc.broker.topic cimport Topic
+from nsqc.metrics.table cimport Row, Table
+
+cdef enum TopicColumn:
+    T_DEPTH
+    T_ON_DISK
+    T_MESSAGES
+    T_BYTES
+    T_CHANNELS
+    T_LOG_FIRST
+    T_LOG_NEXT
+    T_LOG_SEGMENTS
+    T_LOG_BYTES
+
+cdef enum ChannelColumn:
+    C_DEPTH
+    C_ON_DISK
+    C_IN_FLIGHT
+    C_DEFERRED
+    C_MESSAGES
+    C_REQUEUES
+    C_TIMEOUTS
+    C_CLIENTS
+    C_LOG_LAG
+
+
+cdef class Survey:
+    cdef readonly Table topics
+    cdef readonly Table channels
+    cdef readonly int64_t topic_count, channel_count
+    cdef readonly int64_t queue_bytes   # of memory queues and what keeps track of deliveries
+    cdef Broker broker
+    cdef list left                      # topics, and
+    cdef Py_ssize_t at                  # the next of them
+    cdef Topic topic                    # that channels are added for
+    cdef list channels_left             # of it, and
+    cdef Py_ssize_t channel_at
+    cdef Row *fold                      # that its folded channels have; NULL: none so far, here and below
+    cdef Row *ephemeral_topics
+    cdef Row *ephemeral_channels
+    cdef object loop
+    cdef object done
+    cdef int64_t deadline_ns            # monotonic: the end of the slice under way
+    cdef readonly object failure
+
+    cdef bint _collect(self) except -1
+    cdef int _add_topic(self, Topic topic) except -1
+    cdef int _add_channel(self, Channel channel) except -1
+    cdef Row *_row_of(self, Channel channel) except NULL
+    cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL

@@ -1,0 +1,114 @@
+"""/metrics of the daemon.
+
+The numbers of topics and channels are collected on the loop, in slices (nsqc.broker.survey); a worker thread makes them
+text and sends it, so a page of many megabytes costs the loop no more than these numbers, and is never in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakSet
+
+from nsqc.broker.stats import Slice
+from nsqc.broker.survey import Survey
+from nsqc.httpd import scrape
+from nsqc.httpd.app import App
+from nsqc.httpd.pieces import Pieces
+from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.request import Request
+from nsqc.metrics import declared
+from nsqc.metrics.encoding import Format, family, head, histogram
+from nsqc.metrics.table import Text
+from nsqc.store.slab import held_bytes
+
+MOST_UNDER_WAY = 4      # long pages that are being sent: each holds the numbers of its time
+PATIENCE_S = 30.0       # a scraper that takes nothing for so long is not waited for
+_FEW = 256              # rows, whose text takes less than a millisecond
+_PIECE_BYTES = 256 * 1024
+_CONNECTIONS_AT_ONCE = 64
+
+# (table, 0 or 1; column; whether they are durations; head; name of the samples)
+FamilyPlace = tuple[int, int, bool, bytes, bytes]
+
+_under_way: WeakSet[Pieces] = WeakSet()
+_places: dict[bool, list[FamilyPlace]] = {}
+
+
+async def metrics(app: App, request: Request) -> Reply:
+    """Everything, in the format that the client asks for."""
+    form = scrape.wanted(request.accept)
+    families = await scrape.common(_facts(app), app.threads, form)
+    async with app.surveys:
+        if len(_under_way) >= MOST_UNDER_WAY:
+            raise ApiError(503, "TOO_MANY_SCRAPES")
+        buffers = await _connection_bytes(app)
+        survey = await _collected(app)
+        families += _daemon(app, survey, buffers, form)
+        text = Text(survey.topics, survey.channels, _families(form))
+        first = b"".join(families)
+        if survey.topics.count + survey.channels.count <= _FEW:
+            while piece := text.piece(_PIECE_BYTES, False):
+                first += piece
+            return Reply(200, first + form.end, form.content_type)
+        pieces = Pieces(text.piece, first, form.end, PATIENCE_S)
+        _under_way.add(pieces)
+        return Reply(200, content_type=form.content_type, stream=pieces)
+
+
+def _facts(app: App) -> scrape.Facts:
+    return scrape.Facts("nsqd", app.start_time, app.watched.lags, app.watched.limits,
+                        len(app.watched.tcp_clients), app.servers)
+
+
+async def _collected(app: App) -> Survey:
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    survey = Survey(app.broker, loop, lambda: done.done() or done.set_result(None))
+    survey.start()
+    await done
+    if survey.failure is not None:
+        raise survey.failure
+    return survey
+
+
+async def _connection_bytes(app: App) -> int:
+    """What the buffers of all clients take."""
+    part, total = Slice(), 0
+    for number, connection in enumerate(list(app.watched.tcp_clients)):
+        total += connection.held_bytes()
+        if number % _CONNECTIONS_AT_ONCE == 0 and part.over():
+            await asyncio.sleep(0)
+            part.renew()
+    return total
+
+
+def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]:
+    """What does not belong to a topic."""
+    watched, rooms = app.watched, {"slabs": held_bytes(), "queues": survey.queue_bytes, "connections": buffers}
+    shaken = watched.limits.shaken
+    free, size, limit = watched.space.last()
+    return [
+        family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
+        family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
+        family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
+        histogram(declared.SYNC, watched.syncer.durations, form),
+        family(declared.SYNC_FAILURES, [((), watched.syncer.failures)], form),
+        family(declared.DISK_FREE, scrape.known(free), form),
+        family(declared.DISK_SIZE, scrape.known(size), form),
+        family(declared.DISK_LIMIT, scrape.known(limit), form),
+        family(declared.MEMORY, scrape.by_label(rooms.items()), form),
+        family(declared.TOPIC_COUNT, [((), survey.topic_count)], form),
+        family(declared.CHANNEL_COUNT, [((), survey.channel_count)], form),
+    ]
+
+
+def _families(form: Format) -> list[FamilyPlace]:
+    """Of topics and channels, for Text."""
+    places = _places.get(form.open_metrics)
+    if places is None:
+        places = _places[form.open_metrics] = [
+            (table, column, times, head(metric, form), metric.sample.encode())
+            for table, times, metrics in ((0, False, declared.OF_TOPICS), (1, False, declared.OF_CHANNELS),
+                                          (1, True, declared.CHANNEL_TIMES))
+            for column, metric in enumerate(metrics)]
+    return places

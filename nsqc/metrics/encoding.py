@@ -1,0 +1,71 @@
+"""The two text formats of Prometheus: 0.0.4, and OpenMetrics 1.0. A family is head, then samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from nsqc.metrics.declared import Metric, Type
+from nsqc.metrics.durations import BOUNDS_S, Durations
+
+Sample = tuple[Sequence[str], float]    # the values of the labels, and the number
+
+
+class Format(NamedTuple):
+    """One of the two."""
+
+    content_type: str
+    open_metrics: bool
+    end: bytes          # behind the last family
+
+
+TEXT = Format("text/plain; version=0.0.4; charset=utf-8", False, b"")
+OPEN_METRICS = Format("application/openmetrics-text; version=1.0.0; charset=utf-8", True, b"# EOF\n")
+
+
+def head(metric: Metric, form: Format) -> bytes:
+    """The lines before the samples. In the older format they name the samples, in OpenMetrics the family."""
+    if not form.open_metrics:
+        kind = "gauge" if metric.type is Type.INFO else metric.type.value
+        text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
+        return f"# HELP {metric.sample} {text}\n# TYPE {metric.sample} {kind}\n".encode()
+    unit = f"# UNIT {metric.name} {metric.unit}\n" if metric.unit else ""
+    return f"# TYPE {metric.name} {metric.type.value}\n{unit}# HELP {metric.name} {escaped(metric.help)}\n".encode()
+
+
+def family(metric: Metric, samples: Iterable[Sample], form: Format) -> bytes:
+    """All of a family that is no histogram."""
+    lines = [f"{metric.sample}{labels(metric.labels, values)} {number(value)}\n" for values, value in samples]
+    return head(metric, form) + "".join(lines).encode()
+
+
+def histogram(metric: Metric, durations: Durations, form: Format) -> bytes:
+    """All of a histogram without labels."""
+    *counts, total = durations.cumulative()
+    lines = [f'{metric.name}_bucket{{le="{number(bound)}"}} {count}\n'
+             for bound, count in zip(BOUNDS_S, counts, strict=True)]
+    lines.append(f'{metric.name}_bucket{{le="+Inf"}} {total}\n'
+                 f"{metric.name}_count {total}\n{metric.name}_sum {number(durations.sum_ns / 1e9)}\n")
+    return head(metric, form) + "".join(lines).encode()
+
+
+def labels(names: Sequence[str], values: Sequence[str]) -> str:
+    """In braces; empty without any."""
+    if not names:
+        return ""
+    return "{" + ",".join(f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)) + "}"
+
+
+def escaped(text: str) -> str:
+    """The value of a label, or a help text of OpenMetrics."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def number(value: float) -> str:
+    """As both formats have it."""
+    if isinstance(value, int):
+        return str(value)
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return "NaN" if math.isnan(value) else repr(value)

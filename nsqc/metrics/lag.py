@@ -1,0 +1,31 @@
+"""How late the loop calls what is due: what everybody who waits for it feels."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+from nsqc.metrics.durations import Durations
+
+EVERY_S = 0.1
+_RESOLUTION_S = 0.001   # of the loop's timers, which never call early and up to so much late
+
+
+class LoopLag:
+    """Has the loop call it at fixed intervals, and counts by how much it is late."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.lags = Durations()
+        self._loop = loop
+        self._due = monotonic() + EVERY_S       # the loop's own clock stands still within an iteration
+        self._timer = loop.call_later(EVERY_S, self._called)
+
+    def _called(self) -> None:
+        now = monotonic()
+        self.lags.add(int(max(now - self._due - _RESOLUTION_S, 0.0) * 1e9))
+        self._due = now + EVERY_S
+        self._timer = self._loop.call_later(EVERY_S, self._called)
+
+    def close(self) -> None:
+        """Ends that."""
+        self._timer.cancel()

@@ -1,0 +1,57 @@
+# Rows of numbers with labels, as they were at one time, and their text. Whoever collects them does so on the loop, a
+# little at a time; a worker thread makes the text without the GIL.
+
+from libc.stdint cimport int64_t
+from nsqc.metrics.times cimport TwoTimes
+
+cdef enum:
+    MOST_COLUMNS = 10
+
+# In place of a number: this row has no sample of that metric.
+cdef int64_t ABSENT
+
+
+cdef struct Row:
+    Row *next
+    const char *c_labels
+    int64_t label_bytes
+    TwoTimes *times             # NULL: it has no durations
+    int64_t cells[10]           # by column
+
+
+cdef struct Block:              # a mapping; what is in it follows
+    Block *next
+    int64_t used
+
+
+cdef class Table:
+    cdef readonly int64_t count
+    cdef Row *first
+    cdef Row *last
+    cdef Block *blocks          # owned; all rows, labels and durations are in them. The newest is first
+
+    # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.
+    cdef Row *add(self, bytes topic, bytes channel) except NULL
+    cdef int add_times(self, Row *row, const TwoTimes *times) except -1     # to those the row has
+
+
+cdef struct Family:
+    const Row *rows             # of its table; borrowed, like all pointers here
+    int column                  # of cells; or which of TwoTimes
+    bint is_times
+    const char *c_head          # HELP, TYPE and UNIT lines
+    int64_t head_bytes
+    const char *c_name          # of the samples
+    int64_t name_bytes
+
+
+cdef class Text:
+    cdef list kept              # what the families borrow from, like the following
+    cdef tuple tables           # which are not added to any more
+    cdef Family *families       # owned
+    cdef int count
+    cdef int at                 # the family that is next
+    cdef const Row *row         # of its table, that is next
+    cdef bint headed            # the head is there already
+    cdef void _free_tables(self) noexcept
+    cdef int64_t _fill(self, char *c_to, int64_t room) noexcept nogil

@@ -1,0 +1,55 @@
+"""Runs the daemon with a loop that writes down what takes it long: monotonic time, nanoseconds of processor time and name of
+each callback above 0.05 ms, a line each, to the file that the first argument names. The other arguments are those of `nsqc serve`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TextIO
+
+import uvloop
+
+LEAST_NS = 50_000
+
+
+class TimedLoop(uvloop.Loop):
+    """Times what is called soon: tasks, slices, commits."""
+
+    lines: TextIO
+
+    # Any: whatever is called
+    def call_soon(self, callback: Callable[..., Any], *arguments: Any, context: Context | None = None) -> Any:
+        """As the loop's own."""
+
+        def call() -> None:
+            began = time.thread_time_ns()
+            try:
+                callback(*arguments)
+            finally:
+                took = time.thread_time_ns() - began
+                if took > LEAST_NS:
+                    self.lines.write(f"{time.monotonic():.6f} {took} {getattr(callback, '__qualname__', callback)!r}\n")
+
+        return super().call_soon(call, context=context)
+
+
+def main() -> None:
+    """The daemon."""
+    lines = open(sys.argv.pop(1), "w", buffering=1)
+    sys.argv.insert(1, "serve")
+
+    def new_event_loop() -> TimedLoop:
+        loop = TimedLoop()
+        loop.lines = lines
+        return loop
+
+    uvloop.new_event_loop = new_event_loop
+    from nsqc import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

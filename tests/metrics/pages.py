@@ -1,0 +1,66 @@
+"""Reads pages of metrics with the official client's parsers."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+from prometheus_client import Metric, generate_latest, parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+
+TEXT = "text/plain"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def fetch(port: int, accept: str = TEXT) -> tuple[str, str]:
+    """Content type and text."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept} if accept else {})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def families(text: str, accept: str = TEXT) -> list[Metric]:
+    """As the official parser reads them, which refuses what is not in the format."""
+    if accept == TEXT:
+        return list(parser.text_string_to_metric_families(text))
+    return list(openmetrics_parser.text_string_to_metric_families(text))
+
+
+def samples_of(metrics: list[Metric]) -> Samples:
+    """Numbers by name and labels; none may occur twice."""
+    samples: Samples = {}
+    for metric in metrics:
+        for sample in metric.samples:
+            key = (sample.name, tuple(sorted(sample.labels.items())))
+            assert key not in samples, key
+            samples[key] = sample.value
+    return samples
+
+
+def scrape(port: int, accept: str = TEXT) -> Samples:
+    """What a daemon says now."""
+    return samples_of(families(fetch(port, accept)[1], accept))
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """One of them."""
+    return samples[name, tuple(sorted(labels.items()))]
+
+
+class Again:
+    """A collector of the official client that has what was read."""
+
+    def __init__(self, metrics: list[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> list[Metric]:
+        """All of it."""
+        return self._metrics
+
+
+def encoded_again(metrics: list[Metric], accept: str) -> str:
+    """The same as the official client writes it."""
+    registry: Any = Again(metrics)      # Any: a registry is only asked to collect
+    return (generate_latest(registry) if accept == TEXT else generate_openmetrics(registry)).decode()
