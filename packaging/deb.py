@@ -101,6 +101,8 @@ def fill(tree: Path, version: str) -> None:
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
     for unit in ("nsqc.service", "nsqc.socket", "nsqc-http.socket", "nsqc-https.socket", "nsqc-lookupd.service"):
         write(tree, f"{UNITS}/{unit}", (ROOT / "packaging" / unit).read_bytes())
+    for name in ("grafana/nsqc.json", "prometheus/nsqc.rules.yml"):
+        write(tree, f"usr/share/nsqc/{name}", (ROOT / "packaging" / name).read_bytes())
     write(tree, CONFIG, config_file())
     write(tree, LOOKUPD_CONFIG, config_file("--lookupd"))
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))

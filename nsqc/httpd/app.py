@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
@@ -49,7 +49,7 @@ class Watched(NamedTuple):
     limits: ConnectionLimits
     syncer: Syncer
     space: SpaceWatch
-    tcp_clients: Mapping[Client, None]
+    tcp_clients: Collection[Client]
 
 
 class App(Site):

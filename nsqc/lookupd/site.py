@@ -16,7 +16,6 @@ from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.turns import Turns
 from nsqc.metrics.durations import Durations
 
-
 OTHER = "other"     # paths that are no route
 
 

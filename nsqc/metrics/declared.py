@@ -63,7 +63,8 @@ OPEN_FILES = _gauge(PROCESS, "process_open_descriptors", "File descriptors in us
 MOST_FILES = _gauge(PROCESS, "process_max_descriptors", "How many it may use: the limit of open files.")
 LOOP_LAG = _histogram(PROCESS, "loop_lag_seconds",
                       "How late the event loop calls what is due, measured ten times a second.")
-CONNECTIONS = _gauge(CLIENTS, "connections", "Clients that are connected; kind is tcp, http or https.", labels=("kind",))
+CONNECTIONS = _gauge(CLIENTS, "connections", "Clients that are connected; kind is tcp, http or https.",
+                     labels=("kind",))
 CONNECTIONS_REFUSED = _counter(CLIENTS, "connections_refused",
                                "Clients that were refused; limit is the option that they were beyond.",
                                labels=("limit",))
