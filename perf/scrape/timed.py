@@ -41,7 +41,6 @@ class TimedLoop(uvloop.Loop):
 def main() -> None:
     """The daemon."""
     lines = open(sys.argv.pop(1), "w", buffering=1)  # noqa: SIM115
-    sys.argv.insert(1, "serve")
 
     def new_event_loop() -> TimedLoop:
         loop = TimedLoop()
@@ -49,9 +48,9 @@ def main() -> None:
         return loop
 
     uvloop.new_event_loop = new_event_loop
-    from nsqc import cli
+    from nsqc.commands.start import serve
 
-    cli.main()
+    sys.exit(serve(sys.argv[1:]))
 
 
 if __name__ == "__main__":
