@@ -101,6 +101,8 @@ def fill(tree: Path, version: str) -> None:
     (tree / "usr/bin/nsqc").symlink_to("../lib/nsqc/nsqc")
     for path in sorted([*(ROOT / "packaging").glob("*.service"), *(ROOT / "packaging").glob("*.socket")]):
         write(tree, f"{UNITS}/{path.name}", path.read_bytes())
+    for name in ("grafana/nsqc.json", "prometheus/nsqc.rules.yml"):
+        write(tree, f"usr/share/nsqc/{name}", (ROOT / "packaging" / name).read_bytes())
     write(tree, CONFIG, config_file())
     write(tree, LOOKUPD_CONFIG, config_file("--lookupd"))
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))

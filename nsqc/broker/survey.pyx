@@ -145,7 +145,7 @@ cdef class Survey:
             backlog_bytes(channel.backlog)
             + <int64_t> (channel.timeouts.room + channel.delayed.room) * <int64_t> sizeof(HeapItem)
             + <int64_t> (channel.timeouts.count + channel.delayed.count) * <int64_t> sizeof(Delivery)
-            + (<int64_t> channel.in_flight.mask + 1 if channel.in_flight.slots is not NULL else 0) * <int64_t> sizeof(IdSlot)
+            + (<int64_t> channel.in_flight.mask + 1) * <int64_t> sizeof(IdSlot) * (channel.in_flight.slots is not NULL)
             + (<int64_t> sizeof(TwoTimes) if channel.times is not NULL else 0))
         self.channel_count += 1
         return 0

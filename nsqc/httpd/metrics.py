@@ -63,7 +63,12 @@ def _facts(app: App) -> scrape.Facts:
 async def _collected(app: App) -> Survey:
     loop = asyncio.get_running_loop()
     done = loop.create_future()
-    survey = Survey(app.broker, loop, lambda: done.done() or done.set_result(None))
+
+    def collected() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    survey = Survey(app.broker, loop, collected)
     survey.start()
     await done
     if survey.failure is not None:

@@ -31,7 +31,7 @@ async def _registry(site: LookupSite, form: Format) -> list[bytes]:
     for number, peer in enumerate(connected):
         if peer.gone:
             continue
-        registered += len(peer.registrations)
+        registered += len(peer.registrations) - (registry.clients in peer.registrations)
         if peer.tombstones:
             tombstones += sum(registry.is_tombstoned(one.producers.get(peer, 0)) for one in list(peer.registrations))
         if number % _AT_ONCE == 0:

@@ -186,7 +186,7 @@ cdef class Text:
         return c_out[:PIECE_HEAD + length + PIECE_TAIL]
 
     cdef void _free_tables(self) noexcept:
-        """Returns the memory of the tables, which takes milliseconds if they are large: here, not where they are dropped."""
+        """Returns the memory of the tables: for large ones that takes milliseconds, which the loop need not spend."""
         cdef Table first = <Table> self.tables[0], second = <Table> self.tables[1]
         first.count = second.count = 0
         with nogil:

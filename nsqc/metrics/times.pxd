@@ -13,7 +13,7 @@ cdef enum:
 
 cdef struct Times:
     uint64_t counts[15]     # by bucket; the last one is above all bounds
-    double sum_ns           # 64 bits of whole nanoseconds would overflow after 300 years of waiting, all messages together
+    double sum_ns           # whole nanoseconds of all messages together would not fit 64 bits: 300 years
 
 cdef struct TwoTimes:
     Times of[2]

@@ -27,7 +27,8 @@ from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
-from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG, PARSE_MORE, Parser)
+from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
+                               PARSE_MORE, Parser)
 
 import traceback
 

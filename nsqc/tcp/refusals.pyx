@@ -88,10 +88,10 @@ cdef bytes write_failed(int kind, int error):
 cdef object refusal_of(bytes error):
     if error.endswith(b" failed draining"):
         return DRAINING
-    cdef bytes code = error[2:]     # behind E_
-    if code.startswith((b"AUTH", b"UNAUTHORIZED")):
+    if error.startswith((b"E_AUTH_FIRST", b"E_AUTH_FAILED", b"E_UNAUTHORIZED")):
         return UNAUTHORIZED
-    return INVALID if code.startswith((b"BAD", b"INVALID")) else None
+    invalid = (b"E_BAD_TOPIC", b"E_BAD_MESSAGE", b"E_BAD_BODY", b"E_INVALID")
+    return INVALID if error.startswith(invalid) else None
 
 
 # ---------------------------------------------------------------------- bodies

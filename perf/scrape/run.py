@@ -55,12 +55,9 @@ def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> No
         rows = [line.split() for line in lines.read_text().splitlines()]
         own = [int(row[1]) for row in rows if len(row) > 2 and began <= float(row[0]) <= began + took
                and row[2] not in OTHERS]
-        if os.environ.get("SHOW"):
-            for row in rows:
-                if began <= float(row[0]) <= began + took + 0.1 and int(row[1]) > 500_000:
-                    print(round((float(row[0]) - began) * 1000, 1), int(row[1]) / 1e6, row[2:])
-        print(f"{name:<16} {size / 1e6:7.1f} MB {took * 1000:8.1f} ms   loop {loop / 1e6:6.1f} ms of {both / 1e6:6.1f}   "
-              f"of the scrape {sum(own) / 1e6:5.1f}, longest {max(own, default=0) / 1e6:4.2f} ms   longest /ping {pings.longest_s * 1000:5.1f} ms", flush=True)
+        print(f"{name:<16} {size / 1e6:7.1f} MB {took * 1000:8.1f} ms   loop {loop / 1e6:6.1f} ms of "
+              f"{both / 1e6:6.1f}, callbacks of the scrape {sum(own) / 1e6:5.1f}, the longest "
+              f"{max(own, default=0) / 1e6:4.2f}   longest /ping {pings.longest_s * 1000:5.1f} ms", flush=True)
 
 
 def command(body: bytes) -> bytes:

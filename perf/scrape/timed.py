@@ -1,5 +1,8 @@
-"""Runs the daemon with a loop that writes down what takes it long: monotonic time, nanoseconds of processor time and name of
-each callback above 0.05 ms, a line each, to the file that the first argument names. The other arguments are those of `nsqc serve`."""
+"""Runs the daemon with a loop that writes down what takes it long.
+
+The first argument names a file, which gets a line for each callback above 0.05 ms: monotonic time, nanoseconds of
+processor time, and its name. The other arguments are those of `nsqc serve`.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,7 @@ class TimedLoop(uvloop.Loop):
 
 def main() -> None:
     """The daemon."""
-    lines = open(sys.argv.pop(1), "w", buffering=1)
-    sys.argv.insert(1, "serve")
+    lines = open(sys.argv.pop(1), "w", buffering=1)  # noqa: SIM115
 
     def new_event_loop() -> TimedLoop:
         loop = TimedLoop()
@@ -46,9 +48,9 @@ def main() -> None:
         return loop
 
     uvloop.new_event_loop = new_event_loop
-    from nsqc import cli
+    from nsqc.commands.start import serve
 
-    cli.main()
+    sys.exit(serve(sys.argv[1:]))
 
 
 if __name__ == "__main__":

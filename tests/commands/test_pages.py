@@ -13,7 +13,8 @@ from nsqc.commands.app import describe
 from nsqc.commands.pages.completion import WRITERS
 from nsqc.commands.pages.facts import fixed_default, takes, value_range
 from nsqc.commands.pages.manpage import escape, man_page
-from nsqc.commands.pages.markdown import LOOKUPD_TITLE, options_page, with_lookupd_options
+from nsqc.commands.pages.markdown import LOOKUPD_TITLE, options_page, with_lookupd_options, with_metrics
+from nsqc.metrics.declared import EVERY
 from nsqc.options.declared import FLAGS, KEYS, SERVE, Options, flag_name
 from nsqc.options.flags import show
 from nsqc.options.lookupd import LOOKUPD
@@ -48,6 +49,12 @@ def test_choices_of_texts_are_what_the_daemon_takes():
 
 def test_the_options_page_is_fresh():
     assert (ROOT / "docs/options.md").read_text() == options_page(), "run make pages"
+
+
+def test_the_page_of_metrics_is_fresh():
+    page = (ROOT / "docs/metrics.md").read_text()
+    assert page == with_metrics(page), "run make pages"
+    assert re.findall(r"^\| `(nsqc_\w+)` ", page, re.MULTILINE) == [metric.sample for metric in EVERY]
 
 
 def test_the_options_page_has_a_row_for_every_option():

@@ -1,10 +1,12 @@
-"""python -m nsqc.commands.pages FOLDER: writes docs/options.md, and the options in docs/lookupd.md."""
+"""python -m nsqc.commands.pages FOLDER: writes options.md there, and the tables in lookupd.md and metrics.md."""
 
 import sys
 from pathlib import Path
 
-from nsqc.commands.pages.markdown import options_page, with_lookupd_options
+from nsqc.commands.pages.markdown import options_page, with_lookupd_options, with_metrics
 
 Path(sys.argv[1], "options.md").write_text(options_page(), encoding="utf-8")
 lookupd = Path(sys.argv[1], "lookupd.md")
 lookupd.write_text(with_lookupd_options(lookupd.read_text(encoding="utf-8")), encoding="utf-8")
+metrics = Path(sys.argv[1], "metrics.md")
+metrics.write_text(with_metrics(metrics.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,12 +1,16 @@
-"""docs/options.md, and the tables of docs/lookupd.md"""
+"""docs/options.md, and the tables of docs/lookupd.md and docs/metrics.md"""
 
 from __future__ import annotations
 
+from nsqc.broker.refusals import REASONS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
+from nsqc.metrics.declared import EVERY, Metric, Type
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks
 from nsqc.options.lookupd import LOOKUPD
 
+METRICS_TITLE = "## All metrics\n"
+REASONS_TITLE = "## Reasons of refused publishes\n"
 LOOKUPD_TITLE = "## Options\n"
 HEAD = """# Options
 
@@ -32,6 +36,28 @@ def with_lookupd_options(page: str) -> str:
     """docs/lookupd.md, whose last section has the options, with that section made anew."""
     before, title, _ = page.partition(LOOKUPD_TITLE)
     return "\n".join([before + title, *tables(LOOKUPD, "###")])
+
+
+def with_metrics(page: str) -> str:
+    """docs/metrics.md, with its table of reasons and its last section, which has all metrics, made anew."""
+    before, title, rest = page.partition(REASONS_TITLE)
+    introduction = rest.partition(METRICS_TITLE)[2].partition("\n### ")[0].rstrip()
+    reasons = ["| reason | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in REASONS.items())]
+    groups: dict[str, list[Metric]] = {}
+    for metric in EVERY:
+        groups.setdefault(metric.group, []).append(metric)
+    parts = [before + title, *reasons, "", METRICS_TITLE + introduction + "\n"]
+    for group, metrics in groups.items():
+        parts += [f"### {group}", "", "| metric | type | labels | meaning |", "|---|---|---|---|",
+                  *map(metric_row, metrics), ""]
+    return "\n".join(parts)
+
+
+def metric_row(metric: Metric) -> str:
+    """One metric as a row of the table."""
+    kind = "gauge" if metric.type is Type.INFO else metric.type.value
+    text = metric.help.replace("|", "\\|")
+    return f"| `{metric.sample}` | {kind} | {', '.join(metric.labels)} | {text} |"
 
 
 def tables(declaration: Declaration[OptionSet], level: str) -> list[str]:
