@@ -13,13 +13,13 @@ import uvloop
 from nsqc import version_line
 from nsqc.httpd.server import Server
 from nsqc.log import Log
-from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.connection import Connection
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.router import resolve
 from nsqc.lookupd.site import LookupSite
 from nsqc.lookupd.turns import Turns
+from nsqc.loop.slow import SlowLoop
 from nsqc.net.acceptor import Acceptor
 from nsqc.net.address import is_unix
 from nsqc.net.limits import ConnectionLimits

@@ -8,10 +8,10 @@ from concurrent.futures import Executor
 from nsqc.httpd.known import NoPublishes
 from nsqc.httpd.site import Resolve, Site
 from nsqc.log import Log
-from nsqc.loop.slow import SlowLoop
 from nsqc.lookupd.hub import Hub
 from nsqc.lookupd.registry import Registry
 from nsqc.lookupd.turns import Turns
+from nsqc.loop.slow import SlowLoop
 from nsqc.net.listener import Listeners
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Generator
+from types import FrameType
 from typing import Any
 
 from nsqc.loop.watch import span_began, span_ended
@@ -18,6 +19,12 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
         self._work = work
         self._kind = kind
         self._what = what
+
+    @property
+    def cr_frame(self) -> FrameType | None:
+        """Where the other one is, for those who print the stacks of tasks."""
+        frame: FrameType | None = getattr(self._work, "cr_frame", None)
+        return frame
 
     def __await__(self) -> Generator[Any, Any, object]:  # Any: as above
         return self._work.__await__()
