@@ -352,7 +352,7 @@ class Daemon:
     def _tick(self) -> None:
         began = span_began()
         more = self.disks.tick()
-        span_ended(began, "deadlines of syncs", None)
+        span_ended(began, "deadlines of syncs")
         if self.open_files != (now := descriptors.limit()):
             self.open_files = now
             self._reserve_descriptors()

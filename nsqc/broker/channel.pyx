@@ -73,7 +73,8 @@ cdef class Channel:
         free(self.times)
 
     def __str__(self):
-        return f"channel {self.name.decode()}" if self.owner is None else f"channel {self.name.decode()} of {self.owner}"
+        name = f"channel {self.name.decode()}"
+        return name if self.owner is None else f"{name} of {self.owner}"
 
     # ------------------------------------------------------------------ from the topic
 

@@ -324,7 +324,7 @@ class MemoryWatch:
             self._began_ns = span_began()
         else:
             self._pauses.append((span_began() - self._began_ns) // 1000)
-            span_ended(self._began_ns, "garbage collection", None)
+            span_ended(self._began_ns, "garbage collection")
 
 
 def _percentile(values: list[int], percent: int) -> int:

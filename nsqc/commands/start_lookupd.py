@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 
 from nsqc.commands.start import hold_signals, ignore_stop_signals, launch
@@ -19,6 +20,7 @@ def lookupd(words: list[str]) -> int:
 def start(flags: Mapping[str, Value]) -> int:
     """Merges the config file under the flags and runs the server. Raises OptionError."""
     hold_signals()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)   # as nsqlookupd does; a daemon would drain
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level, form=options.log_format)
     try:

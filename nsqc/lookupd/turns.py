@@ -59,7 +59,7 @@ class Turns:
             began = span_began()
             while self._queue and perf_counter() < self._end:
                 self._step()
-            span_ended(began, "registrations in turns", None)
+            span_ended(began, "registrations in turns")
 
     def _step(self) -> None:
         step = self._queue.popleft()

@@ -124,4 +124,6 @@ class SlowLoop:
 
 
 def _ms(ns: int) -> str:
+    if ns < 1000:
+        return f"{ns} ns"
     return f"{ns / 1e6:.3g} ms" if ns < 100_000_000 else f"{ns // 1_000_000} ms"

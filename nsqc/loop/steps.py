@@ -22,8 +22,9 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
 
     @property
     def cr_frame(self) -> FrameType | None:
-        """Where it is suspended: what a task shows as its stack."""
-        return getattr(self._work, "cr_frame", None)
+        """Where the other one is, for those who print the stacks of tasks."""
+        frame: FrameType | None = getattr(self._work, "cr_frame", None)
+        return frame
 
     def __await__(self) -> Generator[Any, Any, object]:  # Any: as above
         return self._work.__await__()

@@ -1,9 +1,9 @@
 # How long the loop's iterations take, and which handler took longest in each.
 #
-# Two handles of libuv enclose an iteration. The loop's time is what it was when the wait for events ended; `check` notes
-# it, and `prepare`, right before the next wait, compares it with the clock. That is one look at the clock in an iteration,
-# without the GIL, and nothing at all while the loop waits. A thread that watches a heartbeat would wake up both, all the
-# time, and its samples would show no compiled function: these have no Python frames.
+# Two handles of libuv enclose an iteration. The loop's time is what it was when the wait for events ended; `check`
+# notes it, and `prepare`, right before the next wait, compares it with the clock. That is one look at the clock in an
+# iteration, without the GIL, and nothing at all while the loop waits. A thread that watches a heartbeat would wake up
+# both, all the time, and its samples would show no compiled function: these have no Python frames.
 #
 # So handlers name themselves, when they end, and only if they took long: what is not slow costs one comparison.
 
@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 
 
 cdef struct Spans:
-    int64_t longest_ns      # of the handlers in this iteration, at least a quarter of the limit; INT64_MAX: nobody watches
+    int64_t longest_ns      # of the handlers in this iteration, at least a quarter of the limit; INT64_MAX: unwatched
     bint named              # one of them took longer than that quarter
 
 cdef Spans spans

@@ -29,21 +29,23 @@ cdef void (*uv_close)(void *handle, uv_callback callback) noexcept nogil
 cdef uint64_t (*uv_now)(void *loop) noexcept nogil
 
 spans.longest_ns = INT64_MAX
-cdef const char *longest_kind = b""
-cdef object longest_text = ""
+cdef str longest = ""
 
 
 cdef void name_span(const char *c_kind, object what, int64_t ns) noexcept:
-    global longest_kind, longest_text
+    name(c_kind.decode(), what, ns)
+
+
+cdef void name(str kind, object what, int64_t ns) noexcept:
+    global longest
     if spans.named and ns - (ns >> 3) <= spans.longest_ns:
         return      # it contains the other, which says more
     spans.longest_ns = ns
     spans.named = True
-    longest_kind = c_kind
     try:
-        longest_text = str(what)
+        longest = f"{kind} {what}".rstrip()
     except Exception:
-        longest_text = ""
+        longest = kind
 
 
 def span_began() -> int:
@@ -51,11 +53,11 @@ def span_began() -> int:
     return time.monotonic_ns()
 
 
-def span_ended(int64_t began_ns, str kind not None, what):
+def span_ended(int64_t began_ns, str kind not None, what=""):
     """The end of a handler in Python; kind and str(what) name it."""
     cdef int64_t ns = now_ns() - began_ns
     if ns > spans.longest_ns:
-        name_span(b"", f"{kind} {what}" if what is not None else kind, ns)
+        name(kind, what, ns)
 
 
 cdef int64_t now_ns() noexcept nogil:
@@ -198,9 +200,8 @@ cdef class Watch:
             self.handles.watch = NULL
 
     def _tell(self, int64_t ns):
-        name = f"{longest_kind.decode()} {longest_text}".strip() if spans.named else ""
         try:
-            self.report(ns, spans.longest_ns if spans.named else 0, name)
+            self.report(ns, spans.longest_ns if spans.named else 0, longest if spans.named else "")
         except Exception:
             # An error of the log must not end the loop.
             return

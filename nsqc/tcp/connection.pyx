@@ -81,8 +81,9 @@ cdef class Connection(Link):
     def __str__(self):
         topic = None if self.session is None else self.session.topic
         channel = None if self.session is None else self.session.channel
-        about = f", publishing to {topic}" if topic is not None else f", consuming {channel}" if channel is not None else ""
-        return f"client({self.address}){about}"
+        if topic is not None:
+            return f"client({self.address}), publishing to {topic}"
+        return f"client({self.address})" + ("" if channel is None else f", consuming {channel}")
 
     def get_buffer(self, sizehint):
         """Where the next bytes go: the shared area, or a large message, through the buffer interface of the intake."""

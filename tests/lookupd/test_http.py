@@ -1,6 +1,7 @@
 """The HTTP API under circumstances that the recorded scenarios leave out."""
 
 import json
+import signal
 import socket
 import time
 
@@ -113,3 +114,13 @@ def test_lists_get_on_during_a_storm_of_registrations(full):
     assert server.get(f"/channels?topic={topic(1)}") == {"channels": ["c"]}
     assert time.monotonic() - began < 5
     wait_until(lambda: len(server.found(topic(7))) == 21)
+
+
+def test_probes(lookupd):
+    server = lookupd("--max-connections=2")
+    assert server.call("GET", "/livez") == (200, b"OK")
+    assert server.call("GET", "/readyz") == (200, b'{"ready":true,"reasons":[]}')
+    assert "livez" not in server.log and "readyz" not in server.log
+    server.process.send_signal(signal.SIGUSR1)
+    assert server.call("GET", "/livez") == (200, b"OK")
+    assert server.stop() == 0

@@ -1,0 +1,93 @@
+"""How long /stats of many topics and channels holds the loop up.
+
+    python -m perf.scale.stats [--topics 20000] [--channels 3] [--clients 200] [COMMAND]
+
+Each line has a request, the time it took, the size of its answer, the longest /ping meanwhile on a kept connection, and
+the longest iteration of the loop as the daemon has measured it (/debug/slow; none shorter than 1 ms).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import signal
+import socket
+import sys
+import tempfile
+
+from perf.scale.run import WAIT_S, Node, publish, watched
+
+PIPELINED = 500
+REQUESTS = {
+    "text": "/stats",
+    "text, no clients": "/stats?include_clients=false",
+    "JSON": "/stats?format=json",
+    "JSON, no clients": "/stats?format=json&include_clients=false",
+    "JSON of a channel": "/stats?format=json&channel=c1",
+    "text of a topic": "/stats?topic=t7",
+    "JSON of a topic": "/stats?format=json&topic=t7",
+}
+TOOK = re.compile(r"took ([\d.]+) ms, .* of it in HTTP GET (\S+)")
+
+
+def create(node: Node, topics: int, channels: int) -> None:
+    """All of them, by pipelined requests."""
+    paths = [b"/topic/create?topic=t%d" % n for n in range(topics)]
+    paths += [b"/channel/create?topic=t%d&channel=c%d" % (n, c) for n in range(topics) for c in range(channels)]
+    with socket.create_connection(("127.0.0.1", node.http), WAIT_S) as sock:
+        for at in range(0, len(paths), PIPELINED):
+            part = paths[at:at + PIPELINED]
+            sock.sendall(b"".join(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" % path for path in part))
+            answers = b""
+            while answers.count(b"\r\n\r\n") < len(part):
+                answers += sock.recv(1 << 20)
+            if answers.count(b" 200 OK") != len(part):
+                raise SystemExit(f"creating has failed: {answers[:200]!r}")
+
+
+def longest_ms(node: Node, path: str) -> float:
+    """Of the iterations in which that request took longest, by what the daemon says: the worst of each minute."""
+    page = node.call("GET", "/debug/slow").decode()
+    return max((float(took) for took, target in TOOK.findall(page) if target == path), default=0.0)
+
+
+def main() -> None:
+    """Prints a line for each request."""
+    parser = argparse.ArgumentParser(prog="python -m perf.scale.stats", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs="?", default=f"{sys.executable} -m nsqc serve")
+    parser.add_argument("--topics", type=int, default=20_000)
+    parser.add_argument("--channels", type=int, default=3)
+    parser.add_argument("--clients", type=int, default=200)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        node = Node([*shlex.split(given.command), "--slow-loop=1ms"], folder)
+        try:
+            create(node, given.topics, given.channels)
+            clients = [socket.create_connection(("127.0.0.1", node.tcp), WAIT_S) for _ in range(given.clients)]
+            for number, client in enumerate(clients):
+                client.sendall(b"  V2SUB t%d c0\n" % (number % given.topics))
+            publish(node, range(0, given.topics, max(1, given.topics // 100)), 1)
+            print(f"load average {os.getloadavg()[0]:.1f}, {given.topics} topics with {given.channels} channels, "
+                  f"{given.clients} clients", flush=True)
+            for name, path in REQUESTS.items():
+                for _ in range(2):
+                    size = 0
+
+                    def ask(path: str = path) -> None:
+                        nonlocal size
+                        size = len(node.call("GET", path))
+
+                    seconds, ping = watched(node, ask)
+                print(f"{name:<20} {seconds * 1000:8.0f} ms {size:10d} bytes   longest /ping {ping * 1000:6.1f} ms   "
+                      f"longest iteration {longest_ms(node, path):6.1f} ms", flush=True)
+            print(node.call("GET", "/debug/slow").decode())
+        finally:
+            if node.process.poll() is None:
+                node.end(signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()
