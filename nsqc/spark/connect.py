@@ -7,8 +7,10 @@ from nsqc.client import ConnectError, Connection, tls
 from nsqc.spark.options import NsqdOptions
 
 
-def connect(address: str, options: NsqdOptions, tick_ns: int = 1) -> Connection:
-    """A connection with these options. tick_ns: unit of timestamps in columns. Raises ConnectError, Refused."""
+def connect(address: str, options: NsqdOptions, tick_ns: int = 1, zone: str | None = None,
+            region: str | None = None) -> Connection:
+    """A connection with these options. tick_ns: unit of timestamps in columns. zone, region: where a consumer is.
+    Raises ConnectError, Refused."""
     context = None
     if options.tls:
         try:
@@ -19,4 +21,4 @@ def connect(address: str, options: NsqdOptions, tick_ns: int = 1) -> Connection:
         address, timeout=options.timeout, max_msg_size=options.maxMsgSize, tls=context,
         deflate=options.deflateLevel if options.compression == "deflate" else 0,
         snappy=options.compression == "snappy", auth_secret=options.authSecret,
-        user_agent=f"nsqc-spark/{__version__}", tick_ns=tick_ns)
+        user_agent=f"nsqc-spark/{__version__}", tick_ns=tick_ns, topology_zone=zone, topology_region=region)

@@ -134,6 +134,9 @@ class Stream(NsqdOptions):
     connections: Annotated[int, Option(whole(1, 256), "to each nsqd")] = 1
     maxInFlight: Annotated[int, Option(
         whole(1, 1_000_000), "messages in flight per connection; capped at what nsqd allows")] = 2500
+    topologyZone: Annotated[str | None, Option(
+        TEXT, "where the driver is: nsqd that prefer near consumers are told, and may prefer this one")] = None
+    topologyRegion: Annotated[str | None, Option(TEXT, "the same for the region")] = None
     maxRowsPerBatch: Annotated[int | None, Option(whole(1, 2**53), "of one micro-batch")] = None
     numPartitions: Annotated[int, Option(whole(1, 100_000), "of one micro-batch")] = 2
     lingerMs: Annotated[int, Option(whole(0, 60_000), "how long messages wait to be synced together")] = 20

@@ -313,7 +313,8 @@ class Stager:
             if self._stopping:
                 return
             try:
-                connection = connect(peer.address, self.options, tick_ns=1000)
+                connection = connect(peer.address, self.options, 1000, self.options.topologyZone,
+                                     self.options.topologyRegion)
                 try:
                     connection.subscribe(self.options.topic, self.options.channel)
                 except BaseException:

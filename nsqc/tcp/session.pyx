@@ -17,7 +17,8 @@ import msgspec
 
 from nsqc.broker.stats import ClientStats, PubCount
 from nsqc.options import declared
-from nsqc.tcp.identify import ELSEWHERE, SAME_ZONE, Current
+from nsqc.tcp import identify
+from nsqc.tcp.identify import Current
 
 cdef int64_t next_id = 0
 
@@ -65,7 +66,7 @@ cdef class Session(Consumer):
         self.msg_timeout_ns = self.touch_timeout_ns = options.msg_timeout
         self.published = {}
         self.topology = {}
-        self.distance = ELSEWHERE if options.is_topology_aware else SAME_ZONE
+        self.distance = identify.ELSEWHERE if options.is_topology_aware else identify.SAME_ZONE
         self.compression = ""
         self.locked = options.tls_required != declared.TLS_NOT_REQUIRED
 

@@ -60,6 +60,22 @@ def test_there_and_back(secured, certs, tmp_path, compression):
         log.close()
 
 
+def test_where_the_driver_is(daemon, tmp_path):
+    node = daemon("--enable-experiment=topology-aware-consumption", "--topology-zone=z", "--topology-region=r")
+    wanted = options.stream({"nsqd": address(node), "topic": "t", "channel": "c", "stagingDir": str(tmp_path / "s"),
+                             "topologyZone": "z", "topologyRegion": "r"})
+    log = StageLog(str(tmp_path / "s"), "t", "c", wanted.segmentBytes, 100_000, wait=0)
+    stager = Stager(wanted, log)
+    stager.start()
+    try:
+        publish(address(node))
+        wait_until(lambda: log.rows >= len(VALUES) or stager.error, "all rows")
+        assert node.channel("t", "c")["zone_local_msg_count"] == len(VALUES)
+    finally:
+        stager.stop()
+        log.close()
+
+
 @pytest.mark.parametrize(("ways", "error", "text"), [
     ({"tls": "true"}, PublishFailed, "CERTIFICATE_VERIFY_FAILED"),
     ({"tls": "true", "tlsVerify": "false"}, AuthError, "no auth_secret"),
