@@ -172,8 +172,8 @@ cdef class Broker(TopicOwner):
         if topic.ephemeral:
             self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
-        # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder of
-        # its own.
+        # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder
+        # of its own.
         if self.rules is not None:
             self.rules.forget(name)
         if topic.log is not None:

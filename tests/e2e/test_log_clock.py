@@ -40,7 +40,7 @@ def shim(tmp_path_factory):
 def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
     """DPUB that no consumer has come to, DPUB that one has, and REQ."""
     environment = {**os.environ, "LD_PRELOAD": str(shim)}
-    node = daemon("--topic-storage=log", "--max-req-timeout=2s", env={**environment, "SHIFTED_S": str(before_s)})
+    node = daemon("--topic-storage=log", "--max-req-timeout=1s", env={**environment, "SHIFTED_S": str(before_s)})
     for topic in ("unseen", "seen", "requeued"):
         node.post(f"/topic/create?topic={topic}")
         node.post(f"/channel/create?topic={topic}&channel=c")
@@ -49,13 +49,13 @@ def test_delays_after_the_clock_has_jumped(daemon, shim, before_s, after_s):
     node.connect().pub("requeued", b"m")
     message = other.message()
     for topic in ("unseen", "seen"):
-        node.post(f"/pub?topic={topic}&defer=1500", b"m")
-    other.command(f"REQ {message.id.decode()} 2000")
+        node.post(f"/pub?topic={topic}&defer=900", b"m")
+    other.command(f"REQ {message.id.decode()} 1000")
     wait_until(lambda: all(node.channel(topic, "c")["deferred_count"] for topic in ("unseen", "seen", "requeued")))
     client.close()
     node.kill()
+    node.popen["env"] = {**environment, "SHIFTED_S": str(after_s)}
     for _ in range(2):          # the second start finds what the first one has made of it
-        node.popen["env"] = {**environment, "SHIFTED_S": str(after_s)}
         node.start()
         node.kill()
     node.start()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from tests.support.counting import consume, numbered, publish
+from tests.support.daemon import wait_until
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=3000")
 COUNT = 100
@@ -86,6 +89,32 @@ def test_folders_and_junk_instead_of_files(killed):
     assert killed.stop() == 0
     killed.start()
     assert "the daemon fails" not in killed.log
+
+
+@pytest.mark.parametrize("number, kind", [(90_000, "journal"), (2**31 - 1, "journal"), (10**17, "journal"),
+                                          (2**31 - 1, "snapshot")])
+def test_a_journal_that_cannot_be_the_next_one(killed, number, kind):
+    """It is left alone and reported; channels are where they were, and stay there."""
+    other = killed.data_path / "t.log" / f"cursors.{number:06}.{kind}"
+    other.write_bytes(b"not ours")
+    killed.start()
+    report = f"cursors.{number:06}.{kind} is not a journal of this log"
+    assert killed.log.count(report) == 1 and "missing" not in killed.log
+    killed.post("/pub?topic=t", b"new")
+    assert set(consume(killed, "t", "c", {*numbered(COUNT), b"new"})) == {*numbered(COUNT), b"new"}
+    wait_until(lambda: killed.channel("t", "c")["depth"] + killed.channel("t", "c")["in_flight_count"] == 0)
+    assert killed.stop() == 0
+    assert verdict(killed.data_path) == (0, True)
+    killed.start()
+    assert killed.channel("t", "c")["depth"] == 0
+    assert killed.log.count(report) == 2
+    assert other.read_bytes() == b"not ours"
+
+
+def verdict(data_path) -> tuple[int, bool]:
+    """The exit code of nsqc log verify, and whether it mentions something that is not a journal."""
+    done = subprocess.run([sys.executable, "-m", "nsqc", "log", "verify", data_path], capture_output=True, text=True)
+    return done.returncode, "is not a journal of this log" in done.stdout
 
 
 def log_id(node) -> str | None:

@@ -102,6 +102,8 @@ def check_progress(folder: str, progress: TopicProgress, following: int) -> list
             findings.append(Finding(path, "its writing was interrupted", False))
         elif file.damaged:
             findings.append(Finding(path, "is damaged", True))
+    for file in progress.strays:
+        findings.append(Finding(os.path.join(folder, file.name), "is not a journal of this log", False))
     if progress.damaged:
         lost = f"{plural(progress.damaged, 'frame or operation', 'frames or operations')} of journals cannot be used, "
         findings.append(Finding(folder, f"{lost}{progress.damaged_bytes} bytes", True))

@@ -13,12 +13,13 @@ from posix.unistd cimport close
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_rename, io_sync, io_sync_path, io_unlink, io_write
 from nsqc.store.log.journal cimport CursorState, journal_head, state_free, state_init
+from nsqc.store.log.listing cimport (SNAPSHOT, TEMPORARY, CursorFile, Listing, cursor_path, listing_free,
+                                     listing_read)
 from nsqc.store.log.offsets cimport Range, Waiting, Walk, offsets_next, waiting_from, waiting_next
 from nsqc.store.log.ops cimport (END_NUMBER, FRAME_BYTES, JOURNAL_HEAD_BYTES, OP_ADVANCE, OP_END, OP_NAME,
                                  OP_RESET, OP_SKIP, SECTION_BYTES, TOPIC_NUMBER, put_cursor, put_range, put_req,
                                  put_varint)
-from nsqc.store.log.replay cimport (SNAPSHOT, TEMPORARY, CursorFile, Listing, cursor_path, listing_free, listing_read,
-                                    state_replay)
+from nsqc.store.log.replay cimport state_replay
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport store_i32, store_i64
 

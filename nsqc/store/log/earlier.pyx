@@ -7,8 +7,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 import os
 
 from nsqc.store.log.journal cimport CursorState, state_free, state_init, state_named
+from nsqc.store.log.listing cimport JOURNAL, CursorFile, Listing, file_name, listing_free, listing_read
 from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
-from nsqc.store.log.replay cimport state_load
+from nsqc.store.log.replay cimport state_replay
 
 NO_NUMBER = -1
 
@@ -30,17 +31,10 @@ cdef class TopicPlace(Journaled):
 
 @cython.final
 cdef class Earlier:
-    """Snapshots and journals of a folder, replayed. Raises OSError."""
+    """Snapshots and journals of a folder, replayed."""
 
     def __cinit__(self):
         state_init(&self.state)
-
-    def __init__(self, str folder not None):
-        cdef bytes name = os.fsencode(folder)
-        cdef int error = state_load(&self.state, PyBytes_AS_STRING(name), 0)
-        if error:
-            raise OSError(error, os.strerror(error), folder)
-        self.damaged = self.state.damaged > 0 or self.state.missing > 0
 
     def __dealloc__(self):
         state_free(&self.state)
@@ -91,6 +85,43 @@ cdef class Earlier:
         if self.damaged:
             cursor.add_name(name)       # a snapshot of what is left of the journal might not have it
         return cursor
+
+
+cdef Earlier make_earlier(LogState *state, Listing *listing):
+    cdef Earlier earlier = Earlier.__new__(Earlier)
+    cdef CursorFile *file
+    cdef int64_t index
+    earlier.state = state[0]
+    state_init(state)
+    earlier.damaged = earlier.state.damaged > 0 or earlier.state.missing > 0
+    earlier.numbers = []
+    earlier.strays = []
+    for index in range(listing.count + listing.strays):
+        file = &listing.files[index]
+        if index >= listing.count:
+            earlier.strays.append(file_name(file))
+        elif file.kind == JOURNAL and file.number >= earlier.state.snapshot:
+            earlier.numbers.append(file.number)
+    return earlier
+
+
+def read_earlier(str folder not None):
+    """What snapshots and journals of a folder say. Raises OSError."""
+    cdef bytes name = os.fsencode(folder)
+    cdef Listing listing
+    cdef LogState state
+    cdef int error
+    state_init(&state)
+    error = listing_read(&listing, PyBytes_AS_STRING(name))
+    try:
+        if not error:
+            error = state_replay(&state, PyBytes_AS_STRING(name), &listing, 0)
+        if error:
+            raise OSError(error, os.strerror(error), folder)
+        return make_earlier(&state, &listing)
+    finally:
+        listing_free(&listing)
+        state_free(&state)
 
 
 cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start):

@@ -13,6 +13,7 @@ from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.format import LARGEST_SEGMENT
+from nsqc.store.log.look import Looks
 from nsqc.store.log.names import GONE, split_folder
 from nsqc.store.log.recovery import NEW, Opened, open_folder
 from nsqc.store.log.topiclog import TopicLog
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 LEAST_SEGMENTS = 8  # that a bounded log is divided into
 LEAST_SEGMENT = 1 << 20
+MOST_STRAYS = 10  # files of others that are named
+LOOKING = 2  # threads that look at the folders at a start
+LEAST_EACH = 32  # folders that are worth a thread
 
 
 class Logs:
@@ -42,6 +46,7 @@ class Logs:
         self._removals: set[asyncio.Future[None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._found = self._list()
+        self._looks = self._look()
 
     def _list(self) -> set[str]:
         """The topics that have a log; what was about to be removed is removed."""
@@ -65,6 +70,14 @@ class Logs:
         self._names = found
         return set(found)
 
+    def _look(self) -> Looks:
+        """Has threads look at the folders that an earlier run has left."""
+        looks = Looks([os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()])
+        with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
+            for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
+                self._workers.submit(looks.run)
+        return looks
+
     def folder_of(self, topic: str, number: int = 0) -> str:
         """The folder of a topic's log."""
         return f"{self._data_path}/{topic}.log{f'~{number}' if number else ''}"
@@ -81,10 +94,13 @@ class Logs:
         """The log of a topic, with what an earlier run has left. Raises OSError."""
         opened = NEW
         # A folder that has appeared since the start may be a backup that was put back: a new log would overwrite it.
-        if topic in self._found or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
+        is_known = topic in self._found
+        if is_known or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
             self._names.setdefault(topic, 0)
-            opened = open_folder(self.folder_of(topic, self._names[topic]), self._power_failed, self._log)
+            folder = self.folder_of(topic, self._names[topic])
+            looks = self._looks if is_known else Looks([os.fsencode(folder)])
+            opened = open_folder(folder, self._power_failed, self._log, looks)
             self._report(topic, opened)
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
@@ -100,6 +116,8 @@ class Logs:
         if opened.earlier is None:
             return
         damaged, damaged_bytes, missing, _ = opened.earlier.damage
+        for stray in opened.earlier.strays[:MOST_STRAYS]:
+            self._log.error("LOG(%s): %s is not a journal of this log, and is left alone", topic, stray)
         if damaged or missing:
             self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that "
                             "were finished may come again", topic, damaged_bytes, missing)

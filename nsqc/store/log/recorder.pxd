@@ -47,6 +47,8 @@ cdef class Recorder(Scheduled):
     cdef object synced                  # the SyncedQueue that the journal is synced with
     cdef readonly int64_t number        # of the journal that is written
     cdef readonly int64_t at            # where the next frame goes; 0: the file does not exist
+    cdef list numbers                   # of journals of earlier runs that are needed
+    cdef int64_t began_with             # number of the first journal of this run
     cdef int64_t first_number           # the oldest journal that is needed
     cdef int64_t failed_number          # when compaction failed last
     cdef int64_t older                  # bytes of journals and snapshot before this one

@@ -129,9 +129,10 @@ cdef class Recorder(Scheduled):
     """The journal of one log."""
 
     def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
-                 bint exists, uint64_t id, int64_t first_number, int64_t number, int64_t next_number, int64_t older):
-        """first_number, number: the oldest journal that is needed, and the one that is written next, which does not
-        exist. older: bytes of the journals and the snapshot before that."""
+                 bint exists, uint64_t id, list numbers not None, int64_t first_number, int64_t number,
+                 int64_t next_number, int64_t older):
+        """numbers: journals that exist and are needed. first_number, number: the oldest of them, and the one that is
+        written next, which does not exist. older: bytes of the journals and the snapshot before that."""
         self.folder = folder
         self.c_folder = os.fsencode(folder)
         self.io = io
@@ -141,8 +142,9 @@ cdef class Recorder(Scheduled):
         self.synced = synced
         self.exists = exists
         self.id = id
+        self.numbers = numbers
         self.first_number = first_number
-        self.number = number
+        self.number = self.began_with = number
         self.next_number = next_number
         self.older = older
         self.fd = -1
@@ -329,6 +331,7 @@ cdef class Recorder(Scheduled):
         else:
             self.older = job.bytes
             self.first_number = job.upto
+            self.numbers = []
         free(job)
 
     def retry(self):
@@ -353,7 +356,8 @@ cdef class Recorder(Scheduled):
     @property
     def paths(self) -> list:
         """All journals that are needed."""
-        return [f"{self.folder}/cursors.{number:06d}.journal" for number in range(self.first_number, self.number + 1)]
+        numbers = [*self.numbers, *range(max(self.began_with, self.first_number), self.number + 1)]
+        return [f"{self.folder}/cursors.{number:06d}.journal" for number in numbers]
 
     cdef void forget(self) noexcept:
         """The log is deleted: what is left is not written."""

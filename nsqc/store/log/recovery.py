@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from nsqc.log import Log
 from nsqc.store.files import sync_folder
-from nsqc.store.log.earlier import Earlier
+from nsqc.store.log.earlier import Earlier, read_earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
+from nsqc.store.log.look import Looks
 from nsqc.store.log.names import id_of, id_path, new_id, split_name
 
 ENTRY = struct.Struct(">IIII")
@@ -48,6 +49,7 @@ class Opened(NamedTuple):
     next: int
     resume_at: int
     ends: bool
+    journals: list[int]
     first_journal: int
     next_journal: int
     next_number: int
@@ -63,23 +65,34 @@ class Files(NamedTuple):
     due: int | None = None
 
 
-NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, first_journal=1, next_journal=1,
-             next_number=1, journal_bytes=0, earlier=None)
+NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, journals=[], first_journal=1,
+             next_journal=1, next_number=1, journal_bytes=0, earlier=None)
 
 
-def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
-    """Reads a folder, and cuts off what was never acknowledged. Raises OSError."""
-    try:
-        files, log_id = list_segments(folder)
-        # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
-        # its record did as a whole.
-        if files and not power_failed:
-            from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
+def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks) -> Opened:
+    """Reads a folder, and cuts off what was never acknowledged. looks: has the folder. Raises OSError."""
+    seen = looks.take(os.fsencode(folder))
+    if seen is None:
+        try:
+            return mend_folder(folder, power_failed, log)
+        except FileNotFoundError:
+            return NEW
+    log_id, found, earlier = seen
+    segments = [SegmentFound(*segment) for segment in found]
+    begun = segments[-1].first if segments else None
+    return opened(folder, log_id, segments, begun, earlier, power_failed, log)
 
-            mend_indexes(folder, lambda step: log.error("LOG: %s", step))
-            files, _ = list_segments(folder)
-    except FileNotFoundError:
-        return NEW
+
+def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
+    """What a folder has of which something may be damaged, incomplete or missing. Raises OSError."""
+    files, log_id = list_segments(folder)
+    # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
+    # its record did as a whole.
+    if files and not power_failed:
+        from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
+
+        mend_indexes(folder, lambda step: log.error("LOG: %s", step))
+        files, _ = list_segments(folder)
     firsts = sorted(first for first, found in files.items() if found.dat is not None)
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
@@ -90,15 +103,22 @@ def open_folder(folder: str, power_failed: bool, log: Log) -> Opened:
         segments.append(found)
     while segments and segments[-1].end == segments[-1].first:
         remove(folder, segments.pop().first)
-    earlier = Earlier(folder)
+    begun = firsts[-1] if firsts else None
+    return opened(folder, log_id, segments, begun, read_earlier(folder), power_failed, log, is_sound)
+
+
+def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | None, earlier: Earlier,
+           power_failed: bool, log: Log, is_sound: bool = True) -> Opened:
+    """What that means. begun: the first offset of the last segment that ever was; is_sound: the last record is."""
     first_journal, last_journal, journal_bytes = earlier.journals
-    begun = firsts[-1] if firsts else earlier.topic_cursor or 0
+    if begun is None:
+        begun = earlier.topic_cursor or 0
     end = segments[-1].end if segments else begun
     resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
     return Opened(
         exists=True, id=log_id or give_id(folder, log), segments=segments, next=end, resume_at=resume_at,
         ends=resume_at > end or not segments or not is_sound,
-        first_journal=first_journal or 1,
+        journals=earlier.numbers, first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 

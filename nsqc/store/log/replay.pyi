@@ -5,6 +5,7 @@ def replay(folder: str, upto: int = 0) -> tuple[
     list[_Channel],
     int | None,  # the topic's cursor
     list[tuple[str, int, bool]],  # files: kind, number, whether it is damaged
+    list[tuple[str, int, bool]],  # likewise, of files that are not of this log
     tuple[int, int, int, int],  # snapshot used, last journal, where its last frame ends, bytes read
     tuple[int, int, int, int],  # damaged operations and frames, their bytes, missing journals, bytes of a torn frame
 ]: ...

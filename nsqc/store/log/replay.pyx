@@ -2,11 +2,9 @@
 
 import os
 
-from libc.errno cimport EISDIR, ENOMEM, errno
+from libc.errno cimport EISDIR
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdio cimport snprintf
-from libc.stdlib cimport free, qsort, realloc, strtoll
-from libc.string cimport memcmp, memcpy, memset, strcmp, strncmp
+from libc.string cimport memcmp, memcpy, memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
@@ -15,114 +13,17 @@ from nsqc.store.disk.segment cimport BLOCK_BYTES, Window, window_fill, window_fr
 from nsqc.store.disk.syscalls cimport io_open, io_size
 from nsqc.store.log.journal cimport (MOST_FRAME_BYTES, CursorState, is_end, journal_head_sound, sections_begin,
                                      sections_plausible, state_apply, state_free, state_init)
+from nsqc.store.log.listing cimport (JOURNAL, SNAPSHOT, TEMPORARY, CursorFile, Listing, cursor_path, listing_free,
+                                     listing_read)
 from nsqc.store.log.offsets cimport OffsetSet, Range, Waiting, Walk, offsets_next, waiting_next
 from nsqc.store.log.ops cimport FRAME_BYTES, JOURNAL_HEAD_BYTES, SECTION_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32
 
-cdef extern from *:
-    """
-    #include <dirent.h>
-    #include <errno.h>
-    /* The next entry; NULL at the end, or with an errno. */
-    static struct dirent *nsqc_next_entry(DIR *folder, int *error) {
-        struct dirent *entry;
-        errno = 0;
-        entry = readdir(folder);
-        *error = entry ? 0 : errno;
-        return entry;
-    }
-    """
-    ctypedef struct DIR:
-        pass
-    ctypedef struct dirent_t "struct dirent":
-        char *d_name
-    DIR *opendir(const char *path) nogil
-    dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
-    int closedir(DIR *folder) nogil
-
-cdef const char *NAME_PREFIX = b"cursors."
-
 cdef enum:
-    PREFIX_BYTES = 8
-    FIRST_FILES = 8
     FIRST_NUMBER = 1            # of the first journal of a log
 
 cdef dict KINDS = {JOURNAL: "journal", SNAPSHOT: "snapshot", TEMPORARY: "temporary"}
-
-
-# ---------------------------------------------------------------------- the folder
-
-cdef const char *ending_of(int kind) noexcept nogil:
-    return b"journal" if kind == JOURNAL else b"snapshot" if kind == SNAPSHOT else b"snapshot.tmp"
-
-
-cdef void cursor_path(char *c_path, const char *c_folder, CursorFile *file) noexcept nogil:
-    snprintf(c_path, PATH_BYTES, "%s/%s%06lld.%s", c_folder, NAME_PREFIX, <long long> file.number, ending_of(file.kind))
-
-
-cdef bint name_parsed(const char *c_name, CursorFile *file) noexcept nogil:
-    cdef char *c_end
-    cdef char[64] written
-    cdef int kind
-    if strncmp(c_name, NAME_PREFIX, PREFIX_BYTES) != 0:
-        return False
-    file.damaged = False
-    file.number = strtoll(c_name + PREFIX_BYTES, &c_end, 10)
-    if not 0 < file.number <= MOST_NUMBER:
-        return False
-    for kind in range(JOURNAL, TEMPORARY + 1):
-        # Written out again: digits might be fewer, or more.
-        snprintf(written, sizeof(written), "%s%06lld.%s", NAME_PREFIX, <long long> file.number, ending_of(kind))
-        if strcmp(c_name, written) == 0:
-            file.kind = kind
-            return True
-    return False
-
-
-cdef int by_number(const void *c_left, const void *c_right) noexcept nogil:
-    cdef const CursorFile *left = <const CursorFile *> c_left
-    cdef const CursorFile *right = <const CursorFile *> c_right
-    if left.number != right.number:
-        return -1 if left.number < right.number else 1
-    return right.kind - left.kind
-
-
-cdef int listing_read(Listing *listing, const char *c_folder) noexcept nogil:
-    cdef dirent_t *entry
-    cdef CursorFile file
-    cdef CursorFile *files
-    cdef int64_t room
-    cdef int error = 0
-    cdef DIR *folder = opendir(c_folder)
-    memset(listing, 0, sizeof(Listing))
-    if folder is NULL:
-        return errno
-    while True:
-        entry = nsqc_next_entry(folder, &error)
-        if entry is NULL:
-            break
-        if not name_parsed(entry.d_name, &file):
-            continue
-        if listing.count == listing.room:
-            room = max(<int64_t> FIRST_FILES, 2 * listing.room)
-            files = <CursorFile *> realloc(listing.files, room * sizeof(CursorFile))
-            if files is NULL:
-                error = ENOMEM
-                break
-            listing.files = files
-            listing.room = room
-        listing.files[listing.count] = file
-        listing.count += 1
-    closedir(folder)
-    if listing.count:
-        qsort(listing.files, listing.count, sizeof(CursorFile), by_number)
-    return error
-
-
-cdef void listing_free(Listing *listing) noexcept nogil:
-    free(listing.files)
-    memset(listing, 0, sizeof(Listing))
 
 
 # ---------------------------------------------------------------------- frames
@@ -362,17 +263,6 @@ cdef int state_replay(LogState *state, const char *c_folder, Listing *listing, i
     return 0
 
 
-cdef int state_load(LogState *state, const char *c_folder, int64_t upto) noexcept nogil:
-    cdef Listing listing
-    cdef int error
-    state_init(state)
-    error = listing_read(&listing, c_folder)
-    if not error:
-        error = state_replay(state, c_folder, &listing, upto)
-    listing_free(&listing)
-    return error
-
-
 # ---------------------------------------------------------------------- for Python
 
 def replay(str folder not None, upto: int = 0):
@@ -394,7 +284,9 @@ def replay(str folder not None, upto: int = 0):
         channels = [channel_tuple(state.channels[index]) for index in range(state.count)]
         files = [(KINDS[listing.files[index].kind], listing.files[index].number, bool(listing.files[index].damaged))
                  for index in range(listing.count)]
-        return (sorted(channels), state.topic_cursor if state.topic_known else None, files,
+        strays = [(KINDS[listing.files[index].kind], listing.files[index].number, False)
+                  for index in range(listing.count, listing.count + listing.strays)]
+        return (sorted(channels), state.topic_cursor if state.topic_known else None, files, strays,
                 (state.snapshot, state.last_number, state.last_end, state.bytes),
                 (state.damaged, state.damaged_bytes, state.missing, state.torn_bytes))
     finally:

@@ -75,8 +75,8 @@ cdef class TopicLog(CommitLog):
         self.tail_first = self.next
         self.synced = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
         self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened.exists,
-                                 opened.id if opened.exists else new_id(), opened.first_journal, opened.next_journal,
-                                 opened.next_number, opened.journal_bytes)
+                                 opened.id if opened.exists else new_id(), opened.journals,
+                                 opened.first_journal, opened.next_journal, opened.next_number, opened.journal_bytes)
 
     def __dealloc__(self):
         close_files(self)
