@@ -1,8 +1,8 @@
 """What a tool consumes: topics of several nsqd as batches, with no object for each message.
 
-One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by number
-and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are answered and
-messages touched meanwhile, so nsqd keeps both the connection and the messages.
+One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by
+number and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are answered
+and messages touched meanwhile, so nsqd keeps both the connection and the messages.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Feed:
 
     def finish(self, delivery: Delivery) -> None:
         """FIN for a whole delivery. If its connection is lost, nsqd delivers the messages again."""
-        self._answered(delivery, lambda: delivery.batch.finish())
+        self._answered(delivery, delivery.batch.finish)
 
     def requeue(self, delivery: Delivery, delay_ms: int = 0) -> None:
         """REQ for a whole delivery."""
@@ -212,16 +212,19 @@ class Feed:
     def split(self, delivery: Delivery, finished: int) -> None:
         """FIN for the first messages of a delivery, REQ for the others."""
         ids = bytes(delivery.batch.ids)
-        self._answered(delivery, lambda: (delivery.source.connection.finish_ids(ids[:finished * 16]),
-                                          delivery.source.connection.requeue_ids(ids[finished * 16:])))
+        self.answer(delivery, ids[:finished * 16], ids[finished * 16:])
 
     def answer(self, delivery: Delivery, finished: bytes, requeued: bytes, delay_ms: int = 0) -> None:
         """FIN for some messages of a delivery, REQ for others; ids, 16 bytes each."""
-        connection = delivery.source.connection
-        self._answered(delivery, lambda: (connection.finish_ids(finished) if finished else None,
-                                          connection.requeue_ids(requeued, delay_ms) if requeued else None))
+        def send() -> None:
+            if finished:
+                delivery.source.connection.finish_ids(finished)
+            if requeued:
+                delivery.source.connection.requeue_ids(requeued, delay_ms)
 
-    def _answered(self, delivery: Delivery, send: Callable[[], object]) -> None:
+        self._answered(delivery, send)
+
+    def _answered(self, delivery: Delivery, send: Callable[[], None]) -> None:
         source = delivery.source
         if source.held.pop(delivery, 0) == 0:
             return      # its connection is lost

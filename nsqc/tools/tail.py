@@ -167,4 +167,5 @@ TOOL = Tool(
         ("nsqc tail --topic orders -n 10 --json", "ten messages with everything that is known about them"),
         ("nsqc tail --topic orders --topic refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
          "two topics from all nodes that have them"),
-        ("nsqc tail --topic orders --channel debug > orders.txt", "a channel that stays, and keeps what comes meanwhile")))
+        ("nsqc tail --topic orders --channel debug > orders.txt",
+         "a channel that stays, and keeps what comes meanwhile")))

@@ -44,14 +44,15 @@ TOOL = Tool(
         Option("quiet", "no progress on the terminal", Kind.BOOL, False, OUTPUT, short="q"),
         JSON._replace(help="what was published, as JSON on stdout"),
         *TCP_NODES),
-    text="""Empty lines are skipped, and a last line without delimiter counts. Only what nsqd has acknowledged is counted as
-        published. Messages that are too large are left out and reported, and make the exit code 1. After a broken
+    text="""Empty lines are skipped, and a last line without delimiter counts. Only what nsqd has acknowledged is counted
+        as published. Messages that are too large are left out and reported, and make the exit code 1. After a broken
         connection what was not acknowledged is sent again, to the next nsqd if there are several: it may arrive twice,
         and is not lost. On SIGINT what was sent is waited for.""",
     examples=(
         ("nsqc pub --topic orders orders.txt", "a message of each line"),
         ("journalctl -f -o json | nsqc pub --topic journal --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150",
          "lines as they come, to the second nsqd while the first does not answer"),
-        ("find . -name '*.json' -print0 | nsqc pub --topic names --delimiter '\\0'", "names that may have newlines in them"),
+        ("find . -name '*.json' -print0 | nsqc pub --topic names --delimiter '\\0'",
+         "names that may have newlines in them"),
         ("nsqc pub --topic images --whole --defer 10m *.png", "whole files, delivered in ten minutes"),
         ("nsqc pub --topic orders --rate 500 < orders.txt", "no more than 500 a second")))

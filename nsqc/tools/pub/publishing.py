@@ -192,7 +192,8 @@ def publish(values: Values, plan: Plan) -> int:
         try:
             run.run()
         except (ClientError, ToolError, OSError) as error:
-            failure = f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)
+            name = getattr(error, "filename", None)
+            failure = f"{name}: {getattr(error, 'strerror', None)}" if name else str(error)
             code = (error.code if isinstance(error, ToolError)
                     else code_of(error) if isinstance(error, ClientError) else EXIT_FAILED)
         finally:
