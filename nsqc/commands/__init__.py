@@ -32,6 +32,8 @@ COMMANDS = (
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
     Command("to-file", MESSAGES, "Store topics in files (nsq_to_file).", "nsqc.tools.tofile"),
+    Command("relay", MESSAGES, "Publish the messages of topics to other nsqd (nsq_to_nsq).", "nsqc.tools.relay"),
+    Command("to-http", MESSAGES, "Send messages to HTTP servers (nsq_to_http).", "nsqc.tools.tohttp"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),

@@ -11,7 +11,6 @@ from nsqc.client.errors import ClientError
 from nsqc.client.options import Options
 from nsqc.tools import output
 from nsqc.tools.cluster import Cluster
-from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.lane import Lane
 from nsqc.tools.parcel import Parcel
@@ -176,16 +175,16 @@ class Publishing:
             output.error(self._plan.place, text)
 
 
-def publish(values: Values, plan: Plan) -> int:
-    """`nsqc pub`. The exit code."""
-    cluster = Cluster(values, plan.place)
+def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
+    """The exit code. shows: progress, on a terminal; as_json: how it ended, on stdout. Raises ToolError, ClientError,
+    OSError for what cannot begin."""
     options = Options("pub", (), cluster.timeout, cluster.connection_options())
     topic_name(plan.topic)
     addresses = [node.tcp for node in cluster.nodes()] if cluster.nsqlookupd else cluster.nsqd
     if not addresses:
         raise NoNode("nsqlookupd knows no nsqd")
     source = Source(plan.files)
-    is_shown = output.is_terminal(output.STDERR) and not values.flag("quiet")
+    is_shown = shows and output.is_terminal(output.STDERR)
     with Stop() as stop, Progress(plan.place, source.total, is_shown) as progress:
         run = Publishing(plan, source, options, addresses, stop, progress)
         code, failure = 0, ""
@@ -199,7 +198,7 @@ def publish(values: Values, plan: Plan) -> int:
         finally:
             source.close()
         progress.clear()
-        return report(plan.place, run, values.flag("json"), stop, code, failure)
+        return report(plan.place, run, as_json, stop, code, failure)
 
 
 def report(place: str, run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:

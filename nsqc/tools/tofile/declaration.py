@@ -32,6 +32,7 @@ def run(values: Values) -> int:
     level = values.number("level") if values.given("level") else default
     if values.given("level") and not 1 <= level <= most:
         raise UsageError(f"--level: {level} is not from 1 to {most}" if most else "--level needs --compress", PLACE)
+    from nsqc.tools.cluster import Cluster
     from nsqc.tools.tofile.archive import Rules
     from nsqc.tools.tofile.naming import REV, Naming, host_identifier
     from nsqc.tools.tofile.running import Plan, archive
@@ -51,7 +52,7 @@ def run(values: Values) -> int:
         Naming(values.text("filename-format"), values.text("datetime-format"),
                host_identifier(values.text("host-identifier")), SUFFIXES[kind], numbered),
         kind if kind != "none" else "", level, values.number("rotate-size"), values.decimal("rotate-interval"), True)
-    return archive(values, Plan(
+    return archive(Cluster(values, PLACE), Plan(
         PLACE, topics, pattern, values.decimal("topic-refresh"), values.text("channel"), rules,
         values.decimal("sync-interval"), values.number("max-in-flight"), values.number("connections"),
         values.flag("wait")), CommandNotes(values.flag("verbose")))
@@ -105,9 +106,9 @@ TOOL = Tool(
                least=0.001),
         Option("verbose", "say what is opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
         *TCP_NODES),
-    text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses nothing that
-        was finished, and at worst makes messages come again. Each sync ends a gzip member or a zstd frame, so what was
-        synced can be unpacked.
+    text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses
+        nothing that was finished, and at worst makes messages come again. Each sync ends a gzip member or a
+        zstd frame, so what was synced can be unpacked.
 
         If a file cannot be written, because the disk is full, say, nothing of it is finished: what was not synced is
         cut off, its messages go back to nsqd, and it is tried again after a pause that grows to 30 s. SIGHUP closes the

@@ -120,7 +120,7 @@ class Engine:
             if not self._count:
                 self._since = time.monotonic()
             self._pending.setdefault(delivery.topic, []).append(delivery)
-            self._count += delivery.batch.count
+            self._count += delivery.count
 
     def _is_due(self) -> bool:
         now = time.monotonic()
@@ -146,7 +146,7 @@ class Engine:
                    for topic, deliveries in self._pending.items()}
         self._pending, self._count = {}, 0
         for topic, deliveries in pending.items():
-            self._notes.info(topic, f"syncing {sum(one.batch.count for one in deliveries)} records to disk")
+            self._notes.info(topic, f"syncing {sum(one.count for one in deliveries)} records to disk")
         self._worker.begin(Round(pending, close))
 
     def _settle(self) -> None:
@@ -162,7 +162,7 @@ class Engine:
                     self._feed.requeue(delivery)
                 else:
                     self._feed.finish(delivery)
-                    self.stored += delivery.batch.count
+                    self.stored += delivery.count
         if done.errors:
             self._pause(done.errors)
         elif self._failures and done.deliveries:

@@ -7,7 +7,6 @@ from typing import NamedTuple, Protocol
 
 from nsqc.client.options import Options
 from nsqc.tools.cluster import Cluster
-from nsqc.tools.declare import Values
 from nsqc.tools.feed import Feed, check_topics
 from nsqc.tools.stopping import Stop
 from nsqc.tools.tofile.archive import Archive, Rules
@@ -43,9 +42,8 @@ class Notes(Protocol):
         """Something failed, and is tried again."""
 
 
-def archive(values: Values, plan: Plan, notes: Notes) -> int:
-    """The exit code. Raises ClientError, ToolError."""
-    cluster = Cluster(values, plan.place)
+def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) -> int:
+    """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
     options = Options("to-file", (), cluster.timeout, cluster.connection_options())
     if not plan.wait:
         check_topics(cluster, plan.topics)
@@ -58,7 +56,7 @@ def archive(values: Values, plan: Plan, notes: Notes) -> int:
 
     with Stop() as stop:
         stop.hear_hangup()
-        with DiscoveringFeed(cluster, plan, options, stop, notes) as feed:
+        with DiscoveringFeed(cluster, plan, options, stop, notes, insists) as feed:
             feed.start()
             code = Engine(feed, stop, archive_of, plan.sync_interval, notes).run()
             return code or stop.code(terminated=0)
@@ -67,9 +65,9 @@ def archive(values: Values, plan: Plan, notes: Notes) -> int:
 class DiscoveringFeed(Feed):
     """A feed that takes topics as they appear."""
 
-    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, notes: Notes):
+    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, notes: Notes, insists: bool):
         super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop,
-                         lambda text: notes.warn("", text), plan.connections)
+                         lambda text: notes.warn("", text), plan.connections, insists)
         self._discovery = (Discovery(cluster, plan.pattern, plan.refresh, lambda text: notes.warn("", text), stop.wake)
                            if plan.pattern is not None else None)
 
