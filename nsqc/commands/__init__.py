@@ -39,6 +39,12 @@ COMMANDS = (
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),
 )
+# NSQ's own tools: a link of such a name takes exactly that one's flags.
+ORIGINALS = {
+    "nsq_tail": "nsqc.tools.original.nsq_tail", "nsq_stat": "nsqc.tools.original.nsq_stat",
+    "nsq_to_file": "nsqc.tools.original.nsq_to_file", "nsq_to_http": "nsqc.tools.original.nsq_to_http",
+    "nsq_to_nsq": "nsqc.tools.original.nsq_to_nsq", "to_nsq": "nsqc.tools.original.to_nsq",
+}
 TOOLS = {command.name: command.tool for command in COMMANDS if command.tool}
 NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; not in any help
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.tools import output
 from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC_OPTION
@@ -24,7 +25,13 @@ def run(values: Values) -> int:
     return publish(Cluster(values, PLACE), Plan(
         place=PLACE, topic=values.text("topic"), files=values.texts("FILE"), delimiter=delimiter[0],
         whole=values.flag("whole"), delay_ms=round(values.decimal("defer") * 1000), rate=values.decimal("rate"),
-        to_all=values.flag("all"), max_message=values.number("max-msg-size"), retries=values.number("retries")), shows=not values.flag("quiet"), as_json=values.flag("json"))
+        to_all=values.flag("all"), max_message=values.number("max-msg-size"),
+        retries=values.number("retries"), say=say), shows=not values.flag("quiet"), as_json=values.flag("json"))
+
+
+def say(text: str) -> None:
+    """A line about a failure."""
+    output.error(PLACE, text)
 
 
 TOOL = Tool(

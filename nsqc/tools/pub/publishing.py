@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqc.client.commands import topic_name
@@ -24,7 +25,8 @@ REPORTED = 5        # refused messages that are reported one by one
 
 
 class Plan(NamedTuple):
-    """What to publish, and how. delimiter: a byte; rate: messages a second, 0: no limit; retries: with each nsqd."""
+    """What to publish, and how. delimiter: a byte; rate: messages a second, 0: no limit; retries: with each nsqd. say
+    gets lines about failures."""
 
     place: str
     topic: str
@@ -36,6 +38,7 @@ class Plan(NamedTuple):
     to_all: bool
     max_message: int
     retries: int
+    say: Callable[[str], None]
 
 
 class Pace:
@@ -172,7 +175,7 @@ class Publishing:
     def _report(self, text: str) -> None:
         if self.refused <= REPORTED:
             self._progress.clear()
-            output.error(self._plan.place, text)
+            self._plan.say(text)
 
 
 def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
@@ -198,19 +201,19 @@ def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
         finally:
             source.close()
         progress.clear()
-        return report(plan.place, run, as_json, stop, code, failure)
+        return report(plan.say, run, as_json, stop, code, failure)
 
 
-def report(place: str, run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:
+def report(say: Callable[[str], None], run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:
     """Says how it ended; the exit code."""
     if as_json:
         output.as_json({"published": run.published, "refused": run.refused, "unacknowledged": run.unknown})
     if failure:
-        output.error(place, failure)
+        say(failure)
     incomplete = bool(failure or run.refused or run.unknown or stop)
     if incomplete or output.is_terminal(output.STDERR):
         parts = [f"{run.published:,} messages published"]
         parts += [f"{run.refused:,} refused"] if run.refused else []
         parts += [f"{run.unknown:,} sent and not acknowledged"] if run.unknown else []
-        output.error(place, ("interrupted: " if stop else "") + ", ".join(parts))
+        say(("interrupted: " if stop else "") + ", ".join(parts))
     return code or stop.code() or (EXIT_FAILED if run.refused or run.unknown else 0)
