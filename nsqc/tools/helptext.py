@@ -46,7 +46,8 @@ def tool_text(tool: Tool, width: int) -> str:
     if tool.examples:
         lines += ["", "Examples:"]
         for command, meaning in tool.examples:
-            lines += [f"  {command}", *textwrap.wrap(meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+            parts = textwrap.wrap(command, width - 4, break_long_words=False, break_on_hyphens=False)
+            lines += [" \\\n      ".join([f"  {parts[0]}", *parts[1:]]), *textwrap.wrap(meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     return "\n".join(lines)
 
 

@@ -36,8 +36,8 @@ class Lane:
 
     @property
     def has_room(self) -> bool:
-        """Whether to put in another parcel."""
-        return not self._pending and self.target.has_room
+        """Whether to put in another parcel. The first one is what it connects for."""
+        return not self._pending and (self.target.has_room or not self.handed)
 
     @property
     def is_idle(self) -> bool:
@@ -52,6 +52,8 @@ class Lane:
 
     def tend(self) -> None:
         """Sends and reads. Raises Refused for what no nsqd would take, NoNode, ToolError."""
+        if not self.handed:
+            return
         target = self.target
         failures = target.failures
         done, back = target.tend()
