@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -66,10 +67,8 @@ def test_every_help_has_examples_that_parse(tool):
     for option in tool.options:
         assert f"--{option.name}" in text and option.help[0] not in " ." and not option.help.endswith(".")
     for command, meaning in tool.examples:
-        words = command[command.index(tool.words) + len(tool.words):].split("|")[0].split(">")[0].split("<")[0]
+        words = re.split(r" [|<>] ", command[command.index(tool.words) + len(tool.words):])[0]
         assert meaning
-        import shlex
-
         parse(tool, shlex.split(words))
 
 
