@@ -60,13 +60,13 @@ def test_signals_end_it_cleanly(tools, number, code):
 
 def test_a_reader_that_leaves(tools):
     topic = tools.topic("c")
-    tools.publish(topic, *[b"%d" % number for number in range(5000)])
+    tools.publish(topic, *[b"%d" % number for number in range(500)])
     read, write = os.pipe()
     running = tools.start("tail", "--topic", topic, "--channel", "c", stdout=write)
     os.close(write)
     assert os.read(read, 2) == b"0\n"
+    tools.drained(topic, "c")
     os.close(read)
-    tools.publish(topic, b"after")
     assert (running.wait(), running.err) == (141, "")
 
 
