@@ -156,3 +156,22 @@ def test_progress_on_a_terminal_only(tools, tmp_path):
     os.close(master)
     assert process.wait(SECONDS) == 0
     assert b"\r\x1b[K" in shown and b"100%" in shown and shown.endswith(b"nsqc pub: 30 messages published\r\n")
+
+
+def test_an_nsqd_that_stalls(tools, daemon):
+    node = daemon()
+    words = ("pub", "--topic", "x", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--timeout", "500ms", "--retries", "0")
+    running = tools.start(*words, nodes=False, stdin=subprocess.PIPE)
+    running.process.stdin.write(b"one\n")
+    running.process.stdin.flush()
+    wait_until(lambda: node.stats()["topics"] and node.stats("x")["depth"] == 1)
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        running.process.stdin.write(b"two\n")
+        running.process.stdin.flush()
+        assert running.wait() == 3
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    assert running.err.splitlines() == [f"nsqc pub: 127.0.0.1:{node.tcp_port}: no answer in time",
+                                        "nsqc pub: 1 messages published, 1 sent and not acknowledged"]
+    running.process.stdin.close()

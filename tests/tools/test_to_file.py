@@ -189,6 +189,18 @@ def test_what_cannot_begin(tools, words, text):
     assert text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
 
 
+def test_a_topic_cannot_lead_out_of_the_folder(tools, out):
+    for topic in ("..", "."):
+        tools.node.post(f"/topic/create?topic={topic}")
+        tools.node.post(f"/channel/create?topic={topic}&channel=nsq_to_file")
+        tools.publish(topic, topic.encode())
+    running = tools.start("to-file", "--topic", "..", "--topic", ".", "-o", str(out), "--filename-format", "<TOPIC>/f", *QUICK)
+    for topic in ("..", "."):
+        tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("f")) == ["_/f", "__/f"]
+
+
 def test_no_nsqd(tools):
     done = tools.run("to-file", "--topic", "x", "--nsqd", unused_address(), nodes=False)
     assert (done.returncode, done.stderr.decode()) == (3, "nsqc to-file: no nsqd answers: 127.0.0.1:1: Connection refused\n")
