@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nsqc import NSQD_VERSION, __version__
+from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.commands.pages.tree import Node
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
@@ -34,7 +35,8 @@ def introduction() -> list[str]:
                 escape("nsqc lookupd does the work of nsqlookupd: nodes register with it, and clients ask it for the "
                        "nodes that have a topic."), ".PP",
                 escape("Called by the name nsqd or nsqlookupd, through a link, it behaves as nsqc serve or nsqc "
-                       "lookupd.")),
+                       "lookupd. Called by the name of one of NSQ's tools (nsq_tail, nsq_stat, nsq_to_file, "
+                       "nsq_to_http, nsq_to_nsq, to_nsq), it takes that tool's flags.")),
     ]
 
 
@@ -74,7 +76,10 @@ def running() -> list[str]:
         section("EXIT STATUS",
                 *term(bold("0"), "A clean stop, or the command succeeded."),
                 *term(bold("1"), "The daemon cannot start, or the command found an error."),
-                *term(bold("2"), "The command line is invalid.")),
+                *term(bold("2"), "The command line is invalid."),
+                *term(bold("3"), "A tool finds no node that answers."),
+                *term(bold("4"), "A topic, channel or node does not exist."),
+                *term(bold("130"), "A tool has ended after SIGINT.")),
     ]
 
 
@@ -106,7 +111,8 @@ def example(text: str, *lines: str) -> list[str]:
 
 def command(node: Node) -> list[str]:
     """A command and its options, apart from those of serve and lookupd, which have sections."""
-    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags)} | {"--help"}
+    is_tool = len(node.path) > 1 and node.path[1] in TOOLS
+    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags) if not is_tool} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
     head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""
