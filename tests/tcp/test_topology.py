@@ -38,9 +38,15 @@ def counts(node) -> list[int]:
     return [channel.get(name, 0) for name in COUNTS]
 
 
+def clients(node) -> list[dict]:
+    """The consumers, in order of arrival."""
+    channels = node.stats("t")["channels"] if node.stats()["topics"] else []
+    return channels[0]["clients"] if channels else []
+
+
 def ready(node, *rdy: int) -> None:
-    """Waits until the consumers, in order of arrival, have these RDY counts."""
-    wait_until(lambda: [client["ready_count"] for client in node.channel("t", "c")["clients"]] == [*rdy])
+    """Waits until the consumers have these RDY counts."""
+    wait_until(lambda: [client["ready_count"] for client in clients(node)] == [*rdy])
 
 
 def test_the_nearest_that_is_ready_gets_a_message(aware):
@@ -290,8 +296,8 @@ def test_the_blocking_client_says_where_it_is(daemon):
     address = f"127.0.0.1:{node.tcp_port}"
     with (Consumer("t", "c", address, topology_zone="z2", topology_region="r2") as far,
           Consumer("t", "c", address, topology_zone="z1", topology_region="r1") as near, Producer(address) as producer):
-        assert far.get(timeout=0.01) is None and near.get(timeout=0.01) is None
-        ready(node, 1, 1)
+        wait_until(lambda: far.get(timeout=0.01) is None and near.get(timeout=0.01) is None
+                   and [client["ready_count"] for client in clients(node)] == [1, 1])
         producer.publish("t", b"x")
         with near.get(timeout=30) as message:
             assert message.body == b"x"
