@@ -17,6 +17,7 @@ from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import STOPS, RequestReader
 from nsqc.httpd.site import ServerState, Site
 from nsqc.httpd.writer import Writer
+from nsqc.loop.watch import span_began, span_ended
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
@@ -68,6 +69,9 @@ class Connection(asyncio.Protocol):
         self._fresh = True                      # nothing has arrived yet
         self._held = b""                        # one read that came while blocked; no other follows until it is taken
 
+    def __str__(self) -> str:
+        return f"client({self._reader.remote})"
+
     # ------------------------------------------------------------------ the loop's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,10 +113,12 @@ class Connection(asyncio.Protocol):
             data = self._known_publishes(data)
             if not data:
                 return
+        began = span_began()
         try:
             reader.parser.feed_data(data)
         except STOPS as stop:
             reader.parse_rest(data, stop, begins)
+        span_ended(began, "HTTP requests of", self)
         if reader.publish is not None:
             if begins:
                 self._app.publishes.learn(data, reader.publish)

@@ -62,7 +62,13 @@ class Pipeline:
         """Answers a request, or queues it."""
         if self.blocked:
             self._queue.append(request)
-            return
+        elif self._app.turn.over():
+            self._queue.append(request)
+            self._rest()
+        else:
+            self._answer(request)
+
+    def _answer(self, request: Request) -> None:
         route = request.route
         began = span_began()
         try:
@@ -133,13 +139,26 @@ class Pipeline:
     def _unblock(self) -> None:
         self.blocked = False
         while self._queue and not self.blocked:
+            if self._app.turn.over():
+                self._rest()
+                break
             item = self._queue.popleft()
             if isinstance(item, bytes):
                 self.writer.out.append(item)
             else:
-                self.handle(item)
+                self._answer(item)
         self.writer.flush()
         self._source.unblocked()
+
+    def _rest(self) -> None:
+        """The requests' share of this iteration is used up: what is queued waits for the next one."""
+        self.blocked = True
+        self._state.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        # Whatever else blocks it by now unblocks it, too.
+        if self.blocked and not (self._write_paused or self._request is not None or self._commit or self.ended):
+            self._unblock()
 
     # ------------------------------------------------------------------ answers
 

@@ -13,6 +13,7 @@ from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.streaming import Readers
+from nsqc.httpd.turn import Turn
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.options.durations import format_duration
@@ -65,6 +66,7 @@ class Site:
         self.readers = Readers(threads, _READERS)
         self.servers: list[Endpoint] = []
         self.dates = Dates()
+        self.turn = Turn()
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants; None: none."""

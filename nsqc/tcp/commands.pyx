@@ -235,8 +235,6 @@ cdef int begin_pub(Session session, Parser parser) except -1:
         return too_few(session, b"PUB", b"parameters")
     if not is_topic(&parser.command):
         return bad_topic(session, b"PUB", &parser.command)
-    if session.broker.draining:
-        return draining(session, b"PUB")
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 
@@ -323,8 +321,6 @@ cdef int begin_dpub(Session session, Parser parser) except -1:
     if not 0 <= as_ns(delay_ms) <= session.limits.max_req_timeout_ns:
         return session.fail(b"E_INVALID DPUB timeout %d out of range 0-%d"
                             % (<object> delay_ms & 0xFFFFFFFFFFFFFFFF, session.limits.max_req_timeout_ns // NS_PER_MS))
-    if session.broker.draining:
-        return draining(session, b"DPUB")
     parser.expect_body(session.limits.max_msg_size)
     return WANTS_BODY
 

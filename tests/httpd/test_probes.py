@@ -33,16 +33,6 @@ def test_head_and_other_methods(server):
         assert server.call("POST", path).headers["allow"] == "GET, OPTIONS"
 
 
-def test_a_data_path_that_is_gone(start):
-    node = start()
-    shutil.rmtree(node.data_path)
-    [reason] = wait_until(lambda: ready(node))
-    assert reason == "the data path cannot be written: No such file or directory"
-    assert node.call("GET", "/livez").body == b"OK"
-    node.data_path.mkdir()
-    wait_until(lambda: not ready(node))
-
-
 def test_less_space_than_should_stay_free(start):
     node = start(f"--min-free-disk={1 << 60}")
     [reason] = wait_until(lambda: ready(node))
@@ -87,15 +77,17 @@ def test_a_file_in_the_way_and_what_was_left_over(tmp_path):
     assert write_error(path).errno in (errno.EISDIR, errno.EPERM)
 
 
-def test_a_limit_of_file_sizes_stands_for_a_full_disk(start):
-    """A file system that takes names but no bytes."""
+def test_a_data_path_that_cannot_be_written(start):
+    """A limit of file sizes stands for a full disk, which takes names but no bytes; then the folder is gone."""
     node = start()
     assert ready(node) == []
     soft, hard = resource.prlimit(node.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        assert wait_until(lambda: ready(node)) == ["the data path cannot be written: File too large"]
-    finally:
-        resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (soft, hard))
-    wait_until(lambda: not ready(node))
+    assert wait_until(lambda: ready(node)) == ["the data path cannot be written: File too large"]
+    resource.prlimit(node.pid, resource.RLIMIT_FSIZE, (soft, hard))
     assert FILE not in os.listdir(node.data_path)
+    shutil.rmtree(node.data_path)
+    wait_until(lambda: ready(node) == ["the data path cannot be written: No such file or directory"])
+    assert node.call("GET", "/livez").body == b"OK"
+    node.data_path.mkdir()
+    wait_until(lambda: not ready(node))

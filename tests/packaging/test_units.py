@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from nsqc.net.systemd import LOOKUPD_NAMES, NAMES
+from nsqc.options.declared import MINUTE, Options
 from tests.packaging.conftest import ROOT
 
 PACKAGING = ROOT / "packaging"
@@ -62,3 +63,12 @@ def test_the_sockets_have_the_names_that_count():
         for name, file in sockets.items():
             section = unit(file)["Socket"]
             assert (section["FileDescriptorName"], section["Service"]) == (name, service)
+
+
+def test_a_stop_drains_and_a_restart_does_not():
+    section = unit("nsqc.service")["Service"]
+    assert (section["KillSignal"], section["RestartKillSignal"]) == ("SIGUSR1", "SIGTERM")
+    # A drain may take as long as a message may, and what waits is written behind it.
+    assert section["TimeoutStopSec"] == "5min"
+    assert Options().msg_timeout * 2 < 5 * MINUTE
+    assert "KillSignal" not in unit("nsqc-lookupd.service")["Service"]
