@@ -17,6 +17,7 @@ from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.log import files
+from nsqc.store.log.gaps import missing_ranges
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -56,6 +57,7 @@ class LogState(Struct, frozen=True):
     bytes: int
     segments: int
     damaged: int
+    missing: int
     sync: str
     channels: list[ChannelPosition]
     # First offset, offset behind the last, bytes of each: only if asked for.
@@ -118,6 +120,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         bytes=sum(segment[2] for segment in segments),
         segments=len(segments),
         damaged=log.damaged,
+        missing=sum(end - begin for begin, end in missing_ranges(segment[:2] for segment in segments)),
         sync=topic.rule.sync,
         channels=channels,
         segment_list=segments if with_segments else UNSET,

@@ -28,20 +28,23 @@ def nsqc(capsys):
     return call
 
 
+FAR = 2**32     # as after a power failure
+
+
 @pytest.fixture
 def data(tmp_path):
     """A data path with one topic: three segments, four channels."""
     path = tmp_path / "data"
     path.mkdir()
     folder = path / "topic.log"
-    for first, count in ((0, 40), (40, 20), (100, 30)):
+    for first, count in ((0, 40), (40, 20), (FAR, 30)):
         write_segment(folder, first, count)
     (folder / f"{40:020}.due").write_bytes(due_entry(59, DUE))
     write_journal(folder, 1, frame(
         section(1, [(RESET, 0), (NAME, "stuck"), (ADVANCE, 50), (FIN, 0, 3), (FIN, 4, 46), (REQ, 3, 7, DUE)]),
         section(2, [(RESET, 0), (NAME, "new")]),
         section(3, [(RESET, 0), (NAME, "part"), (ADVANCE, 45), (FIN, 0, 45)]),
-        section(4, [(RESET, 0), (NAME, "holes"), (ADVANCE, 2), (FIN, 0, 1), (SKIP, 110, 5)])))
+        section(4, [(RESET, 0), (NAME, "holes"), (ADVANCE, 2), (FIN, 0, 1), (SKIP, FAR + 10, 5)])))
     write_metadata(path)
     return path
 
@@ -53,12 +56,12 @@ def write_metadata(path, paused: bool = False) -> None:
                     {"name": "topic", "paused": paused, "channels": channels}], "version": "1.3.0"}))
 
 
-EVERYTHING = [*range(60), *range(100, 130)]
+EVERYTHING = [*range(60), *range(FAR, FAR + 30)]
 UNFINISHED = {
-    "stuck": [3, *range(50, 60), *range(100, 130)],
+    "stuck": [3, *range(50, 60), *range(FAR, FAR + 30)],
     "new": EVERYTHING,
     "part": EVERYTHING[45:],
-    "holes": [1, *range(2, 60), *range(100, 110), *range(115, 130)],
+    "holes": [1, *range(2, 60), *range(FAR, FAR + 10), *range(FAR + 15, FAR + 30)],
 }
 
 
@@ -86,7 +89,7 @@ def check_delivery(node, unfinished: dict[str, list[int]] | None = None) -> None
 def test_inspect(nsqc, data):
     code, out, err = nsqc("inspect", data)
     assert (code, err) == (0, "")
-    assert out.startswith("topic: 90 messages, offsets 0 to 130, ")
+    assert out.startswith(f"topic: 90 messages, offsets 0 to {FAR + 30}, ")
     code, out, _ = nsqc("inspect", "--json", data / "topic.log")
     (topic,) = json.loads(out)
     assert {channel["name"]: (channel["unfinished"], channel["lag"]) for channel in topic["channels"]} == {
@@ -230,14 +233,14 @@ def test_without_links_everything_is_copied(data, daemon, tmp_path, monkeypatch)
 
 def test_a_paused_topic_keeps_what_is_not_for_its_channels_yet(nsqc, data, daemon):
     write_metadata(data, paused=True)
-    write_journal(data / "topic.log", 2, frame(section(0, [(RESET, 105)])))
+    write_journal(data / "topic.log", 2, frame(section(0, [(RESET, FAR + 5)])))
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
     node = daemon(data_path=data)
     assert node.stats("topic")["depth"] == 25
     assert node.channel("topic", "part")["depth"] == len(UNFINISHED["part"]) - 25
     node.post("/topic/unpause?topic=topic")
     # A queue of a topic cannot say that one of the channels has finished some of its messages.
-    check_delivery(node, {**UNFINISHED, "holes": [*range(1, 60), *range(100, 130)]})
+    check_delivery(node, {**UNFINISHED, "holes": [*range(1, 60), *range(FAR, FAR + 30)]})
 
 
 def test_a_topic_without_channels(nsqc, tmp_path, daemon):
@@ -271,8 +274,8 @@ def test_damaged_records_and_torn_ends_are_left_out(nsqc, data, daemon):
     with (folder / f"{0:020}.dat").open("r+b") as file:
         file.seek(sum(len(record(offset)) for offset in range(20)) + 2)
         file.write(b"\xff")
-    with (folder / f"{100:020}.dat").open("ab") as file:
-        file.write(record(130))
+    with (folder / f"{FAR:020}.dat").open("ab") as file:
+        file.write(record(FAR + 30))
     code, out, _ = nsqc("export", "--to", "nsqd", data)
     assert code == 0 and "damaged and left out: 1 message" in out
     check_delivery(daemon(data_path=data), {

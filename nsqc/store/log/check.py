@@ -8,6 +8,7 @@ from typing import NamedTuple
 from nsqc.store.log.due import read_due
 from nsqc.store.log.files import LogFiles, Segment, read_folder
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD
+from nsqc.store.log.gaps import missing_ranges
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import TopicProgress, read_progress
 from nsqc.store.log.scan import BAD_RECORD, SOUND, scan_segment
@@ -73,12 +74,14 @@ def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[
 
 
 def check_order(files: LogFiles) -> list[Finding]:
-    """Segments that are not in order, and files without a segment."""
+    """Segments that are not in order or missing, and files without a segment."""
     findings = [Finding(os.path.join(files.folder, name), "has no .dat", False) for name in files.orphans]
     for segment, following in zip(files.segments, files.segments[1:], strict=False):
         if segment.first + segment.entries > following.first:
             findings.append(Finding(segment_path(files.folder, segment.first, "dat"),
                                     f"reaches into the segment of offset {following.first}", False))
+    for first, end in missing_ranges((segment.first, segment.end) for segment in files.segments):
+        findings.append(Finding(files.folder, f"a segment is missing: messages {first} to {end - 1} are gone", True))
     return findings
 
 

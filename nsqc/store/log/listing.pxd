@@ -1,5 +1,5 @@
-# The snapshots and journals in the folder of a log, by name. Numbers of journals follow each other: a name that is far from
-# all others, and whose file does not begin as it would have to, is not one of them.
+# The snapshots and journals in the folder of a log, by name. Numbers of journals follow each other: a name that is far
+# from all others, and whose file does not begin as it would have to, is not one of them.
 
 from libc.stdint cimport int64_t
 
@@ -21,7 +21,7 @@ cdef struct Listing:
 
 # The listing need not be initialized, and is to be freed in any case. 0 or errno.
 cdef int listing_read(Listing *listing, const char *c_folder) noexcept nogil
-# The same for who goes through the folder in any case: from an empty listing, name after name, then the end. 0 or errno.
+# For who goes through the folder in any case: from an empty listing, name after name, then the end. 0 or errno.
 cdef int listing_add(Listing *listing, const char *c_name) noexcept nogil
 cdef int listing_end(Listing *listing, const char *c_folder) noexcept nogil
 cdef void listing_free(Listing *listing) noexcept nogil

@@ -1,5 +1,5 @@
-# A first look at the folder of a log, without the GIL: what it has if nothing in it needs to be mended. A start looks at
-# thousands of folders, and as a rule that is the case: then nothing else reads their files.
+# A first look at the folder of a log, without the GIL: what it has if nothing in it needs to be mended. A start looks
+# at thousands of folders, and as a rule that is the case: then nothing else reads their files.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from nsqc.store.log.journal cimport LogState

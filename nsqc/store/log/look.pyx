@@ -201,7 +201,9 @@ cdef bint look_at_files(int dat, int idx, SegmentSeen *segment) noexcept nogil:
     cdef IndexEntry last
     cdef long long size, changed_ns
     cdef int64_t entries
-    if not index_read(idx, segment.first, &segment.base_ns, &entries, &last) or nsqc_file_state(dat, &size, &changed_ns):
+    if not index_read(idx, segment.first, &segment.base_ns, &entries, &last):
+        return False
+    if nsqc_file_state(dat, &size, &changed_ns):
         return False
     segment.end = segment.first + entries
     segment.bytes = size

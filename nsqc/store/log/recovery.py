@@ -16,6 +16,7 @@ from nsqc.log import Log
 from nsqc.store.files import sync_folder
 from nsqc.store.log.earlier import Earlier, read_earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
+from nsqc.store.log.gaps import is_missing, missing_ranges
 from nsqc.store.log.look import Looks
 from nsqc.store.log.names import id_of, id_path, new_id, split_name
 
@@ -115,6 +116,13 @@ def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | 
         begun = earlier.topic_cursor or 0
     end = segments[-1].end if segments else begun
     resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
+    missing = missing_ranges(segment[:2] for segment in segments)
+    if not power_failed and is_missing(end, earlier.reached):
+        missing.append((end, earlier.reached))
+    if missing:
+        others = f"; {len(missing) - 1} more such gaps" if missing[1:] else ""
+        first, behind = missing[0]
+        log.error("LOG(%s): a segment is missing: messages %d to %d are gone%s", folder, first, behind - 1, others)
     return Opened(
         exists=True, id=log_id or give_id(folder, log), segments=segments, next=end, resume_at=resume_at,
         ends=resume_at > end or not segments or not is_sound,
