@@ -43,8 +43,9 @@ class RequestReader:
     """
 
     __slots__ = ("_accept", "_app", "_body", "_chunked", "_expect", "_hosts", "_length", "_method", "_partial",
-                 "_pipeline", "_progress", "_publishes", "_remote", "_request", "_skip", "_special", "_state",
-                 "_targets", "_topic", "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish")
+                 "_pipeline", "_progress", "_publishes", "_request", "_skip", "_special", "_state",
+                 "_targets", "_topic", "_url", "body_bytes", "head_bytes", "in_body", "incomplete", "parser", "publish",
+                 "remote")
 
     def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str) -> None:
         self._app = app
@@ -52,7 +53,7 @@ class RequestReader:
         self._targets = app.publishes.targets
         self._state = state
         self._pipeline = pipeline
-        self._remote = remote
+        self.remote = remote
         self.parser = httptools.HttpRequestParser(self)
         # The request that is coming in.
         self.incomplete = False                      # its first byte has arrived, its last has not
@@ -217,7 +218,7 @@ class RequestReader:
             self._refuse(400, "too many Host headers" if self._hosts else "missing required Host header")
             return
         try:
-            request = Request(self._method or self.parser.get_method(), self._url, self._remote,
+            request = Request(self._method or self.parser.get_method(), self._url, self.remote,
                               -1 if self._chunked else self._length, version == "1.0",
                               self.parser.should_keep_alive())
         except ValueError:
