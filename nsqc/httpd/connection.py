@@ -92,6 +92,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The client has left, or the connection has been closed."""
+        if self._fresh:
+            self._app.log.debug("HTTP: client(%s) has left without a word", self._reader.remote)
         self._pipeline.abandon()
         self._writer.closed()
         self._reader.close()

@@ -59,7 +59,9 @@ class Repeats:
 
     def full(self, key: Hashable, fallback: Hashable = None) -> Kind | None:
         """The kind, if its lines are counted whatever they say; arguments as of admit()."""
-        kind = self._kinds.get(key) or self._kinds.get(fallback)
+        kind = self._kinds.get(key)
+        if kind is None and len(self._kinds) >= MOST_KINDS:
+            kind = self._kinds.get(fallback)
         return kind if kind is not None and kind.is_full else None
 
     def admit(self, key: Hashable, fallback: Hashable, level: int, text: str, fields: Mapping[str, str],

@@ -1,5 +1,6 @@
 """The log: form, levels, and readers that do not read."""
 
+import json
 import os
 import re
 import select
@@ -129,6 +130,38 @@ def test_an_unread_pipe_drops_lines_counts_them_and_never_blocks(pipe):
     assert numbers == sorted(set(numbers))
     log.info("again")
     assert os.read(pipe[0], 1000).endswith(b" INFO: again\n")
+
+
+def test_a_line_waits_until_the_system_has_a_thread(pipe, monkeypatch):
+    log = Log("[x] ", descriptor=pipe[1])
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        log.info("first")
+        log.error("second")
+    log.info("third")
+    log.close()
+    assert [line.split()[-1] for line in os.read(pipe[0], 1000).splitlines()] == [b"first", b"second", b"third"]
+
+
+def test_what_is_dropped_is_counted_in_every_form(pipe):
+    log = Log(descriptor=pipe[1], form="json")
+    sent = 3 * MAX_WAITING // 1000
+    for number in range(sent):
+        log.info("%d %s", number, "y" * 900)
+    data, lines, dropped = b"", 0, 0
+    while lines + dropped < sent:
+        assert select.select([pipe[0]], [], [], 60)[0]
+        *whole, data = (data + os.read(pipe[0], 1 << 20)).split(b"\n")
+        for line in map(json.loads, whole):
+            if report := re.fullmatch(r"LOG: (\d+) lines dropped, stderr was not read", line["message"]):
+                dropped += int(report[1])
+            else:
+                lines += 1
+    assert 0 < dropped < sent
 
 
 def test_a_non_blocking_descriptor_loses_nothing(pipe):

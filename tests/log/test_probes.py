@@ -57,7 +57,8 @@ def test_the_daemon(daemon, certs, level):
         for _ in range(COUNT):
             probe(port)
     if level == "debug":
-        wait_until(lambda: node.log.count("has left without a word") == 2 * COUNT)
+        wait_until(lambda: node.log.count("DEBUG: TCP: client(") == 2 * COUNT)
+        wait_until(lambda: node.log.count("DEBUG: HTTP: client(") == 3 * COUNT)      # one of them is TLS
         wait_until(lambda: node.log.count("DEBUG: HTTPS: TLS handshake error") >= 2 * COUNT)
     assert node.http("GET", "/ping") == (200, b"OK")
     assert node.stop() == 0
@@ -73,7 +74,7 @@ def test_the_lookup_server(tmp_path, level):
                 for _ in range(COUNT):
                     probe(port)
         if level == "debug":
-            wait_until(lambda: server.log.count("has left without a word") == 2 * COUNT)
+            wait_until(lambda: server.log.count("has left without a word") == 4 * COUNT)
         assert server.stop() == 0
     finally:
         server.close()
