@@ -24,7 +24,7 @@ cdef struct TwoTimes:
 
 cdef inline void times_add(Times *times, int64_t ns) noexcept nogil:
     ns = ns if ns > 0 else 0        # the clock may have been set back
-    times.counts[((63 - __builtin_clzll(<uint64_t> ns | ((1 << FIRST_BITS) - 1))) >> 1) - FIRST_PLACE] += 1
+    times.counts[(<uint64_t> (63 - __builtin_clzll(<uint64_t> ns | ((1 << FIRST_BITS) - 1))) >> 1) - FIRST_PLACE] += 1
     times.sum += <uint64_t> ns >> SUM_BITS
 
 
