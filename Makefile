@@ -12,7 +12,7 @@ PROCESSES := 5
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale transports lookupd-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -130,6 +130,9 @@ sizes: build                             ## rates and memory by size of body bes
 
 transports: build                        ## rates over TLS, deflate and snappy beside plain
 	$(BIN)/python -m perf.transports.run $(ARGS)
+
+scrape: build                            ## what /metrics of 20,000 topics costs; ARGS="--topics 2000" for a short run
+	$(BIN)/python -m perf.scrape.run $(ARGS)
 
 scale: build                             ## starts, changes and statistics with 20,000 topics
 	$(BIN)/python -m perf.scale.run $(ARGS)

@@ -1,7 +1,7 @@
 # Rows of numbers with labels, as they were at one time, and their text. Whoever collects them does so on the loop, a
 # little at a time; a worker thread makes the text without the GIL.
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 from nsqc.metrics.times cimport TwoTimes
 
 cdef enum:
@@ -11,11 +11,19 @@ cdef enum:
 cdef int64_t ABSENT
 
 
+cdef struct Histogram:
+    uint64_t counts[15]         # by bucket; the last one is above all bounds
+    uint64_t sum                # as in Times
+
+cdef struct TwoHistograms:
+    Histogram of[2]
+
+
 cdef struct Row:
     Row *next
     const char *c_labels
     int64_t label_bytes
-    TwoTimes *times             # NULL: it has no durations
+    TwoHistograms *histograms   # NULL: it has no durations
     int64_t cells[10]           # by column
 
 
@@ -32,12 +40,12 @@ cdef class Table:
 
     # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.
     cdef Row *add(self, bytes topic, bytes channel) except NULL
-    cdef int add_times(self, Row *row, const TwoTimes *times) except -1     # to those the row has
+    cdef int add_times(self, Row *row, const TwoTimes *times) except -1     # to what the row has
 
 
 cdef struct Family:
     const Row *rows             # of its table; borrowed, like all pointers here
-    int column                  # of cells; or which of TwoTimes
+    int column                  # of cells; or which of TwoHistograms
     bint is_times
     const char *c_head          # HELP, TYPE and UNIT lines
     int64_t head_bytes

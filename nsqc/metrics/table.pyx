@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
-from nsqc.metrics.times cimport BOUNDS, FIRST_BITS, STEP_BITS, Times, TwoTimes, times_join
+from nsqc.metrics.times cimport BOUNDS, FIRST_BITS, STEP_BITS, SUM_BITS, Times, TwoTimes
 
 cdef extern from "<sys/mman.h>" nogil:
     int MAP_POPULATE
@@ -69,13 +69,20 @@ cdef class Table:
         return row
 
     cdef int add_times(self, Row *row, const TwoTimes *times) except -1:
-        if row.times is NULL:
-            row.times = <TwoTimes *> place(self, sizeof(TwoTimes))
-            row.times[0] = times[0]
-        else:
-            times_join(&row.times.of[0], &times.of[0])
-            times_join(&row.times.of[1], &times.of[1])
+        if row.histograms is NULL:
+            row.histograms = <TwoHistograms *> place(self, sizeof(TwoHistograms))
+        add_up(&row.histograms.of[0], &times.of[0])
+        add_up(&row.histograms.of[1], &times.of[1])
         return 0
+
+
+cdef inline void add_up(Histogram *histogram, const Times *times) noexcept nogil:
+    cdef int place
+    for place in range(BOUNDS):
+        histogram.counts[place] += times.counts[place]
+    for place in range(BOUNDS, 26):
+        histogram.counts[<int> BOUNDS] += times.counts[place]
+    histogram.sum += times.sum
 
 
 cdef void *place(Table table, int64_t size) except NULL:
@@ -212,9 +219,9 @@ cdef class Text:
                 if need > room - length:
                     return length if length else -1
                 if family.is_times:
-                    if self.row.times is not NULL:
+                    if self.row.histograms is not NULL:
                         length += put_times(c_to + length, family, self.row.c_labels, self.row.label_bytes,
-                                            &self.row.times.of[family.column])
+                                            &self.row.histograms.of[family.column])
                 elif self.row.cells[family.column] != ABSENT:
                     length += put_sample(c_to + length, family, self.row.c_labels, self.row.label_bytes,
                                          self.row.cells[family.column])
@@ -261,13 +268,13 @@ cdef inline int64_t put_sample(char *c_to, const Family *family, const char *c_l
 
 
 cdef int64_t put_times(char *c_to, const Family *family, const char *c_labels, int64_t labels,
-                       const Times *times) noexcept nogil:
+                       const Histogram *histogram) noexcept nogil:
     """The buckets, each with those below it, the count and the sum in seconds."""
     cdef int64_t length = 0
     cdef uint64_t below = 0
     cdef int bucket
     for bucket in range(BOUNDS + 1):
-        below += times.counts[bucket]
+        below += histogram.counts[bucket]
         length += put(c_to + length, family.c_name, family.name_bytes)
         length += put(c_to + length, b"_bucket{", 8)
         length += put(c_to + length, c_labels, labels)
@@ -289,4 +296,4 @@ cdef int64_t put_times(char *c_to, const Family *family, const char *c_labels, i
     length += put(c_to + length, b"_sum{", 5)
     length += put(c_to + length, c_labels, labels)
     length += put(c_to + length, b"} ", 2)
-    return length + snprintf(c_to + length, NUMBER_BYTES, "%.9f\n", times.sum_ns / 1e9)
+    return length + snprintf(c_to + length, NUMBER_BYTES, "%.9f\n", <double> histogram.sum * (1 << SUM_BITS) / 1e9)

@@ -9,27 +9,27 @@ cdef extern from *:
 cdef enum:
     FIRST_BITS = 14         # the first bound is 2 ** 14 ns, 16 µs
     STEP_BITS = 2           # from one bound to the next
-    BOUNDS = 14             # the last one is 2 ** 40 ns, 18 minutes
+    BOUNDS = 14             # that are exported; the last one is 2 ** 40 ns, 18 minutes
+    FIRST_PLACE = 6         # of a duration below the first bound: its highest bit // STEP_BITS
+    SUM_BITS = 6            # a sum has units of 64 ns: it would last for 37,000 years of waiting
 
 cdef struct Times:
-    uint64_t counts[15]     # by bucket; the last one is above all bounds
-    double sum_ns           # whole nanoseconds of all messages together would not fit 64 bits: 300 years
+    uint64_t counts[26]     # for all that 64 bits hold: nothing has to be clamped where messages are counted
+    uint64_t sum
+
 
 cdef struct TwoTimes:
     Times of[2]
 
 
 cdef inline void times_add(Times *times, int64_t ns) noexcept nogil:
-    cdef int bits, bucket
-    ns = max(ns, 1)         # the clock may have been set back
-    bits = 64 - __builtin_clzll(<uint64_t> (ns - 1) | ((1 << FIRST_BITS) - 1))
-    bucket = (bits - FIRST_BITS + STEP_BITS - 1) >> 1
-    times.counts[min(bucket, <int> BOUNDS)] += 1
-    times.sum_ns += <double> ns
+    ns = ns if ns > 0 else 0        # the clock may have been set back
+    times.counts[(<uint64_t> (63 - __builtin_clzll(<uint64_t> ns | ((1 << FIRST_BITS) - 1))) >> 1) - FIRST_PLACE] += 1
+    times.sum += <uint64_t> ns >> SUM_BITS
 
 
 cdef inline void times_join(Times *times, const Times *other) noexcept nogil:
-    cdef int bucket
-    for bucket in range(BOUNDS + 1):
-        times.counts[bucket] += other.counts[bucket]
-    times.sum_ns += other.sum_ns
+    cdef int place
+    for place in range(26):
+        times.counts[place] += other.counts[place]
+    times.sum += other.sum

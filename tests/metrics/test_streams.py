@@ -12,8 +12,8 @@ from tests.metrics.pages import OPEN_METRICS, TEXT
 from tests.support.daemon import Daemon, wait_until
 from tests.support.secure import client_context
 
-TOPICS = 400
-CHANNELS = 25       # of each: a page of megabytes, more than sockets hold
+TOPICS = 200
+CHANNELS = 50       # of each: a page of megabytes, more than sockets hold
 
 
 def make(node: Daemon) -> Daemon:
@@ -144,6 +144,13 @@ def test_many_clients_that_leave_in_the_middle(large):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     wait_until(lambda: large.http("GET", "/metrics")[0] == 200)
     complete(wait_until(lambda: large.http("GET", "/metrics"))[1].decode())
+
+
+def test_a_stop_does_not_wait_for_a_scraper(daemon):
+    node = make(daemon())
+    with ask(node, receive=4096) as sock:
+        assert sock.recv(10)
+        assert node.stop() == 0
 
 
 @pytest.mark.long

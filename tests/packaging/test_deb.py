@@ -82,7 +82,8 @@ def root(tmp_path):
 def test_install_run_upgrade_remove_purge(root, packages, daemon):
     root.dpkg("--install", packages[0])
     assert root.status() == "installed"
-    assert all(root.has(*SYSTEM, ENABLED, "usr/share/man/man1/nsqc.1.gz", "usr/bin/nsqc"))
+    assert all(root.has(*SYSTEM, ENABLED, "usr/share/man/man1/nsqc.1.gz", "usr/bin/nsqc",
+                        "usr/share/nsqc/grafana/nsqc.json", "usr/share/nsqc/prometheus/nsqc.rules.yml"))
     assert not any(root.has("etc/systemd/system/sockets.target.wants")), "sockets are left to whoever wants them"
     assert not any(root.has(LOOKUPD_ENABLED)), "and so is the lookup server"
     node = root.start(daemon)
