@@ -122,10 +122,10 @@ def test_garbage_instead_of_an_nsqd(tools, answer):
     (("--topic", "x", "--delimiter", "ab"), 2, "--delimiter is one byte"), (("--topic", "x", "/nowhere"), 1, "/nowhere: No such file"),
     (("--topic", "x", "/"), 1, "/: is a folder"), (("--topic", "x", "--rate", "-1"), 2, "--rate: '-1' is not a number"),
     (("--topic", "x", "--snapy"), 2, "did you mean --snappy?")])
-def test_what_cannot_begin(tools, words, code, text):
-    done = tools.run("pub", *words)
+def test_what_cannot_begin(inside, tools, words, code, text):
+    done = inside("pub", *words, *tools.nodes)
     assert done.returncode == code
-    assert text in done.stderr.decode() and len(done.stderr.splitlines()) <= 2
+    assert text in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -183,10 +183,10 @@ def test_names_that_are_taken_are_not_overwritten(tools, out, tmp_path):
     (("-o", "/nowhere"), "/nowhere: is not a folder"), (("--compress", "gzip", "--filename-format", "f"), "needs a <REV>"),
     (("--compress", "gzip", "--level", "12"), "--level: 12 is not from 1 to 9"), (("--topic-pattern", "["), "--topic-pattern:"),
     (("--work-dir", "/proc"), "the same filesystem"), (("--compress", "lzma"), "'lzma' is not one of none, gzip, zstd")])
-def test_what_cannot_begin(tools, words, text):
-    done = tools.run("to-file", "--topic", "x", *words)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+def test_what_cannot_begin(inside, tools, words, text):
+    done = inside("to-file", "--topic", "x", *words, *tools.nodes)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_topic_cannot_lead_out_of_the_folder(tools, out):
