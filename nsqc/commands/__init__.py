@@ -3,21 +3,24 @@
 A new command is a line here and a module with `command`: a function with typer's annotations, whose docstring is its
 help and which returns the exit code (None: 0), or a typer.Typer with sub-commands. Help, man page and completions then
 include it. Keep the module's imports few, and import what is heavy where it is used.
+
+A tool is a line with the module in nsqc.tools that has its declaration, TOOL; cli.py runs it without typer.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-DAEMON, PIPELINE, SHELL = "Daemon", "Data pipeline", "Documents and shells"
+DAEMON, MESSAGES, PIPELINE, SHELL = "Daemon", "Messages", "Data pipeline", "Documents and shells"
 
 
 class Command(NamedTuple):
-    """A line of the help; group: the title above it."""
+    """A line of the help; group: the title above it; tool: the module of a tool."""
 
     name: str
     group: str
     help: str
+    tool: str = ""
 
 
 COMMANDS = (
@@ -26,10 +29,13 @@ COMMANDS = (
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("version", DAEMON, "Print the version in nsqd's form."),
+    Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),
 )
+TOOLS = {command.name: command.tool for command in COMMANDS if command.tool}
+NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; not in any help
 
 # For typer: the words after the command are serve's flags in nsqd's grammar, and passed on. -h is not typer's then: it
 # would match every -flag with an h in it.

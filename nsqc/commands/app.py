@@ -15,7 +15,7 @@ import typer
 import typer.main
 from typer.core import TyperGroup
 
-from nsqc.commands import COMMANDS
+from nsqc.commands import COMMANDS, TAKES_FLAGS
 
 if TYPE_CHECKING:
     from nsqc.commands.pages.tree import Node
@@ -43,6 +43,9 @@ def build(loaded: Collection[str]) -> typer.Typer:
                       rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
                       help="A drop-in nsqd: NSQ's daemon and its tools.")
     for command in COMMANDS:
+        if command.tool:
+            app.command(command.name, context_settings=TAKES_FLAGS | {"help_option_names": []})(run_called)
+            continue
         if command.name not in loaded:
             app.command(command.name)(not_loaded)
             continue
@@ -57,6 +60,13 @@ def build(loaded: Collection[str]) -> typer.Typer:
 def not_loaded() -> None:
     """Takes the place of a command that is not the one called."""
     raise AssertionError("the command called is always loaded")
+
+
+def run_called(context: typer.Context) -> int:
+    """Runs a tool that was not the first word, such as in `nsqc -- tail`."""
+    from nsqc.commands.tools import run_tool
+
+    return run_tool(str(context.info_name), context.args)
 
 
 def describe() -> Node:

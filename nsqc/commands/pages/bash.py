@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.commands import NAMES_COMMAND
 from nsqc.commands.pages.tree import Node, Values
 
 # bash splits --flag=value into three words, unless COMP_WORDBREAKS has lost its =.
@@ -15,6 +16,10 @@ _nsqc_propose() {  # arguments: where compgen takes words from
 _nsqc_files() {
     _nsqc_propose "$1"
     compopt -o filenames 2>/dev/null
+}
+
+_nsqc_names() {  # arguments: topic or channel; the running node is asked
+    _nsqc_propose -W "$("${COMP_WORDS[0]}" @NAMES@ "$1" "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)"
 }
 
 _nsqc() {
@@ -51,6 +56,7 @@ _nsqc() {
 
 complete -F _nsqc nsqc
 """
+SHELL_CODE = ("file", "folder", "topic", "channel")
 JOIN = "|\\\n                "
 
 
@@ -66,6 +72,7 @@ def write(root: Node) -> str:
             if option.implied:
                 implied.append(f'"{node.words} {option.name}"')
     parts = {
+        "NAMES": NAMES_COMMAND,
         "PLACES": JOIN.join(f'"{node.words}"' for node in nodes[1:]),
         "IMPLIED": JOIN.join(implied),
         "VALUES": "\n".join(f"        {JOIN.join(where)})\n            {action(values)}\n            return ;;"
@@ -82,7 +89,8 @@ def action(values: Values) -> str:
     """The shell code that proposes values; nothing for free text."""
     if isinstance(values, tuple):
         return f"_nsqc_propose -W '{' '.join(values)}'"
-    return {"file": "_nsqc_files -f", "folder": "_nsqc_files -d"}.get(values, ":")
+    return {"file": "_nsqc_files -f", "folder": "_nsqc_files -d", "topic": "_nsqc_names topic",
+            "channel": "_nsqc_names channel"}.get(values, ":")
 
 
 def words(node: Node) -> str:
@@ -91,4 +99,4 @@ def words(node: Node) -> str:
     proposed = [child.path[-1] for child in node.nodes] + (list(kind) if isinstance(kind, tuple) else [])
     proposed += [option.name for option in node.options]
     proposal = f"_nsqc_propose -W '{' '.join(proposed)}'"
-    return f"if [[ $word == -* ]]; then {proposal}; else {action(kind)}; fi" if kind in ("file", "folder") else proposal
+    return f"if [[ $word == -* ]]; then {proposal}; else {action(kind)}; fi" if kind in SHELL_CODE else proposal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.commands import NAMES_COMMAND
 from nsqc.commands.pages.tree import Node, Option, Values
 
 HEAD = """\
@@ -47,6 +48,8 @@ def action(values: Values) -> str:
     """The arguments that propose values; -x: a value, but not a file name."""
     if isinstance(values, tuple):
         return f"-x -a {quoted(' '.join(values))}"
+    if values in ("topic", "channel"):
+        return f"-x -a '(nsqc {NAMES_COMMAND} {values} (commandline -pc) 2>/dev/null)'"
     return {"file": "-r -F", "folder": "-x -a '(__fish_complete_directories)'"}.get(values, "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nsqc import NSQD_VERSION, __version__
+from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.commands.pages.tree import Node
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
@@ -106,7 +107,8 @@ def example(text: str, *lines: str) -> list[str]:
 
 def command(node: Node) -> list[str]:
     """A command and its options, apart from those of serve and lookupd, which have sections."""
-    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags)} | {"--help"}
+    is_tool = len(node.path) > 1 and node.path[1] in TOOLS
+    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags) if not is_tool} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
     head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""

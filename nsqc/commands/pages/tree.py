@@ -8,16 +8,25 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperArgument, TyperOption
 
+from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import choices
+from nsqc.commands.tools import declared
 from nsqc.options.declared import SERVE, Declaration, Kind, OptionSet, flag_name
 from nsqc.options.lookupd import LOOKUPD
+from nsqc.tools.declare import Argument, Group, Tool
+from nsqc.tools.declare import Kind as ToolKind
+from nsqc.tools.declare import Option as ToolOption
 
 LISTS = (Kind.TEXTS, Kind.FLOATS)
 BY_KIND: dict[Kind, Values] = {Kind.BOOL: ("true", "false"), Kind.FILE: "file", Kind.FOLDER: "folder"}
 # What a parameter's name in the help says about its values.
 BY_METAVAR = {"FILE": "file", "FOLDER": "folder"}
 
-# Possible values: one of some words, or "file", "folder", "text", or "" for none at all.
+BY_TOOL_KIND: dict[ToolKind, Values] = {
+    ToolKind.BOOL: "", ToolKind.FILE: "file", ToolKind.FOLDER: "folder", ToolKind.TOPIC: "topic",
+    ToolKind.CHANNEL: "channel"}
+
+# Possible values: one of some words, or "file", "folder", "text", "topic", "channel", or "" for none at all.
 Values = tuple[str, ...] | str
 
 
@@ -66,6 +75,8 @@ def read_tree(application: Any) -> Node:
 # Any: as above
 def node_of(path: tuple[str, ...], command: Any) -> Node:
     """A command of typer and those below it."""
+    if len(path) > 1 and path[1] in TOOLS:
+        return tool_node(declared(path[1]))
     context = typer.Context(command)
     names = command.list_commands(context) if hasattr(command, "list_commands") else []
     nodes = [node_of((*path, name), command.commands[name]) for name in names]
@@ -81,6 +92,27 @@ def node_of(path: tuple[str, ...], command: Any) -> Node:
         name, parameter = arguments[0]
         argument = (name if parameter.required else f"[{name}]", values(parameter, context))
     return Node(path, " ".join((command.help or "").split("\n\n")[0].split()), nodes, options, argument)
+
+
+def tool_node(tool: Tool | Group) -> Node:
+    """A tool and its sub-commands."""
+    path = ("nsqc", *tool.path)
+    help_option = Option("--help", "show this help", "")
+    if isinstance(tool, Group):
+        return Node(path, tool.help, [tool_node(child) for child in tool.tools], [help_option], ("", ""))
+    argument: tuple[str, Values] = ("", "")
+    if tool.arguments:
+        first = tool.arguments[0]
+        argument = (first.name if first.required else f"[{first.name}]", tool_values(first))
+    options = [Option(f"--{option.name}", option.help, tool_values(option), repeated=option.many)
+               for option in tool.options]
+    return Node(path, tool.help, [], [*options, help_option], argument)
+
+
+def tool_values(declaration: ToolOption | Argument) -> Values:
+    """The values of an option or argument of a tool."""
+    words = declaration.choices if isinstance(declaration, ToolOption) else ()
+    return words or BY_TOOL_KIND.get(declaration.kind, "text")
 
 
 def option_of(option: TyperOption, context: typer.Context) -> Option:

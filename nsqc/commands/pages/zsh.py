@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.commands import NAMES_COMMAND
 from nsqc.commands.pages.tree import Node, Option, Values
 
 HEAD = """\
@@ -82,6 +83,8 @@ def action(values: Values) -> str:
     """The zsh action that proposes values; nothing for free text."""
     if isinstance(values, tuple):
         return f"({' '.join(values)})"
+    if values in ("topic", "channel"):
+        return f'{{compadd -- ${{(f)"$(nsqc {NAMES_COMMAND} {values} "$LBUFFER" 2>/dev/null)"}}}}'
     return {"file": "_files", "folder": "_files -/"}.get(values, " ")
 
 

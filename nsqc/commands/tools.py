@@ -1,0 +1,25 @@
+"""The tools of nsqc.tools as commands: each is imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from nsqc.commands import NAMES_COMMAND, TOOLS
+from nsqc.tools.declare import Group, Tool
+
+
+def declared(name: str) -> Tool | Group:
+    """The declaration of a tool."""
+    tool: Tool | Group = import_module(TOOLS[name]).TOOL
+    return tool
+
+
+def run_tool(name: str, words: list[str]) -> int:
+    """Runs a tool; the exit code."""
+    if name == NAMES_COMMAND:
+        from nsqc.tools.completing import print_names
+
+        return print_names(words)
+    from nsqc.tools.running import run
+
+    return run(declared(name), words)

@@ -1,0 +1,232 @@
+"""The nodes that a command line means: which nsqd, how to reach each by TCP and HTTP, with which security."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from nsqc.client.address import checked_address, is_path, split_address
+from nsqc.client.errors import BadAddress
+from nsqc.client.options import ConnectionOptions
+from nsqc.tools.declare import Values
+from nsqc.tools.errors import NoName, NoNode, UsageError
+
+if TYPE_CHECKING:
+    from nsqc.tools.nodehttp import NodeHttp
+
+T = TypeVar("T")
+
+
+class Node(NamedTuple):
+    """An nsqd by its TCP and its HTTP address."""
+
+    tcp: str
+    http: str
+
+
+class Cluster:
+    """From the options of family.HTTP_NODES or family.TCP_NODES. nsqd: TCP addresses as given, or the local daemon's;
+    nsqlookupd: HTTP addresses; one of the two is empty. Raises UsageError."""
+
+    def __init__(self, values: Values, tool: str = "nsqc"):
+        self._values, self._tool = values, tool
+        self.timeout = values.decimal("timeout")
+        self.nsqd = self._addresses("nsqd")
+        self.nsqlookupd = self._addresses("nsqlookupd")
+        http = self._addresses("http")
+        if self.nsqd and self.nsqlookupd:
+            raise UsageError("give either --nsqd or --nsqlookupd", tool)
+        if http and len(http) != len(self.nsqd):
+            raise UsageError("--http needs one address for each --nsqd", tool)
+        self._tls: ssl.SSLContext | None = None
+        self._http = dict(zip(self.nsqd, http, strict=True)) if http else {}
+        self.is_local = not self.nsqd and not self.nsqlookupd
+        if self.is_local:
+            from nsqc.tools.localnode import local_node
+
+            local = local_node(values.text("config"))
+            self.nsqd = [local.tcp]
+            self._http = {local.tcp: (local.https if values.flag("tls") else "") or local.http}
+
+    def _addresses(self, name: str) -> list[str]:
+        try:
+            return [checked_address(address) for text in self._values.texts(name) for address in text.split(",")]
+        except BadAddress as error:
+            raise UsageError(f"--{name}: {error}", self._tool) from None
+
+    # ------------------------------------------------------------------ security
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The context for TLS and HTTPS; None without --tls. Raises UsageError."""
+        if self._tls is None and (self._values.flag("tls") or self._needs_tls()):
+            from nsqc.client.tls import tls
+
+            text = self._values.text
+            try:
+                self._tls = tls(text("tls-ca") or None, text("tls-cert") or None, text("tls-key") or None,
+                                not self._values.flag("tls-insecure"))
+            except (OSError, ValueError) as error:     # an SSLError is an OSError
+                raise UsageError(f"TLS: {getattr(error, 'strerror', None) or error}", self._tool) from None
+        return self._tls
+
+    def _needs_tls(self) -> bool:
+        for name in ("tls-ca", "tls-cert", "tls-key", "tls-insecure"):
+            if self._values.given(name):
+                raise UsageError(f"--{name} needs --tls", self._tool)
+        return False
+
+    def connection_options(self, user_agent: str = "") -> ConnectionOptions:
+        """The options for nsqc.client. Raises UsageError."""
+        from nsqc import __version__
+
+        values = self._values
+        if values.number("deflate") and values.flag("snappy"):
+            raise UsageError("--deflate and --snappy exclude each other", self._tool)
+        return {"tls": self.tls, "auth_secret": self._secret(), "deflate": values.number("deflate"),
+                "snappy": values.flag("snappy"),
+                "user_agent": user_agent or f"{self._tool.replace(' ', '-')}/{__version__}"}
+
+    def _secret(self) -> bytes | None:
+        text = self._values.text("auth-secret")
+        if not text.startswith("@"):
+            return text.encode() or None
+        try:
+            with open(text[1:], "rb") as file:
+                return file.read(1 << 16).strip()
+        except OSError as error:
+            raise UsageError(f"--auth-secret: {text[1:]}: {error.strerror}", self._tool) from None
+
+    # ------------------------------------------------------------------ HTTP
+
+    def http(self, address: str) -> NodeHttp:
+        """The HTTP API at an address of HTTP."""
+        from nsqc.tools.nodehttp import NodeHttp  # http.client takes a third of a start
+
+        return NodeHttp(address, self.timeout, self.tls)
+
+    def lookup(self, path: str, **arguments: str) -> list[Any]:    # Any: JSON
+        """What each nsqlookupd that answers says; a 404 counts as an answer of None. Raises NoNode if none answers."""
+        from nsqc.tools.nodehttp import BadStatus, Unreachable
+
+        answers: list[Any] = []     # Any: JSON
+        failure = ""
+        for address in self.nsqlookupd:
+            api = self.http(address)
+            try:
+                answers.append(api.get(path, arguments))
+            except BadStatus as error:
+                if error.status != 404:
+                    failure = str(error)
+                else:
+                    answers.append(None)
+            except Unreachable as error:
+                failure = str(error)
+            finally:
+                api.close()
+        if not answers:
+            raise NoNode(f"no nsqlookupd answers: {failure}")
+        return answers
+
+    def nodes(self, topic: str = "") -> list[Node]:
+        """All nsqd, or with a topic those that have it. Those given on the command line are returned as they are.
+        Raises NoNode."""
+        if not self.nsqlookupd:
+            return [Node(address, self.http_address(address)) for address in self.nsqd]
+        answers = self.lookup("/lookup", topic=topic) if topic else self.lookup("/nodes")
+        found: dict[str, Node] = {}
+        for answer in answers:
+            producers = answer.get("producers") if isinstance(answer, dict) else None
+            for producer in producers or ():
+                node = self._announced(producer)
+                found.setdefault(node.tcp, node)
+        return list(found.values())
+
+    def _announced(self, producer: Any) -> Node:    # Any: JSON
+        try:
+            host, tcp, http = producer["broadcast_address"], int(producer["tcp_port"]), int(producer["http_port"])
+        except (KeyError, TypeError, ValueError):
+            raise NoNode("nsqlookupd names a node without address and ports") from None
+        # An announcement has no port for HTTPS: it is the next one by default.
+        return Node(joined(host, tcp), joined(host, http + (1 if self.tls is not None else 0)))
+
+    def http_address(self, tcp: str) -> str:
+        """The HTTP address of an nsqd by its TCP address: as given, or the next port, or for HTTPS the one after."""
+        if tcp in self._http:
+            return self._http[tcp]
+        if is_path(tcp):
+            raise UsageError(f"--nsqd {tcp}: give the HTTP socket by --http", self._tool)
+        host, port = split_address(tcp)
+        return joined(host, port + (2 if self.tls is not None else 1))
+
+    def each(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], T],
+             warn: Callable[[str], None]) -> dict[Node, T]:
+        """The result of a call by node; nodes that do not answer are reported by warn. Raises NoNode if none answers,
+        and what the call raises otherwise."""
+        from nsqc.tools.nodehttp import Unreachable
+
+        results: dict[Node, T] = {}
+        failures: list[str] = []
+        for node in nodes:
+            api = self.http(node.http)
+            try:
+                results[node] = call(api, node)
+            except Unreachable as error:
+                failures.append(str(error))
+            finally:
+                api.close()
+        if not results:
+            raise NoNode(f"no nsqd answers: {'; '.join(failures) or 'none is known'}")
+        for failure in failures:
+            warn(failure)
+        return results
+
+    # ------------------------------------------------------------------ names
+
+    def topic_names(self) -> list[str]:
+        """All topics of all nodes that answer, sorted. Raises NoNode."""
+        if self.nsqlookupd:
+            answers = self.lookup("/topics")
+            return sorted({str(name) for answer in answers if isinstance(answer, dict)
+                           for name in answer.get("topics") or ()})
+        arguments = {"format": "json", "include_clients": "false"}
+        found = self.each(self.nodes(), lambda api, _: api.get("/stats", arguments), lambda _: None)
+        return sorted({str(topic["topic_name"]) for stats in found.values() for topic in stats["topics"] or ()})
+
+    def channel_names(self, topic: str) -> list[str]:
+        """All channels of a topic, sorted; none if there is no such topic. Raises NoNode."""
+        if self.nsqlookupd:
+            answers = self.lookup("/channels", topic=topic)
+            return sorted({str(name) for answer in answers if isinstance(answer, dict)
+                           for name in answer.get("channels") or ()})
+        found = self.topic_stats(topic)
+        return sorted({str(channel["channel_name"]) for stats in found.values() for channel in stats["channels"] or ()})
+
+    # Any: JSON
+    def topic_stats(self, topic: str, warn: Callable[[str], None] = lambda _: None) -> dict[Node, Any]:
+        """A topic's part of /stats, by the nodes that have it. Raises NoNode."""
+        arguments = {"format": "json", "include_clients": "false", "topic": topic}
+        found = self.each(self.nodes(topic), lambda api, _: api.get("/stats", arguments), warn)
+        return {node: stats["topics"][0] for node, stats in found.items() if stats["topics"]}
+
+    def require_topic(self, topic: str) -> None:
+        """Raises NoName with the nearest name if no node that answers has the topic, NoNode."""
+        if self.nsqlookupd:
+            if any(answer is not None for answer in self.lookup("/lookup", topic=topic)):
+                return
+        elif self.topic_stats(topic):
+            return
+        raise NoName("topic", topic, self.topic_names())
+
+    def require_channel(self, topic: str, channel: str) -> None:
+        """Raises NoName with the nearest name if no node that answers has the channel, or the topic; NoNode."""
+        names = self.channel_names(topic)
+        if channel not in names:
+            self.require_topic(topic)
+            raise NoName("channel", channel, names, f" in topic {topic!r}")
+
+
+def joined(host: str, port: int) -> str:
+    """HOST:PORT."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,72 @@
+"""Names of topics and channels for the completions of shells: asked of the nodes that the line so far means."""
+
+from __future__ import annotations
+
+import shlex
+from itertools import pairwise
+
+from nsqc.client.errors import ClientError
+from nsqc.tools import output
+from nsqc.tools.cluster import Cluster
+from nsqc.tools.declare import Argument, Tool, Values
+from nsqc.tools.errors import ToolError
+from nsqc.tools.family import HTTP_NODES, TOPIC_OPTION
+
+SECONDS = 1.0       # somebody waits at the keyboard
+ASKED = (*HTTP_NODES, TOPIC_OPTION)
+
+
+def print_names(words: list[str]) -> int:
+    """Prints the names, one in a line; words: topic or channel, and the command line so far. Nothing on stderr: it
+    would land in the middle of what is being typed."""
+    try:
+        kind, line = words
+        values = read_line(line)
+        cluster = Cluster(values)
+        cluster.timeout = SECONDS
+        names = cluster.topic_names() if kind == "topic" else cluster.channel_names(topic_of(values, line))
+        output.write("".join(f"{name}\n" for name in names))
+    except (ToolError, ClientError, OSError, ValueError, KeyError, TypeError, output.PipeClosed):
+        return 1
+    return 0
+
+
+def read_line(line: str) -> Values:
+    """The options of an incomplete line that say where to ask; all others are skipped. Raises ToolError, ValueError."""
+    from nsqc.tools.parse import parse
+
+    known = {f"--{option.name}": option for option in ASKED}
+    words = split_line(line)
+    kept: list[str] = []
+    for at, word in enumerate(words):
+        flag, equals, _ = word.partition("=")
+        if flag not in known:
+            continue
+        option = known[flag]
+        if equals or not option.takes:
+            kept.append(word)
+        elif at + 1 < len(words):
+            kept += [word, words[at + 1]]
+    tool = Tool((), "", lambda values: 0, ASKED, (Argument("WORD", "", required=False, many=True),))
+    return parse(tool, kept)
+
+
+def topic_of(values: Values, line: str) -> str:
+    """The topic that the line names: by --topic, or the word before the channel."""
+    if values.given("topic"):
+        return values.text("topic")
+    words = split_line(line)
+    takes_value = {f"--{option.name}" for option in ASKED if option.takes}
+    plain = [word for before, word in pairwise(words)
+             if not word.startswith("-") and before not in takes_value]
+    # Behind `nsqc channel create`, or `nsqc peek`: the first word that is not a command's.
+    return plain[2] if plain[:1] == ["channel"] and len(plain) > 2 else plain[1] if len(plain) > 1 else ""
+
+
+def split_line(line: str) -> list[str]:
+    """The words of a line, which may end within quotes."""
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+

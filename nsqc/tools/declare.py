@@ -1,0 +1,134 @@
+"""How a tool declares itself: its options, arguments, examples. Parser, help, man page and completions read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+
+
+class Kind(Enum):
+    """What a value is, and the word for it in the help."""
+
+    BOOL = ""
+    TEXT = "TEXT"
+    INT = "NUMBER"
+    FLOAT = "DECIMAL"
+    DURATION = "DURATION"       # such as 250ms or 1h30m; the value is in seconds
+    SIZE = "SIZE"               # bytes, such as 512, 64K or 1G
+    FILE = "FILE"
+    FOLDER = "FOLDER"
+    ADDRESS = "HOST:PORT"
+    TOPIC = "TOPIC"             # completed from the running node
+    CHANNEL = "CHANNEL"
+
+
+class Option(NamedTuple):
+    """--name. short: a letter, for -n. many: may be repeated, the value is a tuple. least, most: bounds of numbers.
+    choices: all values of a text. metavar: the word for the value, if not that of the kind."""
+
+    name: str
+    help: str
+    kind: Kind = Kind.TEXT
+    default: Value = None
+    group: str = "Options"
+    many: bool = False
+    short: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    metavar: str = ""
+
+    @property
+    def takes(self) -> str:
+        """The word for its value; empty for a boolean."""
+        return self.metavar or "|".join(self.choices) or self.kind.value
+
+
+class Argument(NamedTuple):
+    """A word without a flag. many: any number of them, the value is a tuple."""
+
+    name: str
+    help: str
+    kind: Kind = Kind.TEXT
+    required: bool = True
+    many: bool = False
+
+
+class Values:
+    """The values of a command line, by option or argument; each reader has the type that the kind has."""
+
+    def __init__(self, values: Mapping[str, Value], given: frozenset[str]):
+        self._values = values
+        self._given = given
+
+    def given(self, name: str) -> bool:
+        """Whether the command line has it."""
+        return name in self._given
+
+    def flag(self, name: str) -> bool:
+        """BOOL."""
+        return self._values[name] is True
+
+    def text(self, name: str) -> str:
+        """Anything written as text; empty without a value."""
+        value = self._values[name]
+        return "" if value is None else str(value)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """An option or argument that may be repeated."""
+        value = self._values[name]
+        return value if isinstance(value, tuple) else ()
+
+    def number(self, name: str) -> int:
+        """INT or SIZE; 0 without a value."""
+        return int(self._number(name))
+
+    def decimal(self, name: str) -> float:
+        """FLOAT, or DURATION in seconds; 0 without a value."""
+        return float(self._number(name))
+
+    def _number(self, name: str) -> float:
+        value = self._values[name]
+        return value if isinstance(value, (int, float)) else 0
+
+
+class Tool(NamedTuple):
+    """path: the words that call it, below nsqc. help: one line. text: more, paragraphs for --help. examples: command
+    lines, each with what it does. run returns the exit code, and may raise ToolError."""
+
+    path: tuple[str, ...]
+    help: str
+    run: Callable[[Values], int]
+    options: tuple[Option, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    examples: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+
+    @property
+    def words(self) -> str:
+        """As it is called."""
+        return " ".join(("nsqc", *self.path))
+
+
+class Group(NamedTuple):
+    """A tool that has sub-commands, such as `nsqc topic`."""
+
+    path: tuple[str, ...]
+    help: str
+    tools: tuple[Tool, ...]
+
+    @property
+    def words(self) -> str:
+        """As it is called."""
+        return " ".join(("nsqc", *self.path))
+
+
+def leaves(tool: Tool | Group) -> Iterator[Tool]:
+    """The tools of a group; the tool itself if it is none."""
+    if isinstance(tool, Group):
+        yield from tool.tools
+    else:
+        yield tool

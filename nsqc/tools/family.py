@@ -1,0 +1,51 @@
+"""Options that tools share: the same names for the same things."""
+
+from __future__ import annotations
+
+from nsqc.tools.declare import Argument, Kind, Option
+
+NODES, SECURITY, OUTPUT = "Nodes", "TLS, authentication, compression", "Output"
+HIGHEST_IN_FLIGHT = 1_000_000
+
+NSQD = Option("nsqd", "nsqd to use, by its TCP address or the path of its unix socket", Kind.ADDRESS, None, NODES,
+              many=True)
+NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to ask for nsqd, by its HTTP address; if one fails, the next is asked",
+                    Kind.ADDRESS, None, NODES, many=True)
+HTTP = Option("http", "HTTP address of each --nsqd, in the same order; by default the port after that of TCP",
+              Kind.ADDRESS, None, NODES, many=True)
+CONFIG = Option("config", "config file of the local daemon, which is used without --nsqd and --nsqlookupd; by default "
+                          "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file 127.0.0.1:4150",
+                Kind.FILE, "", NODES)
+TIMEOUT = Option("timeout", "time for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
+
+TLS = (
+    Option("tls", "use TLS, and HTTPS", Kind.BOOL, False, SECURITY),
+    Option("tls-ca", "authorities to trust, PEM; by default the system's", Kind.FILE, "", SECURITY),
+    Option("tls-cert", "certificate of this client, PEM", Kind.FILE, "", SECURITY),
+    Option("tls-key", "its key, PEM", Kind.FILE, "", SECURITY),
+    Option("tls-insecure", "accept any certificate", Kind.BOOL, False, SECURITY),
+)
+AUTH = Option("auth-secret", "secret for AUTH; @FILE reads it from a file", Kind.TEXT, "", SECURITY, metavar="SECRET")
+COMPRESSION = (
+    Option("deflate", "compress with deflate, level 1 to 9", Kind.INT, 0, SECURITY, least=0, most=9, metavar="LEVEL"),
+    Option("snappy", "compress with snappy", Kind.BOOL, False, SECURITY),
+)
+
+# What asks nodes over HTTP, and what also speaks NSQ's protocol with them.
+HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS)
+TCP_NODES = (*HTTP_NODES, AUTH, *COMPRESSION)
+
+JSON = Option("json", "JSON instead of text, for scripts", Kind.BOOL, False, OUTPUT)
+YES = Option("yes", "do not ask for confirmation", Kind.BOOL, False, OUTPUT, short="y")
+
+TOPIC = Argument("TOPIC", "the topic", Kind.TOPIC)
+CHANNEL = Argument("CHANNEL", "the channel", Kind.CHANNEL)
+TOPIC_OPTION = Option("topic", "the topic", Kind.TOPIC, "")
+TOPICS_OPTION = Option("topic", "the topic", Kind.TOPIC, None, many=True)
+CHANNEL_OPTION = Option("channel", "the channel", Kind.CHANNEL, "")
+
+
+def in_flight(default: int) -> Option:
+    """--max-in-flight."""
+    return Option("max-in-flight", "messages that may be in flight, over all nsqd", Kind.INT, default, least=1,
+                  most=HIGHEST_IN_FLIGHT)

@@ -1,0 +1,131 @@
+"""Command lines of tools: --name VALUE, --name=VALUE, -n VALUE, words; -- ends the options."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from nsqc.options.durations import parse_duration
+from nsqc.tools.declare import Argument, Kind, Option, Tool, Value, Values
+from nsqc.tools.errors import UsageError, suggestion
+
+NS_PER_S = 10**9
+SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class HelpWanted(Exception):
+    """--help or -h."""
+
+
+def parse(tool: Tool, words: list[str]) -> Values:
+    """The values of a command line. Raises UsageError, HelpWanted."""
+    by_flag = {f"--{option.name}": option for option in tool.options}
+    by_flag |= {f"-{option.short}": option for option in tool.options if option.short}
+    values: dict[str, Value] = {option.name: () if option.many and option.default is None else option.default
+                                for option in tool.options}
+    given: set[str] = set()
+    plain: list[str] = []
+    rest = deque(words)
+    while rest:
+        word = rest.popleft()
+        if word == "--":
+            plain += rest
+            break
+        if word == "-" or not word.startswith("-"):
+            plain.append(word)
+            continue
+        option, text = flag_of(tool, by_flag, word)
+        if option.kind is Kind.BOOL:
+            if text is not None:
+                raise UsageError(f"--{option.name} takes no value", tool.words)
+            values[option.name] = True
+        else:
+            if text is None:
+                if not rest:
+                    raise UsageError(f"{word} needs a value", tool.words)
+                text = rest.popleft()
+            value = value_of(tool, option, text)
+            before = values[option.name] if option.name in given else ()
+            values[option.name] = (*(before if isinstance(before, tuple) else ()), text) if option.many else value
+        given.add(option.name)
+    take_arguments(tool, plain, values, given)
+    return Values(values, frozenset(given))
+
+
+def flag_of(tool: Tool, by_flag: dict[str, Option], word: str) -> tuple[Option, str | None]:
+    """The option that a word sets, and its value if the word has it. Raises UsageError, HelpWanted."""
+    flag, equals, text = word.partition("=")
+    if flag in ("-h", "--help") and flag not in by_flag:
+        raise HelpWanted
+    if flag in by_flag:
+        return by_flag[flag], text if equals else None
+    if not word.startswith("--") and word[:2] in by_flag:
+        return by_flag[word[:2]], word[2:]     # -n5
+    near = suggestion(flag, list(by_flag), ", did you mean {}?")
+    raise UsageError(f"there is no option {flag}{near}", tool.words)
+
+
+def value_of(tool: Tool, option: Option, text: str) -> Value:
+    """A value from its text. Raises UsageError."""
+    try:
+        value = converted(option.kind, text)
+    except ValueError as error:
+        raise UsageError(f"--{option.name}: {error}", tool.words) from None
+    if option.choices and text not in option.choices:
+        raise UsageError(f"--{option.name}: {text!r} is not one of {', '.join(option.choices)}", tool.words)
+    if isinstance(value, (int, float)) and ((option.least is not None and value < option.least)
+                                            or (option.most is not None and value > option.most)):
+        raise UsageError(f"--{option.name}: {text} is not {bounds(option)}", tool.words)
+    return value
+
+
+def converted(kind: Kind, text: str) -> Value:
+    """Raises ValueError."""
+    if kind is Kind.INT:
+        if not re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
+            raise ValueError(f"{text!r} is not a whole number")
+        return int(text)
+    if kind is Kind.FLOAT:
+        if not re.fullmatch(r"\d{1,18}(\.\d*)?|\.\d+", text, re.ASCII):
+            raise ValueError(f"{text!r} is not a number")
+        return float(text)
+    if kind is Kind.DURATION:
+        return parse_duration(text) / NS_PER_S
+    if kind is Kind.SIZE:
+        size = SIZE.fullmatch(text)
+        if size is None:
+            raise ValueError(f"{text!r} is not a size such as 512, 64K or 1G")
+        return int(size[1]) * UNITS[size[2].upper()]
+    return text
+
+
+def bounds(option: Option) -> str:
+    """The range of an option, for its error."""
+    unit = "s" if option.kind is Kind.DURATION else ""
+    if option.most is None:
+        return f"{option.least:g}{unit} or more"
+    return f"from {option.least or 0:g}{unit} to {option.most:g}{unit}"
+
+
+def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given: set[str]) -> None:
+    """Words without a flag to the arguments, in order. Raises UsageError."""
+    rest = deque(words)
+    for argument in tool.arguments:
+        values[argument.name] = () if argument.many else None
+        if argument.required and not rest:
+            raise UsageError(f"{argument.name} is missing: {argument.help}", tool.words)
+        if rest:
+            given.add(argument.name)
+            values[argument.name] = taken(argument, rest)
+    if rest:
+        raise UsageError(f"unexpected word {rest[0]!r}", tool.words)
+
+
+def taken(argument: Argument, rest: deque[str]) -> Value:
+    """The value of an argument, taken from the words."""
+    if not argument.many:
+        return rest.popleft()
+    words = tuple(rest)
+    rest.clear()
+    return words

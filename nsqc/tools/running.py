@@ -1,0 +1,124 @@
+"""How every tool runs: its command line, signals, errors, exit code."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from nsqc.client.errors import AuthError, BadAddress, BadName, ClientError, ConnectError, LookupFailed
+from nsqc.tools import output
+from nsqc.tools.declare import Group, Tool
+from nsqc.tools.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NO_NODE,
+    EXIT_PIPE,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    ToolError,
+    UsageError,
+    suggestion,
+)
+from nsqc.tools.helptext import help_text
+from nsqc.tools.output import PipeClosed
+from nsqc.tools.parse import HelpWanted, parse
+
+
+class Stopped(BaseException):
+    """A signal that ends the tool; raised in the main thread, so that with blocks and finally clean up."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def code(self) -> int:
+        """The exit code, unless the tool has another."""
+        return EXIT_INTERRUPTED if self.number == signal.SIGINT else EXIT_TERMINATED
+
+
+def run(tool: Tool | Group, words: list[str]) -> int:
+    """Runs a tool with the words after its name; the exit code."""
+    if isinstance(tool, Group):
+        return run_group(tool, words)
+    return guarded(tool.words, lambda: called(tool, words))
+
+
+def run_group(group: Group, words: list[str]) -> int:
+    """Runs the sub-command that the first word names."""
+    name = words[0] if words else "--help"
+    for tool in group.tools:
+        if tool.path[-1] == name:
+            return run(tool, words[1:])
+    if name in ("-h", "--help"):
+        return guarded(group.words, lambda: printed_help(group))
+    near = suggestion(name, [tool.path[-1] for tool in group.tools])
+    what = "option" if name.startswith("-") else "command"
+    output.error(group.words, f"there is no {what} {name!r}{near} (see {group.words} --help)")
+    return EXIT_USAGE
+
+
+def called(tool: Tool, words: list[str]) -> int:
+    """Parses and runs. Raises what the tool raises."""
+    try:
+        values = parse(tool, words)
+    except HelpWanted:
+        return printed_help(tool)
+    return tool.run(values)
+
+
+def printed_help(tool: Tool | Group) -> int:
+    """Prints the help."""
+    output.line(help_text(tool))
+    return 0
+
+
+def guarded(place: str, work: Callable[[], int]) -> int:
+    """Runs work with signals as exceptions, and errors as one line on stderr; the exit code. place: begins it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    try:
+        return work()
+    except Stopped as stopped:
+        return stopped.code
+    except PipeClosed:
+        return EXIT_PIPE
+    except UsageError as error:
+        where = error.where or place
+        output.error(place, f"{error} (see {where} --help)" if error.where else str(error))
+        return error.code
+    except ToolError as error:
+        output.error(place, str(error))
+        return error.code
+    except ClientError as error:
+        output.error(place, str(error))
+        return code_of(error)
+    except OSError as error:
+        name = f"{error.filename}: " if isinstance(error.filename, str) else ""
+        output.error(place, f"{name}{error.strerror or error}")
+        return EXIT_FAILED
+    except MemoryError:
+        output.error(place, "out of memory")
+        return EXIT_FAILED
+    finally:
+        # Whatever follows is the end of the process, which a second signal must not turn into a traceback.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
+def code_of(error: ClientError) -> int:
+    """The exit code for an error of nsqc.client."""
+    if isinstance(error, (BadName, BadAddress)):
+        return EXIT_USAGE
+    if isinstance(error, AuthError):
+        return EXIT_FAILED
+    return EXIT_NO_NODE if isinstance(error, (ConnectError, LookupFailed)) else EXIT_FAILED
+
+
+def stop(number: int, frame: FrameType | None) -> NoReturn:
+    """A signal handler. A second signal ends the process at once."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+    raise Stopped(number)

@@ -1,0 +1,154 @@
+"""`nsqc stat`, and nsq_stat: rates and depths of a channel, a row for each interval."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsqc.tools import output
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import ToolError, UsageError
+from nsqc.tools.family import CHANNEL_OPTION, HTTP_NODES, JSON, TOPIC_OPTION
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Cluster, Node
+    from nsqc.tools.nodehttp import NodeHttp
+
+PLACE = "nsqc stat"
+TITLE = "------rate------+----------------depth----------------+--------------metadata---------------"
+HEADS = ("ingress", "egress", "total", "mem", "inflt", "def", "req", "t-o", "msgs", "clients")
+ROW = "{:>7} {:>7} | {:>7} {:>7} {:>7} {:>5} {:>5} | {:>7} {:>7} {:>12} {:>7}"
+ROWS_A_TITLE = 25
+
+
+class Sums(NamedTuple):
+    """Of a channel over its nodes, as /stats has it. depth includes what is on disk."""
+
+    depth: int = 0
+    backend_depth: int = 0
+    in_flight_count: int = 0
+    deferred_count: int = 0
+    requeue_count: int = 0
+    timeout_count: int = 0
+    message_count: int = 0
+    client_count: int = 0
+
+    def plus(self, channel: dict[str, Any]) -> Sums:    # Any: JSON
+        """With the channel of one more node."""
+        return Sums(*(total + int(channel.get(name) or 0) for name, total in zip(self._fields, self, strict=True)))
+
+
+def titles() -> str:
+    """The two lines above rows."""
+    heads = ROW.format(*HEADS[:2], *HEADS[2:4], "disk", *HEADS[4:])
+    return f"{TITLE}\n{heads}\n"
+
+
+def row(now: Sums, before: Sums, seconds: float) -> str:
+    """A line of the table."""
+    ingress, egress = rates(now, before, seconds)
+    return ROW.format(ingress, egress, now.depth, now.depth - now.backend_depth, now.backend_depth, now.in_flight_count,
+                      now.deferred_count, now.requeue_count, now.timeout_count, now.message_count, now.client_count)
+
+
+def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
+    """Messages in and out, a second."""
+    came = now.message_count - before.message_count
+    return int(came / seconds), int((came - (now.depth - before.depth)) / seconds)
+
+
+def channel_of(api: NodeHttp, topic: str, channel: str) -> dict[str, Any] | None:     # Any: JSON
+    """A channel as a node has it; None: it does not. Raises Unreachable, BadStatus."""
+    stats = api.get("/stats", {"format": "json", "topic": topic, "channel": channel, "include_clients": "false"})
+    topics = stats.get("topics") if isinstance(stats, dict) else None
+    for found in topics or ():
+        for one in found.get("channels") or ():
+            if one.get("channel_name") == channel:
+                return dict(one)
+    return None
+
+
+def rows(sample: Callable[[], Sums], interval: float, count: int) -> Iterable[tuple[bool, Sums, Sums, float]]:
+    """Samples in pairs: whether titles are due, the sums now, those before, the seconds between. count: 0: no end."""
+    before, then = sample(), time.monotonic()
+    number = 0
+    while not count or number < count:
+        time.sleep(max(0.0, then + interval - time.monotonic()))
+        now, after = sample(), time.monotonic()
+        yield number % ROWS_A_TITLE == 0, now, before, after - then
+        before, then, number = now, after, number + 1
+
+
+def run(values: Values) -> int:
+    """`nsqc stat`."""
+    topic, channel = values.text("topic"), values.text("channel")
+    if not topic or not channel:
+        raise UsageError("--topic and --channel are needed", PLACE)
+    from nsqc.tools.cluster import Cluster
+
+    cluster = Cluster(values, PLACE)
+    cluster.require_channel(topic, channel)
+    missing = Missing()
+    as_json = values.flag("json")
+
+    def sample() -> Sums:
+        return sums(cluster, topic, channel, missing)
+
+    for titles_due, now, before, seconds in rows(sample, values.decimal("interval"), values.number("count")):
+        if as_json:
+            ingress, egress = rates(now, before, seconds)
+            output.as_json({"topic": topic, "channel": channel, "ingress": ingress, "egress": egress, **now._asdict()})
+            continue
+        output.write((titles() if titles_due else "") + row(now, before, seconds) + "\n")
+    return 0
+
+
+class Missing:
+    """Warns once about each node that does not answer, and again after it has answered."""
+
+    def __init__(self) -> None:
+        self._now: set[str] = set()
+        self._round: set[str] = set()
+
+    def warn(self, text: str) -> None:
+        """A node does not answer."""
+        self._round.add(text)
+        if text not in self._now:
+            output.error(PLACE, f"{text}; its messages are not counted")
+
+    def next(self) -> None:
+        """A round is over."""
+        self._now, self._round = self._round, set()
+
+
+def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
+    """Over all nodes that answer. Raises NoNode, ToolError."""
+    def ask(api: NodeHttp, node: Node) -> dict[str, Any] | None:     # Any: JSON
+        return channel_of(api, topic, channel)
+
+    found = [one for one in cluster.each(cluster.nodes(topic), ask, missing.warn).values() if one is not None]
+    missing.next()
+    if not found:
+        raise ToolError(f"channel {channel!r} of topic {topic!r} is gone")
+    total = Sums()
+    for one in found:
+        total = total.plus(one)
+    return total
+
+
+TOOL = Tool(
+    ("stat",), "Print rates and depths of a channel, over and over.", run,
+    options=(
+        TOPIC_OPTION, CHANNEL_OPTION,
+        Option("interval", "time between rows", Kind.DURATION, 2.0, least=0.001),
+        Option("count", "end after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
+        JSON, *HTTP_NODES),
+    text="""ingress and egress are messages a second since the row before; depth is what waits, in memory and on disk,
+        inflt is with clients, def is deferred; req and t-o count requeues and timeouts since the start of nsqd. Nodes
+        are summed up; one that does not answer is reported, and counts again when it does.""",
+    examples=(
+        ("nsqc stat --topic orders --channel billing", "of the local daemon, every 2 s"),
+        ("nsqc stat --topic orders --channel billing --nsqlookupd lookup:4161 --interval 10s --count 6",
+         "of all nodes that have the topic, for a minute"),
+        ("nsqc stat --topic orders --channel billing --json | jq .ingress", "for a script")))
