@@ -155,7 +155,7 @@ def test_the_package_itself_imports_nothing():
 # A daemon without a config file, TLS, peers and snappy clients does not need these, and they would slow its start.
 SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "html", "json", "pathlib", "difflib",
           "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal", "re2",
-          "nsqc.commands.app", "nsqc.httpd.cursors", "nsqc.httpd.debug", "nsqc.httpd.heap", "nsqc.httpd.logs",
+          "nsqc.commands.app", "nsqc.httpd.cursors", "nsqc.httpd.debug", "nsqc.httpd.heap", "nsqc.httpd.logs", "nsqc.httpd.peek", "nsqc.store.peek",
           "nsqc.httpd.rules", "nsqc.lookupd", "nsqc.lookupd.server", "nsqc.options.lookupd", "nsqc.net.openssl", "nsqc.net.url", "nsqc.options.check", "nsqc.peers.auth",
           "nsqc.peers.lookup_peer", "nsqc.peers.statsd"}
 

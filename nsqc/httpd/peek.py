@@ -311,6 +311,8 @@ class _Looking:
         while not peek.run():
             await asyncio.sleep(0)
             self.still_there()
+        await asyncio.sleep(0)      # copying is a slice of its own
+        self.still_there()
         found = peek.held(self.page)
         shift = places.clock_shift(self.channel)
         taken = await self._records([item.offset for item in found if item.seen is None])

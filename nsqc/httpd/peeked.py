@@ -121,6 +121,7 @@ def _is_json(body: bytes) -> bool:
 async def reply(topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
                 following: str | None) -> Reply:
     """The answer: encoded a few messages at a time, and never joined."""
+    await asyncio.sleep(0)
     part = Slice()
     head = {"topic": topic.name.decode(), "state": state,
             "count": topic.depth if channel is None else _count(channel, state), "next": following}

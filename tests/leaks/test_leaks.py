@@ -25,7 +25,8 @@ authd = factory(AuthServer)
 OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.intake.Intake", "nsqc.tcp.outbox.Outbox",
            "nsqc.tcp.heartbeat.Heartbeat", "nsqc.tcp.upgrade.Upgrade", "nsqc.tcp.session.Session",
            "nsqc.broker.topic.Topic", "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog",
-           "nsqc.store.disk.queue.DiskQueue")
+           "nsqc.store.disk.queue.DiskQueue", "nsqc.store.peek.Page", "nsqc.store.peek.HeapPeek",
+           "nsqc.store.peek.FifoPeek")
 DEBUG = os.environ.get("NSQC_BUILD") == "debug"
 DEBUG_ONLY = ("messages", "input_buffers", "output_buffers")
 COUNTED = (*(name for name in counters.counts() if DEBUG or name not in DEBUG_ONLY), *OBJECTS)
