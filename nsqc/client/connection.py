@@ -20,7 +20,7 @@ from typing import TypeVar, Unpack
 from nsqc.client.address import checked_address
 from nsqc.client.batch import Batch
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
-from nsqc.client.core import CLOSE_SECONDS, CLS, NOP, Compress, Core, Reply, Secure, Step
+from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
 from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
@@ -143,6 +143,32 @@ class Connection(Core):
                 self._owed.popleft()
                 answered += 1
         return answered
+
+    def enqueue(self, commands: bytes, answers: int = 1) -> None:
+        """submit() without waiting: sends what the socket accepts; flush() sends the rest. Raises ConnectError."""
+        self._owed.append(answers)
+        self.post(commands)
+
+    def answered(self) -> int:
+        """drain() without waiting: reads what has arrived; how many OKs. Raises Refused, ConnectError; never instead of
+        OKs that came before."""
+        if not self.inflow.replies:
+            self._guard(lambda: self._socket.receive(self.inflow, None))
+        count = 0
+        while self.inflow.replies and not (count and self.inflow.replies[0][0] == ERROR):
+            kind, data = self.inflow.replies.pop(0)
+            reply = self.classify(kind, data)
+            if reply is Reply.HEARTBEAT:
+                self.post(NOP)
+            elif reply is Reply.ANSWER:
+                self.expect_ok(data)
+                if not self._owed:
+                    raise ConnectError(f"{self.address}: answers {data[:60]!r} without a command")
+                self._owed[0] -= 1
+                if not self._owed[0]:
+                    self._owed.popleft()
+                count += 1
+        return count
 
     def ping(self) -> None:
         """Answers pending heartbeats: for connections that publish rarely. Raises ConnectError, Refused."""

@@ -29,6 +29,8 @@ COMMANDS = (
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("version", DAEMON, "Print the version in nsqd's form."),
+    Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
+    Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),

@@ -1,0 +1,3 @@
+# Text or bodies to the commands that publish them.
+
+from libc.stdint cimport int32_t, int64_t

@@ -1,0 +1,438 @@
+"""What a tool consumes: topics of several nsqd as batches, with no object for each message.
+
+One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by number
+and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are answered and
+messages touched meanwhile, so nsqd keeps both the connection and the messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from nsqc.client.backoff import Backoff
+from nsqc.client.batch import Batch
+from nsqc.client.connection import Connection
+from nsqc.client.encode import touch
+from nsqc.client.errors import ClientError, ConnectError
+from nsqc.client.options import MIB, Options
+from nsqc.client.peers import Peer, Peers
+from nsqc.tools.errors import NoNode, ToolError
+from nsqc.tools.stopping import Stop
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Cluster
+
+TICK_SECONDS = 0.25
+POLL_INTERVAL = 60.0
+BACKOFF = Backoff(0.1, 15.0)
+BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
+FIRST_IN_FLIGHT = 256           # before any size is known
+DEFAULT_MSG_TIMEOUT = 60.0      # nsqd's, if it does not report its own
+
+log = logging.getLogger("nsqc.client")
+
+
+class Delivery:
+    """A batch that has to be answered. touched: when its timeout began."""
+
+    __slots__ = ("batch", "source", "touched")
+
+    def __init__(self, batch: Batch, source: Source, now: float):
+        self.batch, self.source, self.touched = batch, source, now
+
+    @property
+    def topic(self) -> str:
+        """The topic that it comes from."""
+        return self.source.topic
+
+
+class Source:
+    """A connection to one nsqd for one topic, and what it has delivered that is not answered."""
+
+    def __init__(self, topic: str, peer: Peer[Connection], connection: Connection):
+        self.topic, self.peer, self.connection = topic, peer, connection
+        self.held: dict[Delivery, None] = {}
+        timeout = connection.features.get("msg_timeout")
+        self.touch_after = (timeout / 1000 if isinstance(timeout, (int, float)) and timeout > 0
+                            else DEFAULT_MSG_TIMEOUT) / 3
+
+
+class Feed:
+    """topics of a cluster through one channel. max_in_flight: of each topic, over all its nsqd; None of the arguments
+    is checked before start(). warn gets a line about each nsqd that is lost or found again."""
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str], channel: str, max_in_flight: int, options: Options,
+                 stop: Stop, warn: Callable[[str], None], connections: int = 1, poll_interval: float = POLL_INTERVAL):
+        self.channel, self.max_in_flight = channel, max_in_flight
+        self.delivered = self.bytes = 0         # messages and bytes of bodies so far
+        self.late = 0                           # messages whose answer came too late: nsqd delivers them again
+        self._cluster, self._options, self._stop, self._warn = cluster, options, stop, warn
+        self._connections, self._poll_interval = connections, poll_interval
+        self._peers: dict[str, Peers[Connection]] = {}
+        self._sources: dict[int, Source] = {}   # by descriptor
+        self._dialling: set[Peer[Connection]] = set()
+        self._looking: set[str] = set()
+        self._results: deque[Callable[[], None]] = deque()      # of other threads, for this one
+        self._limit = min(max_in_flight, FIRST_IN_FLIGHT)
+        self._cap: int | None = None            # set by limit()
+        self._sized = False
+        self._next_tick = 0.0
+        self._poll = select.poll()
+        self._poll.register(stop, select.POLLIN)
+        self._fatal: Exception | None = None
+        self._closed = False
+        self._early: list[str] | None = []      # lines about nsqd, until it is clear that one answers
+        self._handler = Lines(self._say)
+        log.addHandler(self._handler)
+        log.propagate = False
+        for topic in topics:
+            self.add(topic)
+
+    def add(self, topic: str) -> None:
+        """One more topic. Raises BadName, BadAddress."""
+        if topic not in self._peers:
+            self._peers[topic] = Peers(topic, self.channel, self._cluster.nsqd, self._cluster.nsqlookupd,
+                                       max(self._limit, 1), self._connections, self._poll_interval, BACKOFF)
+            self._next_tick = 0.0
+
+    @property
+    def topics(self) -> list[str]:
+        """All of them."""
+        return list(self._peers)
+
+    # ------------------------------------------------------------------ starting
+
+    def start(self) -> None:
+        """Connects; returns when one nsqd is connected, or there is none yet. Raises NoNode if all that are known fail,
+        Refused."""
+        while not self._sources and not self._stop:
+            self._tend(time.monotonic())
+            failed = [peer.error for peers in self._peers.values() for peer in peers.all if peer.failures]
+            if self._all_tried() and not self._sources:
+                if failed:
+                    raise NoNode(f"no nsqd answers: {'; '.join(dict.fromkeys(failed))}")
+                break           # nsqlookupd knows no nsqd yet: there may be one later
+            self._wait(TICK_SECONDS)
+            self._take_results()
+        early, self._early = self._early, None
+        for text in early or ():
+            self._warn(text)
+
+    def _say(self, text: str) -> None:
+        if self._early is None:
+            self._warn(text)
+        else:
+            self._early.append(text)
+
+    def _all_tried(self) -> bool:
+        return not self._dialling and not self._looking and all(peers.all_tried for peers in self._peers.values())
+
+    @property
+    def connected(self) -> int:
+        """Connections that are up."""
+        return len(self._sources)
+
+    # ------------------------------------------------------------------ receiving
+
+    def watch(self, descriptor: int, events: int) -> None:
+        """receive() returns, too, when this descriptor is ready; events: 0 for no longer."""
+        if events:
+            self._poll.register(descriptor, events)
+        else:
+            self._poll.unregister(descriptor)
+
+    def receive(self, seconds: float) -> list[Delivery]:
+        """What has arrived; nothing after this many seconds, when a watched descriptor is ready or the Stop is woken.
+        Raises Refused, NoNode."""
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._tend(now)
+        readable = self._wait(0 if any(source.connection.pending for source in self._sources.values())
+                              else min(seconds, max(self._next_tick - now, 0.001)))
+        self._take_results()
+        return self._read(readable)
+
+    def _wait(self, seconds: float) -> list[int]:
+        ready = self._poll.poll(seconds * 1000)
+        readable = [descriptor for descriptor, _ in ready if descriptor in self._sources]
+        if len(readable) < len(ready):
+            self._stop.calm()
+        return readable or [descriptor for descriptor, source in self._sources.items() if source.connection.pending]
+
+    def _read(self, descriptors: list[int]) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for descriptor in descriptors:
+            source = self._sources[descriptor]
+            try:
+                source.connection.pull()
+            except ConnectError as error:
+                self._lost(source, error)
+                continue
+            if source.connection.inflow.rows:
+                size = source.connection.inflow.bytes
+                delivery = Delivery(Batch(source.connection.inflow.columns(), source.connection), source,
+                                    time.monotonic())
+                source.held[delivery] = None
+                source.peer.failures = 0
+                self._learn(delivery.batch.count, size)
+                deliveries.append(delivery)
+            if source.connection.failed_ids:
+                self.late += len(source.connection.failed_ids)
+                source.connection.failed_ids.clear()
+            if source.connection.unsent:
+                self._poll.modify(descriptor, select.POLLIN | select.POLLOUT)
+        return deliveries
+
+    def _learn(self, count: int, size: int) -> None:
+        """Sizes so far decide how many messages may be in flight."""
+        self.delivered += count
+        self.bytes += size
+        recent = max(size / count, self.bytes / self.delivered)
+        limit = max(1, min(self.max_in_flight, int(BYTES_IN_FLIGHT / max(recent, 1.0))))
+        if not self._sized or limit < self._limit / 2 or limit > self._limit * 2:
+            self._sized, self._limit = True, limit
+            self._share()
+
+    # ------------------------------------------------------------------ answering
+
+    def finish(self, delivery: Delivery) -> None:
+        """FIN for a whole delivery. If its connection is lost, nsqd delivers the messages again."""
+        self._answered(delivery, lambda: delivery.batch.finish())
+
+    def requeue(self, delivery: Delivery, delay_ms: int = 0) -> None:
+        """REQ for a whole delivery."""
+        self._answered(delivery, lambda: delivery.batch.requeue(delay_ms))
+
+    def split(self, delivery: Delivery, finished: int) -> None:
+        """FIN for the first messages of a delivery, REQ for the others."""
+        ids = bytes(delivery.batch.ids)
+        self._answered(delivery, lambda: (delivery.source.connection.finish_ids(ids[:finished * 16]),
+                                          delivery.source.connection.requeue_ids(ids[finished * 16:])))
+
+    def answer(self, delivery: Delivery, finished: bytes, requeued: bytes, delay_ms: int = 0) -> None:
+        """FIN for some messages of a delivery, REQ for others; ids, 16 bytes each."""
+        connection = delivery.source.connection
+        self._answered(delivery, lambda: (connection.finish_ids(finished) if finished else None,
+                                          connection.requeue_ids(requeued, delay_ms) if requeued else None))
+
+    def _answered(self, delivery: Delivery, send: Callable[[], object]) -> None:
+        source = delivery.source
+        if source.held.pop(delivery, 0) == 0:
+            return      # its connection is lost
+        try:
+            send()
+        except ConnectError as error:
+            self._lost(source, error)
+
+    @property
+    def held(self) -> int:
+        """Messages that were delivered and are not answered."""
+        return sum(delivery.batch.count for source in self._sources.values() for delivery in source.held)
+
+    def is_live(self, delivery: Delivery) -> bool:
+        """Whether its connection still is: otherwise nsqd delivers its messages again, whatever is done with them."""
+        return delivery in delivery.source.held
+
+    def limit(self, most: int | None) -> None:
+        """At most so many messages in flight until further notice: 0 for none; None: as many as allowed."""
+        if most != self._cap:
+            self._cap = most
+            self._share()
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages may be in flight now, for each topic."""
+        return self._limit if self._cap is None else min(self._limit, self._cap)
+
+    def _share(self) -> None:
+        now = time.monotonic()
+        for peers in self._peers.values():
+            peers.max_in_flight = self.in_flight
+            for peer, connection, ready in peers.shares(now):
+                try:
+                    connection.ready(ready)
+                    peer.ready = ready
+                except ConnectError as error:
+                    self._lost(self._sources[connection.fileno()], error)
+
+    # ------------------------------------------------------------------ connections
+
+    def _tend(self, now: float) -> None:
+        """Dials, looks up, shares RDY, touches, sends what did not fit."""
+        if self._fatal is not None:
+            raise self._fatal
+        self._next_tick = now + TICK_SECONDS
+        for topic, peers in self._peers.items():
+            if peers.look_up_due(now) and topic not in self._looking:
+                peers.asked(now)
+                self._looking.add(topic)
+                self._in_thread(lambda topic=topic: self._look_up(topic))      # type: ignore[misc]
+            for peer in peers.due(now):
+                if peer not in self._dialling:
+                    self._dialling.add(peer)
+                    self._in_thread(lambda topic=topic, peer=peer: self._dial(topic, peer))  # type: ignore[misc]
+        self._share()
+        for descriptor, source in list(self._sources.items()):
+            try:
+                if source.connection.flush():
+                    self._poll.modify(descriptor, select.POLLIN)
+                self._touch(source, now)
+            except ConnectError as error:
+                self._lost(source, error)
+
+    def _touch(self, source: Source, now: float) -> None:
+        """Restarts the timeouts of messages that are still being worked on. Raises ConnectError."""
+        for delivery in source.held:
+            if now - delivery.touched > source.touch_after:
+                delivery.touched = now
+                source.connection.post(touch(delivery.batch.ids))
+
+    @staticmethod
+    def _in_thread(work: Callable[[], None]) -> None:
+        threading.Thread(target=work, daemon=True).start()
+
+    def _report(self, result: Callable[[], None]) -> None:
+        """From another thread: result() is called in the thread of receive()."""
+        self._results.append(result)
+        self._stop.wake()
+
+    def _take_results(self) -> None:
+        while self._results:
+            self._results.popleft()()
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _dial(self, topic: str, peer: Peer[Connection]) -> None:
+        """On a thread of its own."""
+        try:
+            connection = Connection.with_options(peer.address, self._options)
+            try:
+                connection.tolerant = True
+                connection.subscribe(topic, self.channel)
+            except BaseException:
+                connection.close()
+                raise
+        except ConnectError as error:
+            reason: ConnectError = error
+            self._report(lambda: self._failed(topic, peer, reason))
+        except (ClientError, OSError, ValueError) as error:
+            refused = error
+            self._report(lambda: self._refused(peer, refused))
+        else:
+            self._report(lambda: self._dialled(topic, peer, connection))
+
+    def _dialled(self, topic: str, peer: Peer[Connection], connection: Connection) -> None:
+        self._dialling.discard(peer)
+        if self._closed or peer not in self._peers[topic].all:
+            connection.close()
+            return
+        if peer.failures and peer.was_connected:
+            self._warn(f"{peer.address}: connected again")
+        peer.connected(connection)
+        self._sources[connection.fileno()] = Source(topic, peer, connection)
+        self._poll.register(connection, select.POLLIN)
+        self._next_tick = 0.0
+
+    def _failed(self, topic: str, peer: Peer[Connection], error: ConnectError) -> None:
+        self._dialling.discard(peer)
+        self._peers[topic].failed(peer, error, time.monotonic())
+
+    def _refused(self, peer: Peer[Connection], error: Exception) -> None:
+        self._dialling.discard(peer)
+        self._fatal = error
+
+    def _look_up(self, topic: str) -> None:
+        """On a thread of its own."""
+        from nsqc.client.lookup import lookup
+
+        try:
+            found = lookup(topic, self._peers[topic].nsqlookupd, self._options.timeout)
+        except (ClientError, OSError, ValueError) as error:
+            failure = str(error)
+            self._report(lambda: self._not_found(topic, failure))
+        else:
+            self._report(lambda: self._found(topic, found))
+
+    def _found(self, topic: str, addresses: list[str]) -> None:
+        self._looking.discard(topic)
+        self._peers[topic].found(addresses)
+        self._next_tick = 0.0
+
+    def _not_found(self, topic: str, failure: str) -> None:
+        self._looking.discard(topic)
+        if not self._sources:
+            self._fatal = NoNode(failure)
+
+    def _lost(self, source: Source, error: ConnectError) -> None:
+        """Drops a connection: nsqd delivers its unanswered messages again."""
+        for descriptor, other in list(self._sources.items()):
+            if other is source:
+                del self._sources[descriptor]
+                self._poll.unregister(descriptor)
+        source.connection.close()
+        source.held.clear()
+        self._peers[source.topic].failed(source.peer, error, time.monotonic())
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self) -> None:
+        """Requeues what is not answered, waits until nsqd has read all answers, and closes."""
+        if self._closed:
+            return
+        self._closed = True
+        leaving = []
+        for source in self._sources.values():
+            connection = source.connection
+            try:
+                for delivery in source.held:
+                    delivery.batch.requeue()
+            except ClientError:
+                pass    # nsqd delivers them again anyway
+            leaving.append(threading.Thread(target=connection.leave, daemon=True))
+        for thread in leaving:
+            thread.start()
+        for thread in leaving:
+            thread.join()
+        self._sources.clear()
+        while self._results:
+            self._results.popleft()()
+        log.removeHandler(self._handler)
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Lines(logging.Handler):
+    """What the client logs, as lines for the user."""
+
+    def __init__(self, warn: Callable[[str], None]):
+        super().__init__(logging.WARNING)
+        self._warn = warn
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One of them."""
+        self._warn(record.getMessage())
+
+
+def check_topics(cluster: Cluster, topics: Iterable[str]) -> None:
+    """Raises NoName if a topic does not exist. An nsqd without HTTP where it is expected is not asked; NoNode if no
+    nsqlookupd answers."""
+    for topic in topics:
+        try:
+            cluster.require_topic(topic)
+        except NoNode:
+            if cluster.nsqlookupd:
+                raise
+        except ToolError as error:
+            if error.code != 4:
+                continue
+            raise

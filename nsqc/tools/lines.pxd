@@ -1,0 +1,3 @@
+# Bodies of a batch as lines of text.
+
+from libc.stdint cimport int32_t

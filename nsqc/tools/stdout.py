@@ -1,0 +1,63 @@
+"""Stdout for a tool that must not wait for it: its reader may be slow, or read nothing for hours."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+
+from nsqc.tools.output import STDOUT, PipeClosed
+
+PIPE_BYTES = 4096       # a pipe that poll calls writable takes this much without blocking
+
+
+class Stdout:
+    """Bytes that wait for stdout, in order. Regular files are written at once; pipes and terminals are opened again
+    without blocking, because that is a property which other processes share."""
+
+    def __init__(self) -> None:
+        mode = os.fstat(STDOUT).st_mode
+        self._waiting: list[memoryview] = []
+        self.unwritten = 0      # bytes
+        self._is_file = stat.S_ISREG(mode)
+        self._descriptor, self._most = STDOUT, 1 << 30
+        if not self._is_file:
+            try:
+                self._descriptor = os.open(f"/proc/self/fd/{STDOUT}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            except OSError:
+                self._most = PIPE_BYTES     # a socket, or another user's: small pieces do not block
+
+    def put(self, data: bytes) -> None:
+        """Takes bytes, and writes what stdout accepts. Raises PipeClosed, OSError."""
+        self._waiting.append(memoryview(data))
+        self.unwritten += len(data)
+        if len(self._waiting) == 1:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Writes what stdout accepts now; whether everything is written. Raises PipeClosed, OSError."""
+        try:
+            while self._waiting:
+                piece = self._waiting[0]
+                if self._most == PIPE_BYTES and not self._is_writable():
+                    return False
+                count = os.write(self._descriptor, piece[:self._most])
+                self.unwritten -= count
+                if count == len(piece):
+                    del self._waiting[0]
+                else:
+                    self._waiting[0] = piece[count:]
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            raise PipeClosed from None
+        return True
+
+    def _is_writable(self) -> bool:
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        return bool(poll.poll(0))
+
+    def fileno(self) -> int:
+        """For a poll."""
+        return self._descriptor

@@ -1,0 +1,72 @@
+"""Signals as a flag, for tools that have to finish what they have begun: SIGINT and SIGTERM ask them to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+from nsqc.tools.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """In a with block. number: the signal that came, 0 for none. fileno() becomes readable with it, and by wake(), for a
+    poll that waits for several things. A second signal ends the process at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.hangups = 0        # SIGHUPs so far, if hear_hangup() was called
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def __enter__(self) -> Stop:
+        self._before = {number: signal.signal(number, self._caught) for number in NUMBERS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler if not self.number else signal.SIG_IGN)
+        os.close(self._read)
+        os.close(self._write)
+
+    def __bool__(self) -> bool:
+        return self.number != 0
+
+    def hear_hangup(self) -> None:
+        """Counts SIGHUP instead of dying of it."""
+        signal.signal(signal.SIGHUP, self._hung_up)
+
+    def code(self, terminated: int = EXIT_TERMINATED) -> int:
+        """The exit code; terminated: after SIGTERM. 0 without a signal."""
+        return {0: 0, signal.SIGINT: EXIT_INTERRUPTED}.get(self.number, terminated)
+
+    def fileno(self) -> int:
+        """For a poll."""
+        return self._read
+
+    def wake(self) -> None:
+        """Makes fileno() readable. Thread-safe."""
+        try:
+            os.write(self._write, b".")
+        except (BlockingIOError, OSError):
+            pass    # it is full, and so readable, or the tool is ending
+
+    def calm(self) -> None:
+        """Consumes what wake() has written."""
+        try:
+            os.read(self._read, 4096)
+        except BlockingIOError:
+            pass
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        for each in NUMBERS:
+            signal.signal(each, signal.SIG_DFL)
+        self.wake()
+
+    def _hung_up(self, number: int, frame: FrameType | None) -> None:
+        self.hangups += 1
+        self.wake()

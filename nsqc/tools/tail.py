@@ -1,0 +1,170 @@
+"""`nsqc tail`, and nsq_tail: messages of topics as lines on stdout."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from nsqc.tools import output
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import UsageError
+from nsqc.tools.family import CHANNEL_OPTION, OUTPUT, TCP_NODES, TOPICS_OPTION, in_flight
+
+if TYPE_CHECKING:
+    from nsqc.tools.feed import Delivery, Feed
+    from nsqc.tools.stdout import Stdout
+    from nsqc.tools.stopping import Stop
+
+PLACE = "nsqc tail"
+WAIT_SECONDS = 60.0
+MOST_UNWRITTEN = 4 << 20    # bytes; until they are written nothing more is turned into lines
+MAX_IN_FLIGHT = 2500
+
+
+class Tail:
+    """Prints a feed. count: messages to print, 0: no end. A message is finished once it is written."""
+
+    def __init__(self, feed: Feed, out: Stdout, stop: Stop, text: Callable[[Delivery, int], bytes], count: int):
+        self._feed, self._out, self._stop, self._text = feed, out, stop, text
+        self._left = count
+        self._endless = count == 0
+        self._writing: deque[Delivery] = deque()    # being written, finished together once all is
+        self._arrived: deque[Delivery] = deque()    # not turned into lines yet
+        self._watching = False
+
+    def run(self) -> None:
+        """Until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
+        while not self._stop and (self._endless or self._left or self._writing):
+            self._arrived.extend(self._feed.receive(WAIT_SECONDS))
+            self._flush()
+            while self._arrived and self._out.unwritten < MOST_UNWRITTEN and (self._endless or self._left):
+                self._print(self._arrived.popleft())
+        self._flush()
+
+    def _print(self, delivery: Delivery) -> None:
+        count = delivery.batch.count
+        if self._endless or count <= self._left:
+            self._left -= count
+            self._writing.append(delivery)
+            self._out.put(self._text(delivery, count))
+            self._flush()
+            return
+        # More than was asked for: the others go back at once, for other consumers.
+        kept, self._left = self._left, 0
+        self._feed.limit(0)
+        self._out.put(self._text(delivery, kept))
+        while not self._out.flush() and not self._stop:
+            self._feed.watch(self._out.fileno(), select.POLLOUT)
+            self._arrived.extend(self._feed.receive(WAIT_SECONDS))
+            self._feed.watch(self._out.fileno(), 0)
+        self._finish_written()
+        if self._out.unwritten == 0:
+            self._feed.split(delivery, kept)
+
+    def _flush(self) -> None:
+        written = self._out.flush()
+        if written:
+            self._finish_written()
+        if written == self._watching:
+            self._feed.watch(self._out.fileno(), 0 if written else select.POLLOUT)
+            self._watching = not written
+
+    def _finish_written(self) -> None:
+        if self._out.unwritten == 0:
+            while self._writing:
+                self._feed.finish(self._writing.popleft())
+
+
+def as_lines(prefix: bool) -> Callable[[Delivery, int], bytes]:
+    """Bodies as they are, each with a newline; prefix: the topic before each."""
+    from nsqc.tools.lines import lines
+
+    def text(delivery: Delivery, count: int) -> bytes:
+        batch = delivery.batch
+        head = f"{delivery.topic} | ".encode() if prefix else b""
+        return lines(batch.bodies, batch.offsets, 0, count, head, b"\n")
+
+    return text
+
+
+def as_json(delivery: Delivery, count: int) -> bytes:
+    """An object for each message. A body that is not UTF-8 is given as base64."""
+    batch = delivery.batch
+    bodies, offsets = bytes(batch.bodies), memoryview(batch.offsets).cast("B").cast("i")
+    ids, times = bytes(batch.ids), memoryview(batch.timestamps).cast("B").cast("q")
+    attempts = memoryview(batch.attempts).cast("B").cast("i")
+    found = []
+    for row in range(count):
+        body = bodies[offsets[row]:offsets[row + 1]]
+        message: dict[str, object] = {
+            "topic": delivery.topic, "nsqd": delivery.source.peer.address, "id": ids[row * 16:row * 16 + 16].decode(),
+            "timestamp": times[row], "attempts": attempts[row]}
+        try:
+            message["body"] = body.decode()
+        except UnicodeDecodeError:
+            message["body_base64"] = base64.b64encode(body).decode()
+        found.append(json.dumps(message, ensure_ascii=False))
+    return "\n".join([*found, ""]).encode()
+
+
+def run(values: Values) -> int:
+    """`nsqc tail`."""
+    topics = tuple(dict.fromkeys(values.texts("topic")))
+    if not topics:
+        raise UsageError("--topic is needed", PLACE)
+    from nsqc.client.options import Options
+    from nsqc.tools.cluster import Cluster
+    from nsqc.tools.feed import Feed, check_topics
+    from nsqc.tools.stdout import Stdout
+    from nsqc.tools.stopping import Stop
+
+    cluster = Cluster(values, PLACE)
+    options = Options("tail", (), cluster.timeout, cluster.connection_options())
+    count = values.number("count")
+    most = min(values.number("max-in-flight"), count or MAX_IN_FLIGHT * 1000)
+    channel = values.text("channel") or ephemeral_channel()
+    if not values.flag("wait"):
+        check_topics(cluster, topics)
+    text = as_json if values.flag("json") else as_lines(values.flag("print-topic"))
+    with Stop() as stop, Feed(cluster, topics, channel, most, options, stop, warn) as feed:
+        feed.start()
+        Tail(feed, Stdout(), stop, text, count).run()
+        return stop.code(terminated=0)
+
+
+def warn(text: str) -> None:
+    """A line about an nsqd."""
+    output.error(PLACE, text)
+
+
+def ephemeral_channel() -> str:
+    """A channel of its own, gone with its consumer."""
+    return f"tail{int.from_bytes(os.urandom(4), 'big') % 1_000_000:06d}#ephemeral"
+
+
+TOOL = Tool(
+    ("tail",), "Print the messages of topics as they come, one a line.", run,
+    options=(
+        TOPICS_OPTION,
+        CHANNEL_OPTION._replace(help="the channel to consume; by default one of its own, which is gone afterwards and "
+                                     "takes nothing away from others"),
+        Option("count", "end after this many messages, over all topics; 0: never", Kind.INT, 0, least=0, short="n"),
+        in_flight(MAX_IN_FLIGHT),
+        Option("wait", "also take a topic that does not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("print-topic", "the topic before each message", Kind.BOOL, False, OUTPUT),
+        Option("json", "an object for each message, with topic, id, time and attempts", Kind.BOOL, False, OUTPUT),
+        *TCP_NODES),
+    text="""Bodies are written as they are. A message is finished when stdout has taken it; what was received but not
+        written goes back to nsqd at the end. A reader that is slow makes nsqd hold the rest: the tool takes at most
+        --max-in-flight messages of each topic, and about 64 MB.""",
+    examples=(
+        ("nsqc tail --topic orders", "of the local daemon, from now on"),
+        ("nsqc tail --topic orders -n 10 --json", "ten messages with everything that is known about them"),
+        ("nsqc tail --topic orders --topic refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
+         "two topics from all nodes that have them"),
+        ("nsqc tail --topic orders --channel debug > orders.txt", "a channel that stays, and keeps what comes meanwhile")))

@@ -1,0 +1,148 @@
+"""An nsqd to publish to, without waiting for it: dialled on a thread, a window of unanswered parcels."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from nsqc.client.backoff import Backoff
+from nsqc.client.connection import Connection
+from nsqc.client.errors import ClientError, ConnectError, NoAnswer
+from nsqc.client.options import Options
+from nsqc.tools.parcel import Parcel
+
+WINDOW = 4
+BACKOFF = Backoff(0.1, 15.0)
+
+
+class Target:
+    """Call tend() often. wake: called on another thread when a dial has ended. failures: in a row."""
+
+    def __init__(self, address: str, options: Options, wake: Callable[[], None], window: int = WINDOW):
+        self.address = address
+        self.waiting: deque[Parcel] = deque()   # submitted, in the order of their answers
+        self.failures = 0
+        self.error: Exception | None = None     # the last failure
+        self.next_try = 0.0
+        self.since = 0.0                        # since when the next answer is outstanding
+        self.watched = -1                       # the descriptor that a poll knows it by
+        self._options, self._wake, self._window = options, wake, window
+        self._connection: Connection | None = None
+        self._dialled: deque[Connection | Exception] = deque()      # of the thread
+        self._dialling = self._closed = False
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it is connected."""
+        return self._connection is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it takes another parcel."""
+        return self._connection is not None and len(self.waiting) < self._window
+
+    @property
+    def may_try(self) -> bool:
+        """Whether there is something to hope for: it is up, being dialled, or due to be."""
+        return self.is_up or self._dialling or time.monotonic() >= self.next_try
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether bytes wait for the socket."""
+        return self._connection is not None and self._connection.unsent
+
+    def fileno(self) -> int:
+        """Of the connection; -1 without one."""
+        return self._connection.fileno() if self._connection is not None else -1
+
+    def tend(self) -> tuple[list[Parcel], list[Parcel]]:
+        """Dials if need be, sends, reads: the parcels that were answered, and those that have to be sent again, because
+        the connection failed (`error` says why)."""
+        now = time.monotonic()
+        if self._dialled:
+            self._take_dialled()
+        if self._connection is None:
+            if not self._dialling and now >= self.next_try:
+                self._dialling = True
+                threading.Thread(target=self._dial, daemon=True).start()
+            return [], []
+        done: list[Parcel] = []
+        try:
+            self._connection.flush()
+            self._count(self._connection.answered(), done)
+            if self.waiting and now - self.since > self._options.timeout:
+                raise NoAnswer(f"{self.address}: no answer in time")
+        except (ClientError, OSError) as error:
+            # Answers that came before the error have been counted by the connection, if not here: then a parcel is sent
+            # twice, which is better than never.
+            return done, self._failed(error)
+        return done, []
+
+    def submit(self, parcel: Parcel) -> None:
+        """Sends it as the socket allows; tend() says when it is answered."""
+        if not self.waiting:
+            self.since = time.monotonic()
+        self.waiting.append(parcel)
+        if self._connection is not None:
+            try:
+                self._connection.enqueue(parcel.command, parcel.answers)
+            except ConnectError as error:
+                self.error = error      # the next tend() finds it, too
+
+    def _count(self, answers: int, done: list[Parcel]) -> None:
+        """Takes OKs, the parcels of which they complete go into done."""
+        if answers:
+            self.since, self.failures = time.monotonic(), 0
+        while answers:
+            parcel = self.waiting[0]
+            taken = min(answers, parcel.answers - parcel.acknowledged)
+            parcel.acknowledged += taken
+            answers -= taken
+            if parcel.acknowledged == parcel.answers:
+                done.append(self.waiting.popleft())
+
+    def _failed(self, error: Exception) -> list[Parcel]:
+        self.close_connection()
+        self.error = error
+        self.failures += 1
+        self.next_try = time.monotonic() + BACKOFF.pause(self.failures)
+        back = [parcel.rest() for parcel in self.waiting]
+        self.waiting.clear()
+        return back
+
+    def _dial(self) -> None:
+        """On a thread of its own."""
+        try:
+            result: Connection | Exception = Connection.with_options(self.address, self._options)
+        except (ClientError, OSError, ValueError) as error:
+            result = error
+        if self._closed and isinstance(result, Connection):
+            result.close()
+            return
+        self._dialled.append(result)
+        self._wake()
+
+    def _take_dialled(self) -> None:
+        self._dialling = False
+        result = self._dialled.popleft()
+        if isinstance(result, Connection):
+            self._connection = result
+        else:
+            self._failed(result)
+
+    def close_connection(self) -> None:
+        """Closes it; parcels stay."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def close(self) -> None:
+        """For good."""
+        self._closed = True
+        self.close_connection()
+        while self._dialled:
+            result = self._dialled.popleft()
+            if isinstance(result, Connection):
+                result.close()
