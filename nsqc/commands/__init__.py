@@ -28,6 +28,7 @@ COMMANDS = (
     Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
+    Command("diskqueue", DAEMON, "Look into nsqd's disk queues, check and mend their files.", "nsqc.tools.diskqueue"),
     Command("version", DAEMON, "Print the version in nsqd's form."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),

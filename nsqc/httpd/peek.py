@@ -1,15 +1,15 @@
 """GET /topic/peek and /channel/peek: messages where they are, a page at a time. Delivery does not know of it.
 
 A page goes through the parts of a queue in the order of delivery: `m`, in memory; `d`, on disk and on the way there;
-`r`, of a log, requeued; `o`, of a log, not delivered yet. What is in flight or deferred is listed by time, `t`. A cursor
-is the letter of a part and a place in it.
+`r`, of a log, requeued; `o`, of a log, not delivered yet. What is in flight or deferred is listed by time, `t`. A
+cursor is the letter of a part and a place in it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -149,11 +149,11 @@ class _Looking:
     async def queued(self) -> str | None:
         """Fills the page; the cursor of the next one, None: that was all."""
         parts = "romd" if self.channel is not None and places.log_first(self.channel) else "mdro"
-        part = self.query.part or parts[0]
+        steps: dict[str, Callable[..., Awaitable[str | None]]] = {
+            "m": self._memory, "d": self._disk, "r": self._requeued, "o": self._unread}
         place: tuple[int, ...] = tuple(map(int, self.query.place))
-        for part in parts[parts.index(part):]:
-            step = {"m": self._memory, "d": self._disk, "r": self._requeued, "o": self._unread}[part]
-            following = await step(*place)
+        for part in parts[parts.index(self.query.part or parts[0]):]:
+            following = await steps[part](*place)
             if following is not None:
                 return f"{part}{following}"
             place = ()
@@ -295,7 +295,8 @@ class _Looking:
     async def _run(self, log: TopicLog, offset: int) -> peeked.Run | None:
         """Records of the log from an offset on; None: they have just been removed."""
         try:
-            return await self.app.readers.run(partial(peeked.read_run, log.folder, log.table, offset, _READ_RECORDS, _READ_BYTES))
+            return await self.app.readers.run(
+                partial(peeked.read_run, log.folder, log.table, offset, _READ_RECORDS, _READ_BYTES))
         except FileNotFoundError:
             return None
 

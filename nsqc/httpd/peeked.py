@@ -58,7 +58,7 @@ class _Line(Struct, frozen=True, omit_defaults=True):
     due: int | UnsetType = UNSET
     delay_ms: int | UnsetType = UNSET
     delivered: int | UnsetType = UNSET
-    client: Client | None | UnsetType = UNSET
+    client: Client | UnsetType | None = UNSET
     body: str | UnsetType = UNSET
     body_json: Raw | UnsetType = UNSET
     body_base64: str | UnsetType = UNSET

@@ -30,8 +30,8 @@ cdef struct FifoWalk:
     int64_t begin           # position of its first slot
     int64_t at              # position of the entry
 
-# The entry at walk.at, or the oldest if that is gone; nothing is taken. 1: there is one, at walk.at; 0: there is none; -1:
-# it is further away than one call goes, call again.
+# The entry at walk.at, or the oldest if that is gone; nothing is taken. 1: there is one, at walk.at; 0: there is none;
+# -1: it is further away than one call goes, call again.
 cdef int fifo_look(Fifo *fifo, FifoWalk *walk, Entry *entry) noexcept nogil
 cdef int fifo_push(Fifo *fifo, Message *message, uint32_t attempts, uint32_t defer_ms) noexcept nogil  # -1: no memory
 cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil     # False: empty

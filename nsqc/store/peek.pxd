@@ -1,8 +1,8 @@
-# Looks at messages where they wait, are in flight or deferred, and copies what a page shows of them. Nothing is taken,
-# counted or held: delivery does not know of it.
+# Looks at messages where they wait, are in flight or deferred, and copies what a page shows of them. Nothing is
+# taken, counted or held: delivery does not know of it.
 #
-# A page is put together in slices. Places survive what changes between two of them: entries of a queue are numbered, and
-# deliveries are listed by due time.
+# A page is put together in slices. Places survive what changes between two of them: entries of a queue are numbered,
+# and deliveries are listed by due time.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.fifo cimport Entry, Fifo, FifoWalk

@@ -1,7 +1,7 @@
 """Pages of messages, for who only looks. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset

@@ -185,8 +185,8 @@ def of_positions(queue: Queue, meta_path: str) -> list[Finding]:
         return []
     last = queue.files[-1] if queue.files else None
     if last is None:
-        lost = meta.depth > 0
-        return [Finding(meta_path, f"says that {meta.depth} messages wait, and there are no files", True)] if lost else []
+        text = f"says that {meta.depth} messages wait, and there are no files"
+        return [Finding(meta_path, text, True)] if meta.depth > 0 else []
     if meta.write > (last.number, last.size) and meta.write != (last.number + 1, 0):
         return [Finding(meta_path, f"says that data goes up to {meta.write_at} in file {meta.write_number}, it ends at "
                                    f"{last.size} in file {last.number}", True)]

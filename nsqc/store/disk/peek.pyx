@@ -1,7 +1,7 @@
 """Records of a disk queue, for who only looks. See the .pyi.
 
-They are read by whoever asks, from files that the queue may read to their end and remove meanwhile; numbers of files are
-not used again, so a place is good as long as it is behind the read position.
+They are read by whoever asks, from files that the queue may read to their end and remove meanwhile; numbers of files
+are not used again, so a place is good as long as it is behind the read position.
 """
 
 import os
@@ -11,7 +11,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.disk.segment cimport HEAD_BYTES, Block, block_read, window_free
+from nsqc.store.disk.segment cimport Block, block_read, window_free
 from nsqc.store.disk.writebuf cimport WriteBuf
 from nsqc.store.peek cimport Page
 from nsqc.wire.const cimport SIZE_BYTES

@@ -1,8 +1,8 @@
 """Mends the files of a disk queue, of which no daemon may be running.
 
-Whatever is replaced or moved is kept as NAME.bad. Each step leaves files that a daemon can read: what waits in a damaged
-file stays behind the same read position, and the positions are written last. So a repair that was interrupted is
-finished by running it again.
+Whatever is replaced is kept as NAME.bad. Each step leaves files that a daemon can read: what waits in a damaged file
+stays behind the same read position, and the positions are written last. So a repair that was interrupted is finished by
+running it again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Repair:
         queue = look(self.folder, self.name, self.max_record)
         for file in queue.files:
             if file.too_large:
-                raise TooLarge(f"{file.path} has {file.too_large} messages that are larger than --max-msg-size: give the "
-                               "daemon's")
+                raise TooLarge(f"{file.path} has {file.too_large} messages that are larger than --max-msg-size: give "
+                               "the daemon's")
         for file in queue.files:
             if file.size == ODD:
                 self._set_aside(file.path, "is not a file, renamed to .bad")
