@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DAEMON, MESSAGES, PIPELINE, SHELL = "Daemon", "Messages", "Data pipeline", "Documents and shells"
+DAEMON, MESSAGES, ADMIN = "Daemon", "Messages", "Topics and nodes"
+PIPELINE, SHELL = "Data pipeline", "Documents and shells"
 
 
 class Command(NamedTuple):
@@ -33,6 +34,11 @@ COMMANDS = (
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
+    Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),
+    Command("topic", ADMIN, "List, create, pause, empty and delete topics, and change how they are kept.",
+            "nsqc.tools.topic"),
+    Command("channel", ADMIN, "List, create, pause, empty, delete and move channels.", "nsqc.tools.channel"),
+    Command("drain", ADMIN, "Have a daemon finish what is in flight, and stop.", "nsqc.tools.drain"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),

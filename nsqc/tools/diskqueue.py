@@ -191,14 +191,14 @@ TOOL = Group(("diskqueue",), "Look into nsqd's disk queues, check and mend their
                     "a topic and its channels, for a script"))),
     Tool(("diskqueue", "verify"), "Check every record and position of disk queues.", verify,
          options=(TOPIC_OPTION, CHANNEL_OPTION, MAX_MSG_SIZE, JSON), arguments=(PATHS,),
-         text="""Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is not
-             a fault, but a note: a start deals with it.""",
+         text="""Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is
+             not a fault, but a note: a start deals with it.""",
          examples=(("nsqc diskqueue verify /var/lib/nsqd", "all queues of a data path"),)),
     Tool(("diskqueue", "repair"), "Mend damaged disk queues.", repair,
          options=(TOPIC_OPTION, CHANNEL_OPTION, MAX_MSG_SIZE, DRY_RUN), arguments=(PATHS,),
          text="""Writes damaged files again with all intact messages, closes gaps between files, and makes positions
-             again from the files, so that nsqd delivers everything that is left; nsqd alone drops the rest of a damaged
-             file. What is replaced is kept as NAME.bad. No daemon may be running. A repair that was interrupted is
-             finished by running it again.""",
+             again from the files, so that nsqd delivers everything that is left; nsqd alone drops the rest of a
+             damaged file. What is replaced is kept as NAME.bad. No daemon may be running. A repair that was
+             interrupted is finished by running it again.""",
          examples=(("nsqc diskqueue repair --dry-run /var/lib/nsqd", "what would be done"),
                    ("nsqc diskqueue repair /var/lib/nsqd", "do it")))))

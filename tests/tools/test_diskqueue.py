@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nsqc.store.disk.positions import encode
-
 from tests.support.daemon import wait_until
 from tests.support.logs import record
 
