@@ -34,6 +34,7 @@ COMMANDS = (
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
+    Command("top", MESSAGES, "Show nodes, topics, channels and clients as they change.", "nsqc.tools.top"),
     Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),
     Command("bench", MESSAGES, "Measure how fast an nsqd takes and delivers messages.", "nsqc.tools.bench"),
     Command("topic", ADMIN, "List, create, pause, empty and delete topics, and change how they are kept.",

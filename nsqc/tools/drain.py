@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 WORDS = "nsqc drain"
 EVERY_S = 0.2
-DRAINED = "drained"
+DRAINED, STOPPED = "drained", "stopped"
 
 
 def run(values: Values) -> int:
@@ -45,7 +45,7 @@ def run(values: Values) -> int:
         output.as_json({"node": node.http, **state})
     else:
         output.line(f"{node.http}: {described(state)}")
-    return EXIT_FAILED if state["state"] == DRAINED and state["in_flight"] else 0
+    return EXIT_FAILED if state["state"] in (DRAINED, STOPPED) and state["in_flight"] else 0
 
 
 def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, Any]:     # Any: JSON
@@ -76,7 +76,9 @@ def wait(api: NodeHttp, state: dict[str, Any]) -> dict[str, Any]:     # Any: JSO
             # It stops once it is drained, unless it is to be kept.
             if state["keep"]:
                 raise
-            return {**state, "state": "stopped", "in_flight": 0, "consumers": 0}
+            if state["in_flight"] and time.time() >= state["deadline"] - EVERY_S:
+                return {**state, "state": STOPPED}
+            return {**state, "state": STOPPED, "in_flight": 0, "consumers": 0}
     if state["state"] == "serving":
         raise ToolError(f"{api.address}: somebody has undone the drain")
     return state
@@ -88,7 +90,9 @@ def described(state: dict[str, Any]) -> str:      # Any: JSON
         return f"draining, {state['in_flight']} messages are in flight to {state['consumers']} consumers"
     if state["state"] == DRAINED and state["in_flight"]:
         return f"the time is over, {state['in_flight']} messages are still in flight to {state['consumers']} consumers"
-    return {"serving": "serves", DRAINED: "drained, nothing is in flight", "stopped": "drained, and stopped"}.get(
+    if state["state"] == STOPPED and state["in_flight"]:
+        return f"stopped when the time was over, with {state['in_flight']} messages in flight"
+    return {"serving": "serves", DRAINED: "drained, nothing is in flight", STOPPED: "drained, and stopped"}.get(
         str(state["state"]), str(state["state"]))
 
 
