@@ -20,6 +20,13 @@ def main() -> None:
         sys.exit(serve(words))
     if name == "nsqlookupd":
         sys.exit(lookupd(words))
+    if name.startswith(("nsq_", "to_nsq")):
+        from nsqc.commands import ORIGINALS
+
+        if name in ORIGINALS:
+            from nsqc.commands.tools import run_original
+
+            sys.exit(run_original(name, words))
     if words[:1] == ["serve"]:
         # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))

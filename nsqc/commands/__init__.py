@@ -33,6 +33,9 @@ COMMANDS = (
     Command("version", DAEMON, "Print the version in nsqd's form."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
+    Command("to-file", MESSAGES, "Store topics in files (nsq_to_file).", "nsqc.tools.tofile"),
+    Command("relay", MESSAGES, "Publish the messages of topics to other nsqd (nsq_to_nsq).", "nsqc.tools.relay"),
+    Command("to-http", MESSAGES, "Send messages to HTTP servers (nsq_to_http).", "nsqc.tools.tohttp"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
     Command("top", MESSAGES, "Show nodes, topics, channels and clients as they change.", "nsqc.tools.top"),
     Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),
@@ -45,6 +48,12 @@ COMMANDS = (
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),
 )
+# NSQ's own tools: a link of such a name takes exactly that one's flags.
+ORIGINALS = {
+    "nsq_tail": "nsqc.tools.original.nsq_tail", "nsq_stat": "nsqc.tools.original.nsq_stat",
+    "nsq_to_file": "nsqc.tools.original.nsq_to_file", "nsq_to_http": "nsqc.tools.original.nsq_to_http",
+    "nsq_to_nsq": "nsqc.tools.original.nsq_to_nsq", "to_nsq": "nsqc.tools.original.to_nsq",
+}
 TOOLS = {command.name: command.tool for command in COMMANDS if command.tool}
 NAMES_COMMAND = "__names"   # prints names of topics and channels, for completions; not in any help
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from nsqc.commands import NAMES_COMMAND, TOOLS
+from nsqc.commands import NAMES_COMMAND, ORIGINALS, TOOLS
 from nsqc.tools.declare import Group, Tool
 
 
@@ -23,3 +23,10 @@ def run_tool(name: str, words: list[str]) -> int:
     from nsqc.tools.running import run
 
     return run(declared(name), words)
+
+
+def run_original(name: str, words: list[str]) -> int:
+    """Runs one of NSQ's tools by its own name, with its own flags; the exit code."""
+    from nsqc.tools.original.program import run
+
+    return run(import_module(ORIGINALS[name]).PROGRAM, words)

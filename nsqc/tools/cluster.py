@@ -39,6 +39,8 @@ class Cluster:
             raise UsageError("give either --nsqd or --nsqlookupd", tool)
         if http and len(http) != len(self.nsqd):
             raise UsageError("--http needs one address for each --nsqd", tool)
+        self.poll_interval = 60.0       # seconds between two lookups, for what runs long
+        self.extra: ConnectionOptions = {}      # more of these, which win
         self._tls: ssl.SSLContext | None = None
         self._http = dict(zip(self.nsqd, http, strict=True)) if http else {}
         self.is_local = not self.nsqd and not self.nsqlookupd
@@ -77,16 +79,17 @@ class Cluster:
                 raise UsageError(f"--{name} needs --tls", self._tool)
         return False
 
-    def connection_options(self, user_agent: str = "") -> ConnectionOptions:
+    def connection_options(self) -> ConnectionOptions:
         """The options for nsqc.client. Raises UsageError."""
         from nsqc import __version__
 
         values = self._values
         if values.number("deflate") and values.flag("snappy"):
             raise UsageError("--deflate and --snappy exclude each other", self._tool)
-        return {"tls": self.tls, "auth_secret": self._secret(), "deflate": values.number("deflate"),
-                "snappy": values.flag("snappy"),
-                "user_agent": user_agent or f"{self._tool.replace(' ', '-')}/{__version__}"}
+        own: ConnectionOptions = {
+            "tls": self.tls, "auth_secret": self._secret(), "deflate": values.number("deflate"),
+            "snappy": values.flag("snappy"), "user_agent": f"{self._tool.replace(' ', '-')}/{__version__}"}
+        return {**own, **self.extra}
 
     def _secret(self) -> bytes | None:
         text = self._values.text("auth-secret")

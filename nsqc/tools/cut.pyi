@@ -7,6 +7,7 @@ def cut(prefix: bytes, head: bytes, block: bytes | bytearray | memoryview, start
     than max_message bytes. prefix: the line of an MPUB, whose sizes are filled in; empty: each message gets head, the
     line of a DPUB, instead. At most max_rows messages and max_bytes of bodies with their sizes, but at least one."""
 
-def repack(prefix: bytes, bodies: Chunk, offsets: Chunk, start: int, max_rows: int, max_bytes: int) -> tuple[bytes, int]:
+def repack(prefix: bytes, bodies: Chunk, offsets: Chunk, start: int, max_rows: int,
+           max_bytes: int) -> tuple[bytes, int]:
     """An MPUB of the messages of a Batch from start on, within the limits, but at least one: (command, index after the
     last). prefix: the line of the MPUB."""

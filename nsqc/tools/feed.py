@@ -1,8 +1,8 @@
 """What a tool consumes: topics of several nsqd as batches, with no object for each message.
 
-One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by number
-and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are answered and
-messages touched meanwhile, so nsqd keeps both the connection and the messages.
+One thread owns all connections; dialling and lookups, which block, run on others. What is in flight is limited by
+number and by size, so a reader that is slow, or reads nothing, costs a bounded amount of memory; heartbeats are
+answered and messages touched meanwhile, so nsqd keeps both the connection and the messages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from nsqc.client.backoff import Backoff
-from nsqc.client.batch import Batch
+from nsqc.client.batch import Batch, Ids
 from nsqc.client.connection import Connection
 from nsqc.client.encode import touch
 from nsqc.client.errors import ClientError, ConnectError
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster
 
 TICK_SECONDS = 0.25
-POLL_INTERVAL = 60.0
 BACKOFF = Backoff(0.1, 15.0)
 BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
 FIRST_IN_FLIGHT = 256           # before any size is known
@@ -39,12 +38,13 @@ log = logging.getLogger("nsqc.client")
 
 
 class Delivery:
-    """A batch that has to be answered. touched: when its timeout began."""
+    """Messages of a batch that have to be answered: all, or those that a part of it has. ids: 16 bytes each; touched:
+    when their timeout began."""
 
-    __slots__ = ("batch", "source", "touched")
+    __slots__ = ("batch", "count", "ids", "source", "touched")
 
-    def __init__(self, batch: Batch, source: Source, now: float):
-        self.batch, self.source, self.touched = batch, source, now
+    def __init__(self, batch: Batch, source: Source, ids: Ids, count: int, touched: float):
+        self.batch, self.source, self.ids, self.count, self.touched = batch, source, ids, count, touched
 
     @property
     def topic(self) -> str:
@@ -64,16 +64,16 @@ class Source:
 
 
 class Feed:
-    """topics of a cluster through one channel. max_in_flight: of each topic, over all its nsqd; None of the arguments
-    is checked before start(). warn gets a line about each nsqd that is lost or found again."""
+    """topics of a cluster through one channel. max_in_flight: of each topic, over all its nsqd. warn gets a line about
+    each nsqd that is lost or found again. insists: it is an error if no nsqlookupd answers at the start."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], channel: str, max_in_flight: int, options: Options,
-                 stop: Stop, warn: Callable[[str], None], connections: int = 1, poll_interval: float = POLL_INTERVAL):
+                 stop: Stop, warn: Callable[[str], None], connections: int = 1, insists: bool = True):
         self.channel, self.max_in_flight = channel, max_in_flight
         self.delivered = self.bytes = 0         # messages and bytes of bodies so far
         self.late = 0                           # messages whose answer came too late: nsqd delivers them again
         self._cluster, self._options, self._stop, self._warn = cluster, options, stop, warn
-        self._connections, self._poll_interval = connections, poll_interval
+        self._connections, self._insists = connections, insists
         self._peers: dict[str, Peers[Connection]] = {}
         self._sources: dict[int, Source] = {}   # by descriptor
         self._dialling: set[Peer[Connection]] = set()
@@ -98,7 +98,7 @@ class Feed:
         """One more topic. Raises BadName, BadAddress."""
         if topic not in self._peers:
             self._peers[topic] = Peers(topic, self.channel, self._cluster.nsqd, self._cluster.nsqlookupd,
-                                       max(self._limit, 1), self._connections, self._poll_interval, BACKOFF)
+                                       max(self._limit, 1), self._connections, self._cluster.poll_interval, BACKOFF)
             self._next_tick = 0.0
 
     @property
@@ -176,11 +176,11 @@ class Feed:
                 continue
             if source.connection.inflow.rows:
                 size = source.connection.inflow.bytes
-                delivery = Delivery(Batch(source.connection.inflow.columns(), source.connection), source,
-                                    time.monotonic())
+                batch = Batch(source.connection.inflow.columns(), source.connection)
+                delivery = Delivery(batch, source, batch.ids, batch.count, time.monotonic())
                 source.held[delivery] = None
                 source.peer.failures = 0
-                self._learn(delivery.batch.count, size)
+                self._learn(batch.count, size)
                 deliveries.append(delivery)
             if source.connection.failed_ids:
                 self.late += len(source.connection.failed_ids)
@@ -203,25 +203,27 @@ class Feed:
 
     def finish(self, delivery: Delivery) -> None:
         """FIN for a whole delivery. If its connection is lost, nsqd delivers the messages again."""
-        self._answered(delivery, lambda: delivery.batch.finish())
+        self._answered(delivery, lambda: delivery.source.connection.finish_ids(delivery.ids))
 
     def requeue(self, delivery: Delivery, delay_ms: int = 0) -> None:
         """REQ for a whole delivery."""
-        self._answered(delivery, lambda: delivery.batch.requeue(delay_ms))
+        self._answered(delivery, lambda: delivery.source.connection.requeue_ids(delivery.ids, delay_ms))
 
-    def split(self, delivery: Delivery, finished: int) -> None:
-        """FIN for the first messages of a delivery, REQ for the others."""
-        ids = bytes(delivery.batch.ids)
-        self._answered(delivery, lambda: (delivery.source.connection.finish_ids(ids[:finished * 16]),
-                                          delivery.source.connection.requeue_ids(ids[finished * 16:])))
+    def parts(self, delivery: Delivery, pieces: Iterable[bytes]) -> list[Delivery]:
+        """A delivery in parts that are answered one by one; pieces: the ids of each, all ids in all."""
+        source = delivery.source
+        is_live = source.held.pop(delivery, 0) is None
+        found = [Delivery(delivery.batch, source, ids, len(ids) // 16, delivery.touched) for ids in pieces if ids]
+        if is_live:
+            source.held.update(dict.fromkeys(found))
+        return found
 
-    def answer(self, delivery: Delivery, finished: bytes, requeued: bytes, delay_ms: int = 0) -> None:
-        """FIN for some messages of a delivery, REQ for others; ids, 16 bytes each."""
-        connection = delivery.source.connection
-        self._answered(delivery, lambda: (connection.finish_ids(finished) if finished else None,
-                                          connection.requeue_ids(requeued, delay_ms) if requeued else None))
+    def split(self, delivery: Delivery, row: int) -> list[Delivery]:
+        """The messages before a row, and the others."""
+        ids = bytes(delivery.ids)
+        return self.parts(delivery, (ids[:row * 16], ids[row * 16:]))
 
-    def _answered(self, delivery: Delivery, send: Callable[[], object]) -> None:
+    def _answered(self, delivery: Delivery, send: Callable[[], None]) -> None:
         source = delivery.source
         if source.held.pop(delivery, 0) == 0:
             return      # its connection is lost
@@ -233,7 +235,7 @@ class Feed:
     @property
     def held(self) -> int:
         """Messages that were delivered and are not answered."""
-        return sum(delivery.batch.count for source in self._sources.values() for delivery in source.held)
+        return sum(delivery.count for source in self._sources.values() for delivery in source.held)
 
     def is_live(self, delivery: Delivery) -> bool:
         """Whether its connection still is: otherwise nsqd delivers its messages again, whatever is done with them."""
@@ -291,7 +293,7 @@ class Feed:
         for delivery in source.held:
             if now - delivery.touched > source.touch_after:
                 delivery.touched = now
-                source.connection.post(touch(delivery.batch.ids))
+                source.connection.post(touch(delivery.ids))
 
     @staticmethod
     def _in_thread(work: Callable[[], None]) -> None:
@@ -366,8 +368,10 @@ class Feed:
 
     def _not_found(self, topic: str, failure: str) -> None:
         self._looking.discard(topic)
-        if not self._sources:
+        if not self._sources and self._insists:
             self._fatal = NoNode(failure)
+        else:
+            self._say(f"{failure}; asking again later")
 
     def _lost(self, source: Source, error: ConnectError) -> None:
         """Drops a connection: nsqd delivers its unanswered messages again."""
@@ -391,7 +395,7 @@ class Feed:
             connection = source.connection
             try:
                 for delivery in source.held:
-                    delivery.batch.requeue()
+                    connection.requeue_ids(delivery.ids)
             except ClientError:
                 pass    # nsqd delivers them again anyway
             leaving.append(threading.Thread(target=connection.leave, daemon=True))

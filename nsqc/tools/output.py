@@ -87,3 +87,9 @@ def confirm(question: str) -> bool:
         return False
     os.write(STDERR, f"{printable(question)} [y/N] ".encode())
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def note_lines(text: str) -> None:
+    """Lines of ours on stderr; nobody may be reading them."""
+    with contextlib.suppress(OSError):
+        os.write(STDERR, f"{text}\n".encode(errors="backslashreplace"))

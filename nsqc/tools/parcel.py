@@ -9,8 +9,8 @@ SIZE = struct.Struct(">i")
 
 
 class Parcel:
-    """command: an MPUB, or DPUBs one after the other. count: messages; answers: OKs that are to come. note: whatever the
-    publisher wants to know when it is answered."""
+    """command: an MPUB, or DPUBs one after the other. count: messages; answers: OKs that are to come. note: whatever
+    the publisher wants to know when it is answered."""
 
     __slots__ = ("acknowledged", "answers", "command", "count", "is_deferred", "note", "topic")
 
@@ -32,7 +32,8 @@ class Parcel:
         middle = len(bodies) // 2
         if not middle:
             return []
-        return [packed(self.topic, line, part, self.is_deferred, self.note) for part in (bodies[:middle], bodies[middle:])]
+        return [packed(self.topic, line, part, self.is_deferred, self.note)
+                for part in (bodies[:middle], bodies[middle:])]
 
     def size(self) -> int:
         """Bytes of its first body."""

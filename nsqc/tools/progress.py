@@ -31,7 +31,8 @@ class Progress:
         if self._total:
             share = min(done / self._total, 1.0)
             filled = round(share * WIDTH)
-            text = f"{self._place}: [{'#' * filled}{'.' * (WIDTH - filled)}] {share:4.0%}  {messages:,} messages, {rate:,.0f}/s"
+            bar = f"[{'#' * filled}{'.' * (WIDTH - filled)}] {share:4.0%}"
+            text = f"{self._place}: {bar}  {messages:,} messages, {rate:,.0f}/s"
         columns = shutil.get_terminal_size().columns
         os.write(STDERR, f"\r\x1b[K{text[:columns - 1]}".encode())
         self._visible = True

@@ -144,9 +144,9 @@ TOOL = Tool(
         Option("interval", "time between rows", Kind.DURATION, 2.0, least=0.001),
         Option("count", "end after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
         JSON, *HTTP_NODES),
-    text="""ingress and egress are messages a second since the row before; depth is what waits, in memory and on disk,
-        inflt is with clients, def is deferred; req and t-o count requeues and timeouts since the start of nsqd. Nodes
-        are summed up; one that does not answer is reported, and counts again when it does.""",
+    text="""ingress and egress are messages a second since the row before; depth is what waits, in memory and on
+        disk, inflt is with clients, def is deferred; req and t-o count requeues and timeouts since the start of
+        nsqd. Nodes are summed up; one that does not answer is reported, and counts again when it does.""",
     examples=(
         ("nsqc stat --topic orders --channel billing", "of the local daemon, every 2 s"),
         ("nsqc stat --topic orders --channel billing --nsqlookupd lookup:4161 --interval 10s --count 6",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 
 from nsqc.tools.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
@@ -12,8 +13,8 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """In a with block. number: the signal that came, 0 for none. fileno() becomes readable with it, and by wake(), for a
-    poll that waits for several things. A second signal ends the process at once."""
+    """In a with block. number: the signal that came, 0 for none. fileno() becomes readable with it, and by wake(), for
+    a poll that waits for several things. A second signal ends the process at once."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -49,17 +50,13 @@ class Stop:
 
     def wake(self) -> None:
         """Makes fileno() readable. Thread-safe."""
-        try:
+        with suppress(OSError):     # it is full, and so readable, or the tool is ending
             os.write(self._write, b".")
-        except (BlockingIOError, OSError):
-            pass    # it is full, and so readable, or the tool is ending
 
     def calm(self) -> None:
         """Consumes what wake() has written."""
-        try:
+        with suppress(BlockingIOError):
             os.read(self._read, 4096)
-        except BlockingIOError:
-            pass
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
         self.number = number

@@ -64,7 +64,8 @@ class Tail:
             self._feed.watch(self._out.fileno(), 0)
         self._finish_written()
         if self._out.unwritten == 0:
-            self._feed.split(delivery, kept)
+            first, _ = self._feed.split(delivery, kept)
+            self._feed.finish(first)
 
     def _flush(self) -> None:
         written = self._out.flush()
@@ -159,12 +160,13 @@ TOOL = Tool(
         Option("print-topic", "the topic before each message", Kind.BOOL, False, OUTPUT),
         Option("json", "an object for each message, with topic, id, time and attempts", Kind.BOOL, False, OUTPUT),
         *TCP_NODES),
-    text="""Bodies are written as they are. A message is finished when stdout has taken it; what was received but not
-        written goes back to nsqd at the end. A reader that is slow makes nsqd hold the rest: the tool takes at most
-        --max-in-flight messages of each topic, and about 64 MB.""",
+    text="""Bodies are written as they are. A message is finished when stdout has taken it; what was received
+        but not written goes back to nsqd at the end. A reader that is slow makes nsqd hold the rest: the tool
+        takes at most --max-in-flight messages of each topic, and about 64 MB.""",
     examples=(
         ("nsqc tail --topic orders", "of the local daemon, from now on"),
         ("nsqc tail --topic orders -n 10 --json", "ten messages with everything that is known about them"),
         ("nsqc tail --topic orders --topic refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
          "two topics from all nodes that have them"),
-        ("nsqc tail --topic orders --channel debug > orders.txt", "a channel that stays, and keeps what comes meanwhile")))
+        ("nsqc tail --topic orders --channel debug > orders.txt",
+         "a channel that stays, and keeps what comes meanwhile")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nsqc.tools import output
 from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC_OPTION
@@ -15,15 +16,22 @@ def run(values: Values) -> int:
     """`nsqc pub`."""
     if not values.text("topic"):
         raise UsageError("--topic is needed", PLACE)
+    from nsqc.tools.cluster import Cluster
     from nsqc.tools.pub.publishing import Plan, publish
 
     delimiter = ESCAPES.get(values.text("delimiter"), values.text("delimiter")).encode(errors="surrogateescape")
     if len(delimiter) != 1:
         raise UsageError("--delimiter is one byte, or \\n, \\t, \\r, \\0", PLACE)
-    return publish(values, Plan(
+    return publish(Cluster(values, PLACE), Plan(
         place=PLACE, topic=values.text("topic"), files=values.texts("FILE"), delimiter=delimiter[0],
         whole=values.flag("whole"), delay_ms=round(values.decimal("defer") * 1000), rate=values.decimal("rate"),
-        to_all=values.flag("all"), max_message=values.number("max-msg-size"), retries=values.number("retries")))
+        to_all=values.flag("all"), max_message=values.number("max-msg-size"),
+        retries=values.number("retries"), say=say), shows=not values.flag("quiet"), as_json=values.flag("json"))
+
+
+def say(text: str) -> None:
+    """A line about a failure."""
+    output.error(PLACE, text)
 
 
 TOOL = Tool(
@@ -44,14 +52,15 @@ TOOL = Tool(
         Option("quiet", "no progress on the terminal", Kind.BOOL, False, OUTPUT, short="q"),
         JSON._replace(help="what was published, as JSON on stdout"),
         *TCP_NODES),
-    text="""Empty lines are skipped, and a last line without delimiter counts. Only what nsqd has acknowledged is counted as
-        published. Messages that are too large are left out and reported, and make the exit code 1. After a broken
-        connection what was not acknowledged is sent again, to the next nsqd if there are several: it may arrive twice,
-        and is not lost. On SIGINT what was sent is waited for.""",
+    text="""Empty lines are skipped, and a last line without delimiter counts. Only what nsqd has acknowledged
+        is counted as published. Messages that are too large are left out and reported, and make the exit code
+        1. After a broken connection what was not acknowledged is sent again, to the next nsqd if there are
+        several: it may arrive twice, and is not lost. On SIGINT what was sent is waited for.""",
     examples=(
         ("nsqc pub --topic orders orders.txt", "a message of each line"),
         ("journalctl -f -o json | nsqc pub --topic journal --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150",
          "lines as they come, to the second nsqd while the first does not answer"),
-        ("find . -name '*.json' -print0 | nsqc pub --topic names --delimiter '\\0'", "names that may have newlines in them"),
+        ("find . -name '*.json' -print0 | nsqc pub --topic names --delimiter '\\0'",
+         "names that may have newlines in them"),
         ("nsqc pub --topic images --whole --defer 10m *.png", "whole files, delivered in ten minutes"),
         ("nsqc pub --topic orders --rate 500 < orders.txt", "no more than 500 a second")))

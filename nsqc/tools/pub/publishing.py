@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nsqc.client.commands import topic_name
@@ -11,7 +12,6 @@ from nsqc.client.errors import ClientError
 from nsqc.client.options import Options
 from nsqc.tools import output
 from nsqc.tools.cluster import Cluster
-from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.lane import Lane
 from nsqc.tools.parcel import Parcel
@@ -25,7 +25,8 @@ REPORTED = 5        # refused messages that are reported one by one
 
 
 class Plan(NamedTuple):
-    """What to publish, and how. delimiter: a byte; rate: messages a second, 0: no limit; retries: with each nsqd."""
+    """What to publish, and how. delimiter: a byte; rate: messages a second, 0: no limit; retries: with each nsqd. say
+    gets lines about failures."""
 
     place: str
     topic: str
@@ -37,6 +38,7 @@ class Plan(NamedTuple):
     to_all: bool
     max_message: int
     retries: int
+    say: Callable[[str], None]
 
 
 class Pace:
@@ -173,44 +175,45 @@ class Publishing:
     def _report(self, text: str) -> None:
         if self.refused <= REPORTED:
             self._progress.clear()
-            output.error(self._plan.place, text)
+            self._plan.say(text)
 
 
-def publish(values: Values, plan: Plan) -> int:
-    """`nsqc pub`. The exit code."""
-    cluster = Cluster(values, plan.place)
+def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
+    """The exit code. shows: progress, on a terminal; as_json: how it ended, on stdout. Raises ToolError, ClientError,
+    OSError for what cannot begin."""
     options = Options("pub", (), cluster.timeout, cluster.connection_options())
     topic_name(plan.topic)
     addresses = [node.tcp for node in cluster.nodes()] if cluster.nsqlookupd else cluster.nsqd
     if not addresses:
         raise NoNode("nsqlookupd knows no nsqd")
     source = Source(plan.files)
-    is_shown = output.is_terminal(output.STDERR) and not values.flag("quiet")
+    is_shown = shows and output.is_terminal(output.STDERR)
     with Stop() as stop, Progress(plan.place, source.total, is_shown) as progress:
         run = Publishing(plan, source, options, addresses, stop, progress)
         code, failure = 0, ""
         try:
             run.run()
         except (ClientError, ToolError, OSError) as error:
-            failure = f"{error.filename}: {error.strerror}" if getattr(error, "filename", None) else str(error)
+            name = getattr(error, "filename", None)
+            failure = f"{name}: {getattr(error, 'strerror', None)}" if name else str(error)
             code = (error.code if isinstance(error, ToolError)
                     else code_of(error) if isinstance(error, ClientError) else EXIT_FAILED)
         finally:
             source.close()
         progress.clear()
-        return report(plan.place, run, values.flag("json"), stop, code, failure)
+        return report(plan.say, run, as_json, stop, code, failure)
 
 
-def report(place: str, run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:
+def report(say: Callable[[str], None], run: Publishing, as_json: bool, stop: Stop, code: int, failure: str) -> int:
     """Says how it ended; the exit code."""
     if as_json:
         output.as_json({"published": run.published, "refused": run.refused, "unacknowledged": run.unknown})
     if failure:
-        output.error(place, failure)
+        say(failure)
     incomplete = bool(failure or run.refused or run.unknown or stop)
     if incomplete or output.is_terminal(output.STDERR):
         parts = [f"{run.published:,} messages published"]
         parts += [f"{run.refused:,} refused"] if run.refused else []
         parts += [f"{run.unknown:,} sent and not acknowledged"] if run.unknown else []
-        output.error(place, ("interrupted: " if stop else "") + ", ".join(parts))
+        say(("interrupted: " if stop else "") + ", ".join(parts))
     return code or stop.code() or (EXIT_FAILED if run.refused or run.unknown else 0)

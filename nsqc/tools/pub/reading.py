@@ -64,8 +64,7 @@ def size_of(name: str) -> int:
 
 
 class Cutter:
-    """Bytes to parcels. refuse is called with the number of the line, its size and whether that is only the size so far.
-    delay_ms: above 0 for DPUBs."""
+    """Bytes to parcels. refuse is called with the size of each line that is too large. delay_ms: above 0 for DPUBs."""
 
     def __init__(self, source: Source, topic: bytes, delimiter: int, delay_ms: int, max_message: int,
                  refuse: Callable[[int], None]):

@@ -1,0 +1,124 @@
+"""--consumer-opt and --producer-opt: go-nsq's options, of which nsqc honours what it has; all others are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nsqc.client.options import ConnectionOptions
+from nsqc.options.durations import parse_duration
+from nsqc.tools.original.goflags import Flag, truth, whole
+
+MS, S = 10**6, 10**9
+MINUTE = 60 * S
+MOST = 2**62
+# Kind, lowest and highest value; durations in nanoseconds.
+KNOWN: dict[str, tuple[str, float, float]] = {
+    "dial_timeout": ("duration", 1, MOST), "write_timeout": ("duration", 100 * MS, 5 * MINUTE),
+    "lookupd_poll_interval": ("duration", 10 * MS, 5 * MINUTE), "max_requeue_delay": ("duration", 0, 60 * MINUTE),
+    "default_requeue_delay": ("duration", 0, 60 * MINUTE), "max_attempts": ("int", 0, 65535),
+    "client_id": ("string", 0, 0), "hostname": ("string", 0, 0), "user_agent": ("string", 0, 0),
+    "heartbeat_interval": ("duration", 1 * S, MOST), "sample_rate": ("int", 0, 99),
+    "tls_v1": ("bool", 0, 0), "tls_root_ca_file": ("string", 0, 0), "tls_cert": ("string", 0, 0),
+    "tls_key": ("string", 0, 0), "tls_insecure_skip_verify": ("bool", 0, 0), "deflate": ("bool", 0, 0),
+    "deflate_level": ("int", 1, 9), "snappy": ("bool", 0, 0), "output_buffer_size": ("int", 0, MOST),
+    "output_buffer_timeout": ("duration", 0, MOST), "max_in_flight": ("int", 0, MOST),
+    "msg_timeout": ("duration", 0, MOST), "auth_secret": ("string", 0, 0),
+}
+# go-nsq has these, and nsqc has nothing that they could change.
+FOREIGN = ("read_timeout", "local_addr", "lookupd_poll_jitter", "lookupd_poll_timeout", "backoff_strategy",
+           "max_backoff_duration", "backoff_multiplier", "low_rdy_idle_timeout", "low_rdy_timeout",
+           "rdy_redistribute_interval", "tls_min_version", "skip_lookupd_authorization")
+
+
+def split(text: str) -> tuple[str, str]:
+    """KEY,VALUE; KEY alone is true. Names may have dashes."""
+    key, comma, value = text.partition(",")
+    return key.replace("-", "_"), value if comma else "true"
+
+
+def check(text: str) -> None:
+    """Raises ValueError with go-nsq's words, where it has any."""
+    key, value = split(text)
+    if key in FOREIGN:
+        raise ValueError(f"option {key} is not supported by nsqc")
+    if key not in KNOWN:
+        raise ValueError(f"invalid option {key}")
+    kind, least, most = KNOWN[key]
+    if not value or kind == "string":
+        return
+    try:
+        number = parse_duration(value) if kind == "duration" else whole(value) if kind == "int" else truth(value)
+    except ValueError:
+        raise ValueError(f"failed to coerce option {key} ({value}) - {why(kind, value)}") from None
+    if kind != "bool" and number < least:
+        raise ValueError(f"invalid {key} ! {value} < {plain(kind, least)}")
+    if kind != "bool" and number > most:
+        raise ValueError(f"invalid {key} ! {value} > {plain(kind, most)}")
+
+
+def why(kind: str, value: str) -> str:
+    """What is wrong with a value, in Go's words."""
+    if kind == "duration":
+        missing = value.lstrip("+-").replace(".", "", 1).isdecimal()
+        return f'time: missing unit in duration "{value}"' if missing else f'time: invalid duration "{value}"'
+    return f'strconv.{"ParseBool" if kind == "bool" else "ParseInt"}: parsing "{value}": invalid syntax'
+
+
+def plain(kind: str, value: float) -> str:
+    """A bound as it is written."""
+    from nsqc.options.durations import format_duration
+
+    return format_duration(int(value)) if kind == "duration" else f"{value:g}"
+
+
+def flag(name: str) -> Flag:
+    """--consumer-opt or --producer-opt."""
+    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)", check)
+
+
+class Given(NamedTuple):
+    """Options as they were given, by name; empty values are left out."""
+
+    values: dict[str, str]
+
+    def on(self, name: str) -> bool:
+        """A bool."""
+        return truth(self.values[name]) if name in self.values else False
+
+    def text(self, name: str) -> str:
+        """A string."""
+        return self.values.get(name, "")
+
+    def number(self, name: str, default: int) -> int:
+        """An int."""
+        return whole(self.values[name]) if name in self.values else default
+
+    def seconds(self, name: str, default: float) -> float:
+        """A duration."""
+        return parse_duration(self.values[name]) / S if name in self.values else default
+
+    def connection(self, user_agent: str) -> ConnectionOptions:
+        """Those that a connection has itself."""
+        options: ConnectionOptions = {"user_agent": user_agent}
+        if self.text("client_id"):
+            options["client_id"] = self.text("client_id")
+        if self.text("hostname"):
+            options["hostname"] = self.text("hostname")
+        options["heartbeat_interval_ms"] = round(self.seconds("heartbeat_interval", 30.0) * 1000)
+        if "msg_timeout" in self.values:
+            options["msg_timeout_ms"] = round(self.seconds("msg_timeout", 0) * 1000)
+        if "output_buffer_size" in self.values:
+            options["output_buffer_size"] = self.number("output_buffer_size", 0)
+        if "output_buffer_timeout" in self.values:
+            options["output_buffer_timeout_ms"] = round(self.seconds("output_buffer_timeout", 0) * 1000)
+        options["sample_rate"] = self.number("sample_rate", 0)
+        if self.on("deflate"):
+            options["deflate"] = self.number("deflate_level", 6)
+        options["snappy"] = self.on("snappy")
+        return options
+
+
+def read(texts: Iterable[str]) -> Given:
+    """Options that check() has accepted; of a repeated one the last counts."""
+    return Given({key: value for key, value in map(split, texts) if value})

@@ -1,0 +1,62 @@
+"""The nodes of an original's flags."""
+
+from __future__ import annotations
+
+from nsqc import NSQD_VERSION
+from nsqc.client.address import checked_address
+from nsqc.client.errors import BadAddress
+from nsqc.tools.cluster import Cluster
+from nsqc.tools.declare import Value, Values
+from nsqc.tools.original.client_options import Given
+from nsqc.tools.original.goflags import Flag, Flags
+from nsqc.tools.original.program import Fatal
+
+DIAL_SECONDS = 5.0
+NSQD = Flag("nsqd-tcp-address", "value", (), "TCP address of an nsqd (may be repeated)")
+LOOKUPD = Flag("lookupd-http-address", "value", (), "HTTP address of an nsqlookupd (may be repeated)")
+MAX_IN_FLIGHT = Flag("max-in-flight", "int", 200, "messages that may be in flight")
+
+
+def check_sources(flags: Flags, stop: str = "") -> None:
+    """Exactly one kind of addresses. Raises Fatal."""
+    nsqd, lookupd = flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address")
+    if not nsqd and not lookupd:
+        raise Fatal(f"--nsqd-tcp-address or --lookupd-http-address required{stop}")
+    if nsqd and lookupd:
+        raise Fatal("use --nsqd-tcp-address or --lookupd-http-address not both")
+
+
+def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given: Given,
+               timeout: float = DIAL_SECONDS) -> Cluster:
+    """name: of the original, for the user agent; lookupd: also as URLs. Raises Fatal, ToolError."""
+    lookupd = tuple(without_scheme(address) for address in lookupd)
+    for address in (*nsqd, *lookupd):
+        try:
+            checked_address(address)
+        except BadAddress as error:
+            raise Fatal(f"ERROR: {error}") from None
+    values: dict[str, Value] = {
+        "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "auth-secret": given.text("auth_secret"),
+        "timeout": given.seconds("dial_timeout", given.seconds("write_timeout", timeout)), "tls": given.on("tls_v1"),
+        "tls-ca": given.text("tls_root_ca_file"), "tls-cert": given.text("tls_cert"),
+        "tls-key": given.text("tls_key"), "tls-insecure": given.on("tls_insecure_skip_verify"),
+        "deflate": 0, "snappy": False}
+    cluster = Cluster(Values(values, frozenset()), name)
+    cluster.poll_interval = given.seconds("lookupd_poll_interval", 60.0)
+    cluster.extra = given.connection(f"{name}/{NSQD_VERSION} nsqc")
+    return cluster
+
+
+def without_scheme(address: str) -> str:
+    """HOST:PORT of a URL."""
+    return address.removeprefix("http://").rstrip("/")
+
+
+def check_names(topics: tuple[str, ...], channel: str) -> None:
+    """Raises Fatal with go-nsq's words."""
+    from nsqc.wire.names import is_valid_name
+
+    if not all(is_valid_name(topic.encode(errors="replace")) for topic in topics):
+        raise Fatal("invalid topic name")
+    if not is_valid_name(channel.encode(errors="replace")):
+        raise Fatal("invalid channel name")

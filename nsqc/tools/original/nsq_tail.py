@@ -1,0 +1,53 @@
+"""nsq_tail"""
+
+from __future__ import annotations
+
+from nsqc.client.options import Options
+from nsqc.tools.feed import Feed
+from nsqc.tools.original import client_options
+from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
+from nsqc.tools.original.goflags import Flag, Flags
+from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
+from nsqc.tools.output import PipeClosed
+from nsqc.tools.stdout import Stdout
+from nsqc.tools.stopping import Stop
+from nsqc.tools.tail import Tail, as_lines, ephemeral_channel
+
+
+def run(flags: Flags) -> int:
+    """The exit code."""
+    topics = tuple(dict.fromkeys(flags.texts("topic")))
+    check_sources(flags)
+    if not topics:
+        raise Fatal("--topic required")
+    channel = flags.text("channel") or ephemeral_channel()
+    count = max(flags.number("n"), 0)
+    most = flags.number("max-in-flight")
+    for topic in topics:
+        log_line(f"Adding consumer for topic: {topic}")
+        check_names((topic,), channel)
+    if most < 0:
+        raise Fatal(f"invalid MaxInFlight ! {most} < 0")
+    given = client_options.read(flags.texts("consumer-opt"))
+    cluster = cluster_of("nsq_tail", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
+    options = Options("nsq_tail", (), cluster.timeout, cluster.connection_options())
+    with Stop() as stop, Feed(cluster, topics, channel, min(max(most, 1), count or max(most, 1)), options, stop,
+                              warn_line, insists=False) as feed:
+        feed.start()
+        try:
+            Tail(feed, Stdout(), stop, as_lines(flags.on("print-topic")), count).run()
+        except PipeClosed:
+            raise
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise Fatal(f"ERROR: failed to write to os.Stdout - write /dev/stdout: {reason}") from None
+        return 0
+
+
+PROGRAM = Program("nsq_tail", (
+    Flag("topic", "value", (), "topic to print (may be repeated)"),
+    Flag("channel", "string", "", "channel to consume; by default an ephemeral one"),
+    NSQD, LOOKUPD, MAX_IN_FLIGHT,
+    Flag("n", "int", 0, "messages to print before the end; 0: no end"),
+    Flag("print-topic", "bool", False, "print the topic before each message"),
+    client_options.flag("consumer-opt")), run)

@@ -1,0 +1,62 @@
+"""nsq_to_nsq"""
+
+from __future__ import annotations
+
+from nsqc.client.options import Options
+from nsqc.tools.feed import Feed
+from nsqc.tools.original import client_options
+from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_sources, cluster_of
+from nsqc.tools.original.goflags import Flag, Flags
+from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
+from nsqc.tools.original.status import Status
+from nsqc.tools.relay.engine import Engine, Plan
+from nsqc.tools.relay.filtering import Filter
+from nsqc.tools.stopping import Stop
+from nsqc.wire.names import is_valid_name
+
+
+def run(flags: Flags) -> int:
+    """The exit code."""
+    topics = tuple(dict.fromkeys(flags.texts("topic")))
+    channel, target = flags.text("channel"), flags.text("destination-topic")
+    if not topics or not channel:
+        raise Fatal("--topic and --channel are required")
+    for name, values in (("topic", topics), ("destination-topic", (target or "any",)), ("channel", (channel,))):
+        if not all(is_valid_name(value.encode(errors="replace")) for value in values):
+            raise Fatal(f"--{name} is invalid")
+    check_sources(flags)
+    addresses = tuple(dict.fromkeys(flags.texts("destination-nsqd-tcp-address")))
+    if not addresses:
+        raise Fatal("--destination-nsqd-tcp-address required")
+    most = flags.number("max-in-flight")
+    if most < 0:
+        raise Fatal(f"invalid MaxInFlight ! {most} < 0")
+    cluster = cluster_of("nsq_to_nsq", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"),
+                         client_options.read(flags.texts("consumer-opt")))
+    producers = cluster_of("nsq_to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
+    options = Options("nsq_to_nsq", (), cluster.timeout, cluster.connection_options())
+    target_options = Options("nsq_to_nsq", (), producers.timeout, producers.connection_options())
+    status = Status(flags.number("status-every"), addresses, log_line)
+    rules = Filter(flags.text("require-json-field"),
+                   flags.text("require-json-value") if flags.text("require-json-field") else "",
+                   frozenset(flags.texts("whitelist-json-field")))
+    plan = Plan(addresses, target, rules, flags.text("mode") == "epsilon-greedy", status.add)
+    with Stop() as stop, Feed(cluster, topics, channel, max(most, 1), options, stop, warn_line,
+                              insists=False) as feed:
+        feed.start()
+        Engine(feed, stop, plan, target_options, warn_line).run()
+        return 0
+
+
+PROGRAM = Program("nsq_to_nsq", (
+    Flag("topic", "value", (), "topic to relay (may be repeated)"),
+    Flag("channel", "string", "nsq_to_nsq", "channel to consume"),
+    Flag("destination-topic", "string", "", "topic to publish to; by default the same"),
+    Flag("destination-nsqd-tcp-address", "value", (), "TCP address of an nsqd to publish to (may be repeated)"),
+    Flag("mode", "string", "hostpool", "how to choose among several: hostpool, round-robin or epsilon-greedy"),
+    Flag("require-json-field", "string", "", "relay only JSON objects with this field"),
+    Flag("require-json-value", "string", "", "and only with this value in it"),
+    Flag("whitelist-json-field", "value", (), "relay only this field of each object (may be repeated)"),
+    MAX_IN_FLIGHT,
+    Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
+    NSQD, LOOKUPD, client_options.flag("consumer-opt"), client_options.flag("producer-opt")), run)

@@ -1,0 +1,43 @@
+"""to_nsq"""
+
+from __future__ import annotations
+
+from nsqc.tools.original import client_options
+from nsqc.tools.original.cluster import NSQD, check_names, cluster_of
+from nsqc.tools.original.goflags import Flag, Flags
+from nsqc.tools.original.program import Fatal, Program, as_go, log_line
+from nsqc.tools.pub.publishing import Plan, publish
+
+
+def run(flags: Flags) -> int:
+    """The exit code."""
+    if not flags.text("topic"):
+        raise Fatal("--topic required")
+    delimiter = flags.text("delimiter").encode(errors="surrogateescape")
+    if len(delimiter) != 1:
+        raise Fatal("--delimiter must be a single byte")
+    addresses = tuple(dict.fromkeys(flags.texts("nsqd-tcp-address")))
+    if not addresses:
+        raise Fatal("--nsqd-tcp-address required")
+    check_names((flags.text("topic"),), "any")
+    rate = max(flags.number("rate"), 0)
+    if rate:
+        log_line(f"Throttling messages rate to max:{rate}/second")
+    cluster = cluster_of("to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
+    code = publish(cluster, Plan(
+        place="to_nsq", topic=flags.text("topic"), files=(), delimiter=delimiter[0], whole=False, delay_ms=0,
+        rate=float(rate), to_all=True, max_message=1 << 30, retries=0, say=say), shows=False, as_json=False)
+    return 0 if code > 128 else min(code, 1)
+
+
+def say(text: str) -> None:
+    """A line about a failure."""
+    log_line(as_go(text))
+
+
+PROGRAM = Program("to_nsq", (
+    Flag("topic", "string", "", "topic to publish to"),
+    NSQD._replace(help="TCP address of an nsqd that gets every message (may be repeated)"),
+    Flag("delimiter", "string", "\n", "the byte that ends a message"),
+    Flag("rate", "int", 0, "messages a second; 0: no limit"),
+    client_options.flag("producer-opt")), run, has_version=False)

@@ -1,0 +1,93 @@
+"""The command line of `nsqc relay`."""
+
+from __future__ import annotations
+
+from nsqc.tools import output
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import UsageError
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+
+PLACE = "nsqc relay"
+TARGETS, FILTER = "Targets", "Filter"
+
+
+def run(values: Values) -> int:
+    """`nsqc relay`."""
+    topics = tuple(dict.fromkeys(values.texts("topic")))
+    if not topics:
+        raise UsageError("--topic is needed", PLACE)
+    if not values.texts("to"):
+        raise UsageError("--to is needed", PLACE)
+    if values.given("require-json-value") and not values.given("require-json-field"):
+        raise UsageError("--require-json-value needs --require-json-field", PLACE)
+    from nsqc.client.address import checked_addresses
+    from nsqc.client.commands import topic_name
+    from nsqc.client.options import Options
+    from nsqc.tools.cluster import Cluster
+    from nsqc.tools.feed import Feed, check_topics
+    from nsqc.tools.relay.engine import Engine, Plan
+    from nsqc.tools.relay.filtering import Filter
+    from nsqc.tools.stopping import Stop
+
+    cluster = Cluster(values, PLACE)
+    addresses = checked_addresses(values.texts("to"))
+    if values.text("to-topic"):
+        topic_name(values.text("to-topic"))
+    same = set(addresses) & set(cluster.nsqd)
+    if same and (not values.text("to-topic") or values.text("to-topic") in topics):
+        raise UsageError(f"{min(same)} would get its own messages: give another --to-topic", PLACE)
+    options = Options("relay", (), cluster.timeout, cluster.connection_options())
+    if not values.flag("wait"):
+        check_topics(cluster, topics)
+    rules = Filter(values.text("require-json-field"), values.text("require-json-value"),
+                   frozenset(values.texts("whitelist-json-field")))
+    with Stop() as stop, Feed(cluster, topics, values.text("channel"), values.number("max-in-flight"), options, stop,
+                              say, values.number("connections")) as feed:
+        feed.start()
+        plan = Plan(addresses, values.text("to-topic"), rules, values.text("mode") == "least-busy")
+        engine = Engine(feed, stop, plan, options, say)
+        engine.run()
+        if engine.dropped:
+            say(f"{engine.relayed:,} messages relayed, {engine.dropped:,} filtered out")
+        return stop.code(terminated=0)
+
+
+def say(text: str) -> None:
+    """A line about the work."""
+    output.error(PLACE, text)
+
+
+TOOL = Tool(
+    ("relay",), "Publish the messages of topics to other nsqd.", run,
+    options=(
+        TOPICS_OPTION,
+        CHANNEL_OPTION._replace(default="nsq_to_nsq"),
+        in_flight(5000),
+        Option("connections", "connections to each nsqd, for speed", Kind.INT, 1, least=1, most=64),
+        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("to", "nsqd to publish to", Kind.ADDRESS, None, TARGETS, many=True),
+        Option("to-topic", "topic to publish to; by default the topic that a message comes from", default="",
+               group=TARGETS, metavar="TOPIC"),
+        Option("mode", "which nsqd gets the next batch: each in turn, or the one that owes the fewest answers",
+               default="round-robin", group=TARGETS, choices=("round-robin", "least-busy")),
+        Option("require-json-field", "only messages that are JSON objects with this field", default="", group=FILTER,
+               metavar="FIELD"),
+        Option("require-json-value", "and only if the field has this value, a string or a number", default="",
+               group=FILTER, metavar="VALUE"),
+        Option("whitelist-json-field", "only this field of each object", default=None, group=FILTER, many=True,
+               metavar="FIELD"),
+        *TCP_NODES),
+    text="""A message is finished when a target has acknowledged it: at least once, in no certain order. A
+        target that fails is tried again after a pause that grows to 15 s, and the others get its messages.
+        Without any target nothing is taken, and what is here goes back. A message that a target refuses, such
+        as one that is too large for it, is tried again every 90 s, and never dropped. Messages that do not fit
+        the filter are finished.
+
+        TLS, authentication and compression are the same for both sides.""",
+    examples=(
+        ("nsqc relay --topic orders --to backup:4150", "from the local daemon to another one"),
+        ("nsqc relay --topic orders --nsqlookupd lookup:4161 --to east1:4150 --to east2:4150 --to-topic orders.west",
+         "from a whole cluster to another, which calls the topic differently"),
+        ("nsqc relay --topic events --nsqd 127.0.0.1:4150 --to 127.0.0.1:4150 --to-topic errors "
+         "--require-json-field level --require-json-value error",
+         "a part of the messages, on the same nsqd")))

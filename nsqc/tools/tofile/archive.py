@@ -1,0 +1,264 @@
+"""The files of one topic: opened, appended to, synced, rotated, moved. On a worker thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqc.tools.lines import lines
+from nsqc.tools.tofile.naming import Naming, numbered_name
+
+if TYPE_CHECKING:
+    from nsqc.client.batch import Batch
+
+NEWLINE = b"\n"
+GZIP = 31               # zlib's number for a gzip header and trailer
+LAST_NUMBER = 999_999
+PIECE_BYTES = 8 << 20   # compressed at a time
+
+
+class Rules(NamedTuple):
+    """rotate_size: bytes before compression, 0: any; rotate_interval: seconds, 0: any. compression: gzip, zstd or
+    empty. skip_empty: no file without messages. output, work: folders, the same if files grow in their final place."""
+
+    output: str
+    work: str
+    naming: Naming
+    compression: str
+    level: int
+    rotate_size: int
+    rotate_interval: float
+    skip_empty: bool
+
+    @property
+    def moves(self) -> bool:
+        """Whether files are moved to another folder when they are complete."""
+        return self.work != self.output
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether every file is a new one, instead of one to append to."""
+        return bool(self.compression) or self.rotate_interval > 0
+
+
+class Archive:
+    """say gets a level (debug, info, warn) and a text. Methods raise OSError; the file is then as it was at the last
+    sync."""
+
+    def __init__(self, topic: str, rules: Rules, say: Callable[[str, str], None]):
+        self.topic = topic
+        self._rules, self._say = rules, say
+        self._descriptor = -1
+        self._name = ""             # with <REV>
+        self._path = ""             # of the open file
+        self._number = 0
+        self._opened = 0.0          # time.monotonic()
+        self._written = 0           # bytes before compression, of the open file
+        self._size = self._synced = 0       # bytes of the open file: all, those that were synced
+        self._folder_synced = True
+
+    # ------------------------------------------------------------------ a round
+
+    def store(self, batches: list[Batch]) -> None:
+        """Writes batches and syncs, to as many files as rotation asks for."""
+        try:
+            for batch in batches:
+                self._write(batch)
+            self._sync()
+        except OSError:
+            self._revert()
+            raise
+
+    def tick(self) -> None:
+        """Closes the file if rotation asks for it, or opens the next one if empty files are wanted."""
+        try:
+            if self._is_due():
+                self._close()
+            if self._descriptor < 0 and not self._rules.skip_empty:
+                self._open()
+                self._sync()
+        except OSError:
+            self._revert()
+            raise
+
+    def close(self) -> None:
+        """Syncs and closes; the next message opens a file again."""
+        try:
+            self._close()
+        except OSError:
+            self._revert()
+            raise
+
+    # ------------------------------------------------------------------ writing
+
+    def _write(self, batch: Batch) -> None:
+        offsets = memoryview(batch.offsets).cast("B").cast("i")
+        start = 0
+        while start < batch.count:
+            if self._is_due():
+                self._close()
+            if self._descriptor < 0:
+                self._open()
+            stop = self._fitting(offsets, start, batch.count)
+            for first, last in pieces(offsets, start, stop):
+                self._append(lines(batch.bodies, batch.offsets, first, last, b"", NEWLINE))
+            start = stop
+
+    def _fitting(self, offsets: memoryview[int], start: int, count: int) -> int:
+        """The row before which the file is too large: it takes messages as long as it is not above the limit."""
+        limit = self._rules.rotate_size
+        if not limit:
+            return count
+        left = limit - self._written
+        # Lines have a byte more than bodies.
+        row = bisect_right(range(start, count), left, key=lambda at: offsets[at] - offsets[start] + at - start)
+        return max(start + row, start + 1)
+
+    def _append(self, text: bytes) -> None:
+        self._written += len(text)
+        data = memoryview(self._packed(text))
+        while data:
+            count = os.write(self._descriptor, data)
+            self._size += count
+            data = data[count:]
+
+    def _packed(self, text: bytes) -> bytes:
+        """A whole gzip member or zstd frame: what is synced can be unpacked whatever follows."""
+        if self._rules.compression == "gzip":
+            return zlib.compress(text, self._rules.level, GZIP)
+        if self._rules.compression == "zstd":
+            import cramjam
+
+            return bytes(cramjam.zstd.compress(text, self._rules.level))
+        return text
+
+    def _sync(self) -> None:
+        if self._descriptor < 0 or (self._size == self._synced and self._folder_synced):
+            return
+        os.fsync(self._descriptor)
+        if not self._folder_synced:
+            sync_folder(os.path.dirname(self._path))
+            self._folder_synced = True
+        self._synced = self._size
+
+    def _revert(self) -> None:
+        """After a failure: cuts off what was not synced, because its messages are delivered again, and closes."""
+        if self._descriptor < 0:
+            return
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, self._synced)
+        with contextlib.suppress(OSError):
+            os.close(self._descriptor)
+        self._descriptor = -1
+        if not self._synced:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        elif self._rules.moves:
+            with contextlib.suppress(OSError):
+                self._move()
+
+    # ------------------------------------------------------------------ opening
+
+    def _is_due(self) -> bool:
+        """Whether the open file has to be closed."""
+        if self._descriptor < 0:
+            return False
+        name = self._rules.naming.name(self.topic, time.time())
+        age = time.monotonic() - self._opened
+        if name != self._name:
+            self._say("info", f"new filename {name}, rotating...")
+        elif 0 < self._rules.rotate_interval < age:
+            self._say("info", f"{age:.2f}s since last open, rotating...")
+        elif 0 < self._rules.rotate_size < self._written:
+            most = self._rules.rotate_size
+            self._say("info", f"{self._path} currently {self._written} bytes (> {most}), rotating...")
+        else:
+            return False
+        return True
+
+    def _open(self) -> None:
+        name = self._rules.naming.name(self.topic, time.time())
+        if name != self._name:
+            self._name, self._number = name, 0
+        while not self._open_number():
+            if not self._rules.naming.numbered or self._number >= LAST_NUMBER:
+                raise FileExistsError(17, "no name is left for another file", self._path)
+            self._number += 1
+
+    def _open_number(self) -> bool:
+        """Opens the file with the present number; False if that name is taken."""
+        name = numbered_name(self._name, self._number)
+        path = os.path.join(self._rules.work, name)
+        self._path = path
+        if self._rules.moves and os.path.lexists(os.path.join(self._rules.output, name)):
+            self._say("warn", f"output file already exists: {os.path.join(self._rules.output, name)}")
+            return False
+        os.makedirs(os.path.dirname(path), 0o770, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (os.O_EXCL if self._rules.exclusive else 0)
+        try:
+            descriptor = os.open(path, flags, 0o666)
+        except FileExistsError:
+            self._say("warn", f"working file already exists: {path}")
+            return False
+        size = os.fstat(descriptor).st_size
+        if 0 < self._rules.rotate_size < size:
+            os.close(descriptor)
+            return False
+        self._say("info", f"opening {path}")
+        self._descriptor, self._opened = descriptor, time.monotonic()
+        self._written = self._size = self._synced = size
+        self._folder_synced = size > 0
+        if size and os.pread(descriptor, 1, size - 1) != NEWLINE:
+            # A kill has cut off the last line: the next message must not become its end.
+            self._append(NEWLINE)
+        return True
+
+    def _close(self) -> None:
+        if self._descriptor < 0:
+            return
+        self._sync()
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if self._rules.moves:
+            self._move()
+        self._number += 1 if self._rules.exclusive or self._rules.moves else 0
+
+    def _move(self) -> None:
+        """Links the complete file to its final place, without overwriting, and unlinks it."""
+        while True:
+            name = numbered_name(self._name, self._number)
+            final = os.path.join(self._rules.output, name)
+            os.makedirs(os.path.dirname(final), 0o770, exist_ok=True)
+            try:
+                os.link(self._path, final)
+                break
+            except FileExistsError:
+                self._say("warn", f"destination file already exists: {final}")
+                self._number += 1
+        self._say("info", f"moving finished file {self._path} to {final}")
+        sync_folder(os.path.dirname(final))
+        os.unlink(self._path)
+
+
+def pieces(offsets: memoryview[int], start: int, stop: int) -> list[tuple[int, int]]:
+    """Rows in pieces of a few megabytes."""
+    found = []
+    while start < stop:
+        last = bisect_right(range(start + 1, stop), PIECE_BYTES, key=lambda at: offsets[at] - offsets[start])
+        found.append((start, start + 1 + last))
+        start += 1 + last
+    return found
+
+
+def sync_folder(path: str) -> None:
+    """Makes a new name survive a power failure. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,121 @@
+"""The command line of `nsqc to-file`."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from nsqc.tools import output
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import UsageError
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+
+PLACE = "nsqc to-file"
+FILES = "Files"
+SUFFIXES = {"gzip": ".gz", "zstd": ".zst", "none": ""}
+LEVELS = {"gzip": (6, 9), "zstd": (3, 19), "none": (0, 0)}
+
+
+def run(values: Values) -> int:
+    """`nsqc to-file`."""
+    topics = tuple(dict.fromkeys(values.texts("topic")))
+    if not topics and not values.given("topic-pattern"):
+        raise UsageError("--topic or --topic-pattern is needed", PLACE)
+    try:
+        pattern = re.compile(values.text("topic-pattern")) if values.given("topic-pattern") else None
+    except re.error as error:
+        raise UsageError(f"--topic-pattern: {error}", PLACE) from None
+    if pattern is not None and not values.texts("nsqlookupd"):
+        raise UsageError("--topic-pattern needs --nsqlookupd", PLACE)
+    kind = values.text("compress")
+    default, most = LEVELS[kind]
+    level = values.number("level") if values.given("level") else default
+    if values.given("level") and not 1 <= level <= most:
+        raise UsageError(f"--level: {level} is not from 1 to {most}" if most else "--level needs --compress", PLACE)
+    from nsqc.tools.cluster import Cluster
+    from nsqc.tools.tofile.archive import Rules
+    from nsqc.tools.tofile.naming import REV, Naming, host_identifier
+    from nsqc.tools.tofile.running import Plan, archive
+
+    output_dir, work_dir = values.text("output-dir"), values.text("work-dir") or values.text("output-dir")
+    numbered = (kind != "none" or values.number("rotate-size") > 0 or values.decimal("rotate-interval") > 0
+                or work_dir != output_dir)
+    if numbered and REV not in values.text("filename-format"):
+        raise UsageError("--filename-format needs a <REV> with compression, rotation or --work-dir", PLACE)
+    for folder in (output_dir, work_dir):
+        if not os.path.isdir(folder):
+            raise UsageError(f"{folder}: is not a folder", PLACE)
+    if os.stat(output_dir).st_dev != os.stat(work_dir).st_dev:
+        raise UsageError("--work-dir and --output-dir have to be on the same filesystem", PLACE)
+    rules = Rules(
+        output_dir, work_dir,
+        Naming(values.text("filename-format"), values.text("datetime-format"),
+               host_identifier(values.text("host-identifier")), SUFFIXES[kind], numbered),
+        kind if kind != "none" else "", level, values.number("rotate-size"), values.decimal("rotate-interval"), True)
+    return archive(Cluster(values, PLACE), Plan(
+        PLACE, topics, pattern, values.decimal("topic-refresh"), values.text("channel"), rules,
+        values.decimal("sync-interval"), values.number("max-in-flight"), values.number("connections"),
+        values.flag("wait")), CommandNotes(values.flag("verbose")))
+
+
+class CommandNotes:
+    """What is said about the work, on stderr: warnings and errors, and with verbose everything."""
+
+    def __init__(self, verbose: bool):
+        self._verbose = verbose
+
+    def info(self, topic: str, text: str) -> None:
+        """Normal operation."""
+        if self._verbose:
+            self.error(topic, text)
+
+    def warn(self, topic: str, text: str) -> None:
+        """Something unusual."""
+        self.error(topic, text)
+
+    def error(self, topic: str, text: str) -> None:
+        """Something failed."""
+        output.error(PLACE, f"{topic}: {text}" if topic else text)
+
+
+TOOL = Tool(
+    ("to-file",), "Store topics in files, a message a line.", run,
+    options=(
+        TOPICS_OPTION,
+        Option("topic-pattern", "all topics of nsqlookupd that this regular expression finds, also those to come",
+               metavar="REGEX"),
+        Option("topic-refresh", "time between two looks for such topics", Kind.DURATION, 60.0, least=0.1),
+        CHANNEL_OPTION._replace(default="nsq_to_file"),
+        in_flight(5000),
+        Option("connections", "connections to each nsqd, for speed", Kind.INT, 2, least=1, most=64),
+        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("output-dir", "folder of the complete files", Kind.FOLDER, ".", FILES, short="o"),
+        Option("work-dir", "folder of the files that are growing; complete ones are moved to --output-dir, without "
+                           "overwriting", Kind.FOLDER, "", FILES),
+        Option("filename-format", "name of a file; it may have folders in it",
+               default="<TOPIC>.<HOST><REV>.<DATETIME>.log", group=FILES, metavar="FORMAT"),
+        Option("datetime-format", "what <DATETIME> stands for, by the local time; when it changes, the next file "
+                                  "begins", default="%Y-%m-%d_%H", group=FILES, metavar="STRFTIME"),
+        Option("host-identifier", "what <HOST> stands for; by default the short host name", default="", group=FILES),
+        Option("compress", "compression of the files", default="none", group=FILES, choices=("none", "gzip", "zstd")),
+        Option("level", "its level: gzip 1 to 9 (6), zstd 1 to 19 (3)", Kind.INT, None, FILES),
+        Option("rotate-size", "begin the next file when one has more than this, before compression; 0: never",
+               Kind.SIZE, 0, FILES),
+        Option("rotate-interval", "begin the next file after this time; 0: never", Kind.DURATION, 0.0, FILES, least=0),
+        Option("sync-interval", "longest time before a message is synced, and finished", Kind.DURATION, 5.0, FILES,
+               least=0.001),
+        Option("verbose", "say what is opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
+        *TCP_NODES),
+    text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses
+        nothing that was finished, and at worst makes messages come again. Each sync ends a gzip member or a
+        zstd frame, so what was synced can be unpacked.
+
+        If a file cannot be written, because the disk is full, say, nothing of it is finished: what was not synced is
+        cut off, its messages go back to nsqd, and it is tried again after a pause that grows to 30 s. SIGHUP closes the
+        files; the next message opens new ones. SIGTERM stores what is here and ends with 0.""",
+    examples=(
+        ("nsqc to-file --topic orders -o /srv/archive", "a file for each hour, appended to after a restart"),
+        ("nsqc to-file --topic orders -o /srv/archive --work-dir /srv/growing --compress zstd --rotate-size 1G "
+         "--nsqlookupd lookup:4161", "complete files appear in /srv/archive at once"),
+        ("nsqc to-file --topic-pattern '^app[.]' --nsqlookupd lookup:4161 "
+         "--filename-format '<TOPIC>/<DATETIME><REV>.log'", "all topics of an application, a folder for each")))

@@ -1,0 +1,78 @@
+"""One run of `nsqc to-file` or nsq_to_file, from its plan."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Protocol
+
+from nsqc.client.options import Options
+from nsqc.tools.cluster import Cluster
+from nsqc.tools.feed import Feed, check_topics
+from nsqc.tools.stopping import Stop
+from nsqc.tools.tofile.archive import Archive, Rules
+from nsqc.tools.tofile.engine import Engine
+from nsqc.tools.tofile.topics import Discovery
+
+
+class Plan(NamedTuple):
+    """What to store, and how; times in seconds. pattern: topics to look for, or None."""
+
+    place: str
+    topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    refresh: float
+    channel: str
+    rules: Rules
+    sync_interval: float
+    max_in_flight: int
+    connections: int
+    wait: bool
+
+
+class Notes(Protocol):
+    """Where lines about the work go; topic: empty if it is about none."""
+
+    def info(self, topic: str, text: str) -> None:
+        """Normal operation."""
+
+    def warn(self, topic: str, text: str) -> None:
+        """Something unusual."""
+
+    def error(self, topic: str, text: str) -> None:
+        """Something failed, and is tried again."""
+
+
+def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) -> int:
+    """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
+    options = Options("to-file", (), cluster.timeout, cluster.connection_options())
+    if not plan.wait:
+        check_topics(cluster, plan.topics)
+
+    def archive_of(topic: str) -> Archive:
+        def say(level: str, text: str) -> None:
+            (notes.warn if level == "warn" else notes.info)(topic, text)
+
+        return Archive(topic, plan.rules, say)
+
+    with Stop() as stop:
+        stop.hear_hangup()
+        with DiscoveringFeed(cluster, plan, options, stop, notes, insists) as feed:
+            feed.start()
+            code = Engine(feed, stop, archive_of, plan.sync_interval, notes).run()
+            return code or stop.code(terminated=0)
+
+
+class DiscoveringFeed(Feed):
+    """A feed that takes topics as they appear."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, options: Options, stop: Stop, notes: Notes, insists: bool):
+        super().__init__(cluster, plan.topics, plan.channel, plan.max_in_flight, options, stop,
+                         lambda text: notes.warn("", text), plan.connections, insists)
+        self._discovery = (Discovery(cluster, plan.pattern, plan.refresh, lambda text: notes.warn("", text), stop.wake)
+                           if plan.pattern is not None else None)
+
+    def _tend(self, now: float) -> None:
+        if self._discovery is not None:
+            for topic in self._discovery.found():
+                self.add(topic)
+        super()._tend(now)

@@ -1,0 +1,107 @@
+"""The command line of `nsqc to-http`."""
+
+from __future__ import annotations
+
+import re
+import ssl
+
+from nsqc import __version__
+from nsqc.tools import output
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import UsageError
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+
+PLACE = "nsqc to-http"
+SERVERS, FAILURES = "Servers", "Failures"
+HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\U0010ffff]*)")
+
+
+def run(values: Values) -> int:
+    """`nsqc to-http`."""
+    topics = tuple(dict.fromkeys(values.texts("topic")))
+    post, get = values.texts("post"), values.texts("get")
+    if not topics:
+        raise UsageError("--topic is needed", PLACE)
+    if bool(post) == bool(get):
+        raise UsageError("give either --post or --get", PLACE)
+    if get and values.given("content-type"):
+        raise UsageError("--content-type goes with --post", PLACE)
+    for text in get:
+        if text.count("%s") != 1:
+            raise UsageError(f"--get {text}: needs one %s, for the message", PLACE)
+    headers = [read_header(text, PLACE) for text in values.texts("header")]
+    from nsqc.tools.cluster import Cluster
+    from nsqc.tools.tohttp.running import Settings, send
+
+    return send(Cluster(values, PLACE), Settings(
+        topics, values.text("channel"), post or get, bool(get), headers,
+        values.text("content-type") or "application/octet-stream", f"nsqc-to-http/{__version__}", values.text("mode"),
+        values.number("at-once"), values.number("max-in-flight"), values.decimal("sample"),
+        values.decimal("connect-timeout"), values.decimal("request-timeout"), values.decimal("requeue-delay"),
+        values.number("max-attempts"), tls_of(values), values.flag("wait")), say)
+
+
+def read_header(text: str, place: str) -> tuple[str, str]:
+    """Name and value of a header. Raises UsageError."""
+    found = HEADER.fullmatch(text)
+    if found is None or not found[2].strip():
+        raise UsageError(f"--header {text!r}: is not NAME: VALUE", place)
+    if found[1].lower() in ("content-length", "transfer-encoding", "connection"):
+        raise UsageError(f"--header {found[1]}: cannot be set", place)
+    return found[1], found[2].strip()
+
+
+def tls_of(values: Values) -> ssl.SSLContext:
+    """The context for HTTPS servers. Raises UsageError."""
+    from nsqc.client.tls import tls
+
+    try:
+        return tls(values.text("server-ca") or None, verify=not values.flag("server-insecure"))
+    except OSError as error:
+        raise UsageError(f"--server-ca: {error.strerror or error}", PLACE) from None
+
+
+def say(text: str) -> None:
+    """A line about the work."""
+    output.error(PLACE, text)
+
+
+TOOL = Tool(
+    ("to-http",), "Send messages to HTTP servers.", run,
+    options=(
+        TOPICS_OPTION,
+        CHANNEL_OPTION._replace(default="nsq_to_http"),
+        in_flight(200),
+        Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
+        Option("sample", "share of the messages to send, 0 to 1; the others are finished unsent", Kind.FLOAT, 1.0,
+               least=0, most=1),
+        Option("post", "URL that gets messages as bodies", Kind.TEXT, None, SERVERS, many=True, metavar="URL"),
+        Option("get", "URL that gets messages in place of its %s, escaped", Kind.TEXT, None, SERVERS, many=True,
+               metavar="URL"),
+        Option("header", "another header, NAME: VALUE", Kind.TEXT, None, SERVERS, many=True, metavar="HEADER"),
+        Option("content-type", "of --post; application/octet-stream by default", Kind.TEXT, "", SERVERS,
+               metavar="TYPE"),
+        Option("mode", "which URL gets a message: each in turn, the one with the fewest requests, or all of them",
+               default="round-robin", group=SERVERS, choices=("round-robin", "least-busy", "all")),
+        Option("at-once", "requests at a time", Kind.INT, 100, SERVERS, least=1, most=10_000),
+        Option("connect-timeout", "time for a connection", Kind.DURATION, 2.0, SERVERS, least=0.001),
+        Option("request-timeout", "time for a whole request", Kind.DURATION, 20.0, SERVERS, least=0.001),
+        Option("server-ca", "authorities to trust for HTTPS, PEM; by default the system's", Kind.FILE, "", SERVERS),
+        Option("server-insecure", "accept any certificate of a server", Kind.BOOL, False, SERVERS),
+        Option("requeue-delay", "time until a failed message is delivered again, times its attempts, at most 15m",
+               Kind.DURATION, 10.0, FAILURES, least=0, most=900),
+        Option("max-attempts", "drop a message after so many attempts; 0: never", Kind.INT, 0, FAILURES, least=0,
+               most=65535),
+        *TCP_NODES),
+    text="""A message is finished when a server has answered with 200 to 299, a GET with 200. Anything else is a
+        failure, also a redirect, which is not followed, and a server that does not answer in time: the message
+        goes back, and is delivered again after --requeue-delay. It is never dropped, unless --max-attempts asks
+        for that.
+
+        A server that fails is left alone for a while, if there are others. After three failures in a row nothing is
+        sent for a second, then a single message; the pauses double, up to 2 minutes.""",
+    examples=(
+        ("nsqc to-http --topic orders --post http://127.0.0.1:8080/orders", "each message as the body of a POST"),
+        ("nsqc to-http --topic orders --get 'http://127.0.0.1:8080/seen?order=%s'", "in the URL of a GET"),
+        ("nsqc to-http --topic orders --post https://a.example/in --post https://b.example/in "
+         "--header 'Authorization: Bearer 123' --content-type application/json --at-once 20", "two servers in turn")))

@@ -1,0 +1,199 @@
+"""From a feed to HTTP servers: each message is a request, and finished when that has succeeded."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from nsqc.client.backoff import Backoff
+from nsqc.tools.tohttp.sender import Outcome, Request, Sender
+from nsqc.tools.tohttp.url import Url
+
+if TYPE_CHECKING:
+    from nsqc.tools.feed import Delivery, Feed
+    from nsqc.tools.stopping import Stop
+
+TICK_SECONDS = 0.5
+PAUSE = Backoff(1.0, 120.0)
+OUT = Backoff(5.0, 900.0)       # how long a server that fails is left alone while others work
+STREAK = 3                      # failures in a row, over all servers, from which it pauses
+LONGEST_DELAY = 900.0           # seconds until a failed message is delivered again
+CLOSE_SECONDS = 30.0
+REPORT_SECONDS = 5.0            # between two lines about the same server
+
+
+class Plan(NamedTuple):
+    """urls: where to; head: of a request, given its URL and body. mode: round-robin, least-busy or all. requeue_delay:
+    seconds, times the attempts; max_attempts: after which a message is dropped, 0: never."""
+
+    urls: Sequence[Url]
+    is_get: bool
+    head: Callable[[Url, bytes], bytes]
+    mode: str
+    at_once: int
+    sample: float
+    requeue_delay: float
+    max_attempts: int
+    answered: Callable[[str, float], None] | None = None
+
+
+class Server:
+    """A URL, and how it has done."""
+
+    def __init__(self, url: Url):
+        self.url = url
+        self.busy = 0               # requests
+        self.failures = 0           # in a row
+        self.out_until = 0.0
+        self.reported = 0.0
+
+
+class Job:
+    """A message on its way. left: servers that still have to get it, in mode all."""
+
+    __slots__ = ("attempts", "body", "delivery", "left", "server")
+
+    def __init__(self, delivery: Delivery, body: bytes, attempts: int, left: list[Server]):
+        self.delivery, self.body, self.attempts, self.left = delivery, body, attempts, left
+        self.server: Server | None = None
+
+
+class Engine:
+    """say gets lines about servers and dropped messages."""
+
+    def __init__(self, feed: Feed, stop: Stop, plan: Plan, sender: Sender, say: Callable[[str], None]):
+        self._feed, self._stop, self._plan, self._sender, self._say = feed, stop, plan, sender, say
+        self._servers = [Server(url) for url in plan.urls]
+        self._turn = 0
+        self._waiting: deque[Job] = deque()
+        self._running = 0
+        self._streak = self._pauses = 0
+        self._resume = 0.0          # end of a pause
+        self.sent = self.failed = self.skipped = self.dropped = 0
+
+    def run(self) -> None:
+        """Until a signal. Raises ClientError, ToolError."""
+        while not self._stop:
+            for delivery in self._feed.receive(TICK_SECONDS):
+                self._take(delivery)
+            self._settle()
+            self._mind_pause()
+            self._start()
+        self._feed.limit(0)
+        while self._waiting:
+            self._feed.requeue(self._waiting.popleft().delivery)
+        end = time.monotonic() + CLOSE_SECONDS
+        while self._running and time.monotonic() < end:
+            for delivery in self._feed.receive(TICK_SECONDS):
+                self._feed.requeue(delivery)
+            self._settle()
+
+    def _take(self, delivery: Delivery) -> None:
+        """A batch as single messages."""
+        batch, ids = delivery.batch, bytes(delivery.ids)
+        bodies, offsets = bytes(batch.bodies), memoryview(batch.offsets).cast("B").cast("i")
+        attempts = memoryview(batch.attempts).cast("B").cast("i")
+        parts = self._feed.parts(delivery, [ids[row * 16:row * 16 + 16] for row in range(batch.count)])
+        for row, part in enumerate(parts):
+            if self._plan.sample < 1 and random.random() > self._plan.sample:
+                self.skipped += 1
+                self._feed.finish(part)
+                continue
+            if 0 < self._plan.max_attempts < attempts[row]:
+                self.dropped += 1
+                self._say(f"message {part.ids.decode() if isinstance(part.ids, bytes) else ''} is dropped after "
+                          f"{attempts[row] - 1} attempts")
+                self._feed.finish(part)
+                continue
+            left = list(self._servers) if self._plan.mode == "all" else []
+            self._waiting.append(Job(part, bodies[offsets[row]:offsets[row + 1]], attempts[row], left))
+
+    def _start(self) -> None:
+        requests: list[Request] = []
+        while self._waiting and self._running < self._plan.at_once and time.monotonic() >= self._resume:
+            job = self._waiting.popleft()
+            if not self._feed.is_live(job.delivery):
+                continue
+            self._running += 1
+            requests.append(self._request(job))
+        self._sender.send(requests)
+
+    def _request(self, job: Job) -> Request:
+        server = job.left[0] if job.left else self._choose()
+        server.busy += 1
+        job.server = server
+        body = b"" if self._plan.is_get else job.body
+        return Request(job, server.url, self._plan.head(server.url, job.body), body)
+
+    def _choose(self) -> Server:
+        """The server for the next message: one that works, if any does."""
+        now, count = time.monotonic(), len(self._servers)
+        order = [self._servers[at % count] for at in range(self._turn, self._turn + count)]
+        ready = [server for server in order if server.out_until <= now]
+        if not ready:
+            chosen = min(order, key=lambda server: server.out_until)
+        elif self._plan.mode == "least-busy":
+            chosen = min(ready, key=lambda server: server.busy)
+        else:
+            chosen = ready[0]
+        self._turn = (self._servers.index(chosen) + 1) % count
+        return chosen
+
+    # ------------------------------------------------------------------ outcomes
+
+    def _settle(self) -> None:
+        again: list[Request] = []
+        for outcome in self._sender.outcomes():
+            job = outcome.token
+            assert isinstance(job, Job) and job.server is not None
+            job.server.busy -= 1
+            if self._plan.answered is not None:
+                self._plan.answered(outcome.url.text, outcome.seconds)
+            if not self._is_success(outcome):
+                self._running -= 1
+                self._fail(job, job.server, outcome)
+                continue
+            job.server.failures, job.server.out_until = 0, 0.0
+            self._streak = 0
+            del job.left[:1]
+            if job.left:
+                again.append(self._request(job))
+                continue
+            self._running -= 1
+            self.sent += 1
+            self._feed.finish(job.delivery)
+            if self._pauses:
+                self._pauses = 0
+                self._feed.limit(None)
+        self._sender.send(again)
+
+    def _is_success(self, outcome: Outcome) -> bool:
+        return outcome.status == 200 if self._plan.is_get else 200 <= outcome.status < 300
+
+    def _fail(self, job: Job, server: Server, outcome: Outcome) -> None:
+        self.failed += 1
+        now = time.monotonic()
+        server.failures += 1
+        server.out_until = now + OUT.pause(server.failures) if len(self._servers) > 1 else 0.0
+        if now - server.reported >= REPORT_SECONDS:
+            server.reported = now
+            what = f"status {outcome.status}" if outcome.status else outcome.error
+            self._say(f"{server.url.text}: {what}; the message is tried again")
+        delay = min(self._plan.requeue_delay * max(job.attempts, 1), LONGEST_DELAY)
+        self._feed.requeue(job.delivery, round(delay * 1000))
+        self._streak += 1
+        if self._streak >= STREAK and now >= self._resume:
+            self._pauses += 1
+            self._resume = now + PAUSE.pause(self._pauses)
+            self._feed.limit(0)
+            # What has not begun goes back at once: another consumer may have better luck.
+            while self._waiting:
+                self._feed.requeue(self._waiting.popleft().delivery)
+
+    def _mind_pause(self) -> None:
+        """After a pause one message shows whether there is a server again."""
+        if self._pauses and time.monotonic() >= self._resume:
+            self._feed.limit(1)

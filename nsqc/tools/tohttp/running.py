@@ -1,0 +1,75 @@
+"""One run of `nsqc to-http` or nsq_to_http."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from nsqc.client.options import Options
+from nsqc.tools.cluster import Cluster
+from nsqc.tools.feed import Feed, check_topics
+from nsqc.tools.stopping import Stop
+from nsqc.tools.tohttp.engine import Engine, Plan
+from nsqc.tools.tohttp.sender import Sender
+from nsqc.tools.tohttp.url import Url, read_url
+
+
+class Settings(NamedTuple):
+    """What to send where; times in seconds. headers win over content_type and user_agent."""
+
+    topics: tuple[str, ...]
+    channel: str
+    urls: tuple[str, ...]
+    is_get: bool
+    headers: Sequence[tuple[str, str]]
+    content_type: str
+    user_agent: str
+    mode: str
+    at_once: int
+    max_in_flight: int
+    sample: float
+    connect_timeout: float
+    request_timeout: float
+    requeue_delay: float
+    max_attempts: int
+    tls: ssl.SSLContext
+    wait: bool
+
+
+def head_writer(settings: Settings) -> Callable[[Url, bytes], bytes]:
+    """Makes the head of a request from its URL and the message."""
+    given = {name.lower(): f"{name}: {value}" for name, value in settings.headers}
+    fixed = {"user-agent": f"User-Agent: {settings.user_agent}"}
+    if not settings.is_get:
+        fixed["content-type"] = f"Content-Type: {settings.content_type}"
+    lines = [*(fixed | given).values()]
+
+    def head(url: Url, body: bytes) -> bytes:
+        own = [] if "host" in given else [f"Host: {url.authority}"]
+        if settings.is_get:
+            return "\r\n".join([f"GET {url.with_body(body)} HTTP/1.1", *own, *lines, "", ""]).encode()
+        length = f"Content-Length: {len(body)}"
+        return "\r\n".join([f"POST {url.target} HTTP/1.1", *own, *lines, length, "", ""]).encode()
+
+    return head
+
+
+def send(cluster: Cluster, settings: Settings, say: Callable[[str], None],
+         answered: Callable[[str, float], None] | None = None, insists: bool = True) -> int:
+    """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
+    urls = [read_url(text) for text in settings.urls]
+    options = Options("to-http", (), cluster.timeout, cluster.connection_options())
+    if not settings.wait:
+        check_topics(cluster, settings.topics)
+    with Stop() as stop, Feed(cluster, settings.topics, settings.channel, settings.max_in_flight, options, stop,
+                              say, insists=insists) as feed:
+        feed.start()
+        sender = Sender(settings.connect_timeout, settings.request_timeout, settings.tls, stop.wake)
+        try:
+            plan = Plan(urls, settings.is_get, head_writer(settings), settings.mode, settings.at_once, settings.sample,
+                        settings.requeue_delay, settings.max_attempts, answered)
+            Engine(feed, stop, plan, sender, say).run()
+        finally:
+            sender.close()
+        return stop.code(terminated=0)
