@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_MESSAGES, _MAX_MESSAGES = 10, 1000
 _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
-_PAGE_BYTES = 1024 * 1024       # of bodies in one answer, unless the first is larger
+_PAGE_BYTES = 256 * 1024        # of bodies in one answer, unless the first is larger
 _READ_BYTES = 64 * 1024         # of a file at a time; one record at least
 _MOST_READS = 64                # for one page: what it lacks then is on the next one
 _READ_RECORDS = 1000            # of a log at a time

@@ -98,7 +98,7 @@ class Acting:
         return EXIT_FAILED if self._failed else 0
 
 
-def on(nodes: Mapping[Node, Any]) -> str:
+def on(nodes: Mapping[Node, object]) -> str:
     """Where something is, for questions."""
     return f"on {next(iter(nodes)).http}" if len(nodes) == 1 else f"on {len(nodes)} nodes"
 

@@ -31,7 +31,7 @@ def bench(values: Values) -> int:
     if len(nodes) != 1:
         raise UsageError("give one --nsqd: a bench measures one node", WORDS)
     topic = f"nsqc_bench_{os.getpid()}_{os.urandom(3).hex()}"
-    load = Load(nodes[0].tcp, cluster.connection_options("nsqc-bench"), cluster.timeout, topic, CHANNEL,
+    load = Load(nodes[0].tcp, cluster.connection_options(), cluster.timeout, topic, CHANNEL,
                 values.number("size"), values.number("batch"), values.number("connections"),
                 values.number("max-in-flight"), values.number("window"), values.decimal("seconds"))
     api = cluster.http(nodes[0].http)

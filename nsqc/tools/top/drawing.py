@@ -10,7 +10,7 @@ from nsqc.tools.top.model import HISTORY, Row
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
 INVERSE, BOLD, DIM, RED, YELLOW = "\x1b[7m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m"
-NARROWEST_NAME = 10
+NARROWEST_NAME, COMFORTABLE_NAME = 10, 15
 PAUSED = " (paused)"
 
 
@@ -55,7 +55,7 @@ def fitting(columns: tuple[Column, ...], width: int) -> list[tuple[Column, int]]
         names = sum(column.kind == "name" for column in left)
         room = width - sum(WIDTHS.get(column.kind, 0) for column in left) - 2 * (len(left) - 1)
         droppable = [column for column in left if column.drop]
-        if room >= names * NARROWEST_NAME * 2 or not droppable:
+        if room >= names * COMFORTABLE_NAME or not droppable:
             break
         left.remove(max(droppable, key=lambda column: column.drop))
     each = max(room // max(names, 1), NARROWEST_NAME)

@@ -44,7 +44,7 @@ class Terminal:
         self.unicode = encoding == "utf8"
 
     def __enter__(self) -> Terminal:
-        # list: termios' form
+        # Any: termios' form
         self._before: list[Any] = termios.tcgetattr(0)
         self._handlers = {number: signal.signal(number, handler) for number, handler in (
             (signal.SIGWINCH, self._changed), (signal.SIGTSTP, self._stopped))}
