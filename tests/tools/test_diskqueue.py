@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.store.disk.check import findings, look
 from nsqc.store.disk.positions import encode
+from nsqc.store.disk.repair import Repair
 from tests.support.daemon import wait_until
 from tests.support.logs import record
 
+MOST = 30 + (1 << 20)
 BODIES = [b"body %d" % number for number in range(100)]
 
 
@@ -23,17 +26,22 @@ def nsqc(*words, code=0):
     return done.stdout, done.stderr
 
 
-@pytest.fixture
-def queue(tmp_path):
+def make(folder, name="t"):
     """A queue of three files, 40, 40 and 20 messages; ten of the first are read."""
-    folder = tmp_path / "data"
-    folder.mkdir()
     records = [record(body, 1_700_000_000_000_000_000 + number, number + 1) for number, body in enumerate(BODIES)]
     for number, part in enumerate((records[:40], records[40:80], records[80:])):
-        (folder / f"t.diskqueue.{number:06}.dat").write_bytes(b"".join(part))
+        (folder / f"{name}.diskqueue.{number:06}.dat").write_bytes(b"".join(part))
     read_at = sum(map(len, records[:10]))
-    (folder / "t.diskqueue.meta.dat").write_bytes(
-        encode(90, 0, read_at, 2, (folder / "t.diskqueue.000002.dat").stat().st_size))
+    (folder / f"{name}.diskqueue.meta.dat").write_bytes(
+        encode(90, 0, read_at, 2, (folder / f"{name}.diskqueue.000002.dat").stat().st_size))
+
+
+@pytest.fixture
+def queue(tmp_path):
+    """A data path with such a queue."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    make(folder)
     return folder
 
 
@@ -51,15 +59,14 @@ def damage(path, at, junk=b"\xff" * 10):
     path.write_bytes(content)
 
 
-def delivered(daemon, folder):
-    """The bodies that a daemon delivers from there."""
-    node = daemon(data_path=folder)
-    node.post("/topic/create?topic=t")
-    depth = node.stats("t")["depth"]
-    client = node.connect().sub("t", "c", 200)
+def delivered(node, topic="t"):
+    """The bodies that a daemon delivers of a topic."""
+    node.post(f"/topic/create?topic={topic}")
+    depth = node.stats(topic)["depth"]
+    client = node.connect().sub(topic, "c", 200)
     bodies = [message.body for message in client.messages(depth, finish=True)]
-    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
-    assert node.stats("t")["depth"] == node.channel("t", "c")["depth"] == 0
+    wait_until(lambda: node.channel(topic, "c")["in_flight_count"] == 0)
+    assert node.stats(topic)["depth"] == node.channel(topic, "c")["depth"] == 0
     return bodies
 
 
@@ -129,23 +136,53 @@ CASES = [break_middle, break_read_file, break_end, lose_positions, spoil_positio
          put_folder, break_all]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_what_is_left_is_delivered(queue, daemon, case):
-    expected = case(queue)
-    before = {path.name: path.read_bytes() for path in queue.iterdir() if path.is_file()}
-    out, _ = nsqc("verify", str(queue), code=1)
-    assert "fault" in out.splitlines()[-1]
-    dry, _ = nsqc("repair", "--dry-run", str(queue))
-    assert "not taken" in dry
-    assert {path.name: path.read_bytes() for path in queue.iterdir() if path.is_file()} == before
-    done, _ = nsqc("repair", str(queue))
-    assert "nothing to mend" not in done
-    assert "fault" not in nsqc("verify", str(queue))[0]
-    assert nsqc("repair", str(queue))[0] == f"{queue}/t: nothing to mend\n"
-    # Nothing that was there is gone: it has its name, another number, or .bad behind it.
-    after = [path.read_bytes() for path in queue.iterdir() if path.is_file()]
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def test_what_is_left_is_delivered(daemon, tmp_path):
+    """A daemon delivers everything intact, whatever the damage was."""
+    whole = tmp_path / "data"
+    whole.mkdir()
+    expected = {}
+    for case in CASES:
+        folder = tmp_path / case.__name__
+        folder.mkdir()
+        make(folder)
+        expected[case.__name__] = case(folder)
+        mend(folder)
+        for path in folder.iterdir():
+            path.rename(whole / path.name.replace("t.", f"{case.__name__}.", 1))
+    node = daemon(data_path=whole)
+    assert {name: delivered(node, name) for name in expected} == expected
+
+
+def mend(folder):
+    """Verifies, repairs and verifies again; nothing that was there may go."""
+    before = contents(folder)
+    assert any(finding.is_fault for finding in findings(look(str(folder), "t", MOST)))
+    said = []
+    assert Repair(str(folder), "t", MOST, said.append, dry_run=True).run() == len(said) > 0
+    assert contents(folder) == before
+    said.clear()
+    assert Repair(str(folder), "t", MOST, said.append).run() == len(said) > 0
+    assert not any(finding.is_fault for finding in findings(look(str(folder), "t", MOST)))
+    assert Repair(str(folder), "t", MOST, said.append).run() == 0
+    # It has its name, another number, or .bad behind it.
+    after = list(contents(folder).values())
     assert [name for name, content in before.items() if content not in after and "meta" not in name] == []
-    assert delivered(daemon, queue) == expected
+
+
+def test_verify_and_repair(queue):
+    break_middle(queue)
+    out, _ = nsqc("verify", str(queue), code=1)
+    assert out.splitlines()[-1] == f"{queue}/t: 1 fault, 89 messages wait"
+    out, _ = nsqc("repair", "--dry-run", str(queue))
+    assert out.splitlines()[-1] == f"{queue}/t: 2 steps, not taken"
+    out, _ = nsqc("repair", str(queue))
+    assert out.splitlines()[-1] == f"{queue}/t: 2 steps"
+    value = json.loads(nsqc("verify", "--json", str(queue))[0])[0]
+    assert (value["queue"], value["messages"], value["faults"]) == ("t", 89, 0)
 
 
 def test_half_a_record_is_a_note(queue):
@@ -170,10 +207,10 @@ def test_a_repair_that_was_interrupted_is_finished(queue, daemon):
     break_middle(queue)
     (queue / "t.diskqueue.000001.dat.123.tmp").write_bytes(b"half")
     lose_positions(queue)
-    nsqc("repair", str(queue))
+    Repair(str(queue), "t", MOST, print).run()
     (queue / "t.diskqueue.meta.dat").unlink()       # killed before the positions were written
-    nsqc("repair", str(queue))
-    assert len(delivered(daemon, queue)) == 99
+    Repair(str(queue), "t", MOST, print).run()
+    assert len(delivered(daemon(data_path=queue))) == 99
 
 
 def test_a_daemon_is_not_disturbed(daemon, tmp_path):
