@@ -157,7 +157,8 @@ SPARED = {"typer", "click", "rich", "tomllib", "hashlib", "ctypes", "email", "ht
           "shutil", "tempfile", "random", "urllib.parse", "encodings.idna", "cramjam", "isal", "re2",
           "nsqc.commands.app", "nsqc.httpd.cursors", "nsqc.httpd.debug", "nsqc.httpd.heap", "nsqc.httpd.logs", "nsqc.httpd.peek", "nsqc.store.peek",
           "nsqc.httpd.rules", "nsqc.lookupd", "nsqc.lookupd.server", "nsqc.options.lookupd", "nsqc.net.openssl", "nsqc.net.url", "nsqc.options.check", "nsqc.peers.auth",
-          "nsqc.peers.lookup_peer", "nsqc.peers.statsd"}
+          "nsqc.peers.lookup_peer", "nsqc.peers.statsd",
+          "nsqc.tools", "nsqc.tools.declare", "nsqc.commands.tools"}
 
 
 def test_a_start_imports_nothing_that_it_can_do_without(daemon):

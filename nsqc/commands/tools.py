@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from importlib import import_module
 
 from nsqc.commands import NAMES_COMMAND, ORIGINALS, TOOLS
@@ -16,6 +17,7 @@ def declared(name: str) -> Tool | Group:
 
 def run_tool(name: str, words: list[str]) -> int:
     """Runs a tool; the exit code."""
+    die_quietly()
     if name == NAMES_COMMAND:
         from nsqc.tools.completing import print_names
 
@@ -25,8 +27,14 @@ def run_tool(name: str, words: list[str]) -> int:
     return run(declared(name), words)
 
 
+def die_quietly() -> None:
+    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def run_original(name: str, words: list[str]) -> int:
     """Runs one of NSQ's tools by its own name, with its own flags; the exit code."""
+    die_quietly()
     from nsqc.tools.original.program import run
 
     return run(import_module(ORIGINALS[name]).PROGRAM, words)

@@ -46,8 +46,15 @@ def tool_text(tool: Tool, width: int) -> str:
     if tool.examples:
         lines += ["", "Examples:"]
         for command, meaning in tool.examples:
-            lines += [f"  {command}", *textwrap.wrap(meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
+            lines += [example(command, width),
+                      *textwrap.wrap(meaning, width, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     return "\n".join(lines)
+
+
+def example(command: str, width: int) -> str:
+    """A command line, long ones as a shell continues them."""
+    parts = textwrap.wrap(command, width - 8, break_long_words=False, break_on_hyphens=False)
+    return " \\\n      ".join([f"  {parts[0]}", *parts[1:]])
 
 
 def usage(argument: Argument) -> str:

@@ -27,7 +27,7 @@ class Lane:
         self._refused, self._patience = refused, patience * len(self._targets)
         self._failures = 0
         self.published = 0          # messages that were acknowledged
-        self.handed = 0             # messages that were put in
+        self._is_needed = False     # something was put in
 
     @property
     def target(self) -> Target:
@@ -36,22 +36,30 @@ class Lane:
 
     @property
     def has_room(self) -> bool:
-        """Whether to put in another parcel."""
-        return not self._pending and self.target.has_room
+        """Whether to put in another parcel. The first one is what it connects for."""
+        return not self._pending and (self.target.has_room or not self._is_needed)
 
     @property
     def is_idle(self) -> bool:
         """Whether everything is answered."""
         return not self._pending and not self.target.waiting
 
+    @property
+    def unknown(self) -> int:
+        """Messages that were sent, and may be published or not."""
+        parcels = [*(parcel for parcel in self._pending if parcel.was_sent), *self.target.waiting]
+        return sum(parcel.count - parcel.acknowledged if parcel.is_deferred else parcel.count for parcel in parcels)
+
     def put(self, parcel: Parcel) -> None:
         """One more parcel."""
-        self.handed += parcel.count
+        self._is_needed = True
         self._pending.append(parcel)
         self._send()
 
     def tend(self) -> None:
         """Sends and reads. Raises Refused for what no nsqd would take, NoNode, ToolError."""
+        if not self._is_needed:
+            return
         target = self.target
         failures = target.failures
         done, back = target.tend()
@@ -59,6 +67,8 @@ class Lane:
             self.published += parcel.count
             self._failures = 0
         if target.failures > failures or back:
+            for parcel in back:
+                parcel.was_sent = True
             self._pending.extendleft(reversed(back))
             self._failed(target)
         self._send()

@@ -12,12 +12,13 @@ class Parcel:
     """command: an MPUB, or DPUBs one after the other. count: messages; answers: OKs that are to come. note: whatever
     the publisher wants to know when it is answered."""
 
-    __slots__ = ("acknowledged", "answers", "command", "count", "is_deferred", "note", "topic")
+    __slots__ = ("acknowledged", "answers", "command", "count", "is_deferred", "note", "topic", "was_sent")
 
     def __init__(self, topic: bytes, command: bytes, count: int, is_deferred: bool = False, note: object = None):
         self.topic, self.command, self.count, self.is_deferred, self.note = topic, command, count, is_deferred, note
         self.answers = count if is_deferred else 1
         self.acknowledged = 0       # answers so far
+        self.was_sent = False       # to an nsqd that has not answered
 
     def rest(self) -> Parcel:
         """What is not acknowledged: of an MPUB all, because it is published as a whole or not at all."""

@@ -53,6 +53,14 @@ class Stdout:
             raise PipeClosed from None
         return True
 
+    def check(self) -> None:
+        """Raises PipeClosed if nobody will read what comes next. A poll reports that even if it asks for nothing."""
+        if not self._is_file:
+            poll = select.poll()
+            poll.register(self._descriptor, 0)
+            if poll.poll(0):
+                raise PipeClosed
+
     def _is_writable(self) -> bool:
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)

@@ -39,8 +39,10 @@ class Tail:
 
     def run(self) -> None:
         """Until a signal or the last message. Raises PipeClosed, OSError, ToolError, ClientError."""
+        self._feed.watch(self._out.fileno(), select.POLLERR)
         while not self._stop and (self._endless or self._left or self._writing):
             self._arrived.extend(self._feed.receive(WAIT_SECONDS))
+            self._out.check()
             self._flush()
             while self._arrived and self._out.unwritten < MOST_UNWRITTEN and (self._endless or self._left):
                 self._print(self._arrived.popleft())
@@ -50,6 +52,9 @@ class Tail:
         count = delivery.batch.count
         if self._endless or count <= self._left:
             self._left -= count
+            if not self._endless:
+                # Before the FINs, which would bring more than is wanted.
+                self._feed.limit(self._left)
             self._writing.append(delivery)
             self._out.put(self._text(delivery, count))
             self._flush()
@@ -61,7 +66,6 @@ class Tail:
         while not self._out.flush() and not self._stop:
             self._feed.watch(self._out.fileno(), select.POLLOUT)
             self._arrived.extend(self._feed.receive(WAIT_SECONDS))
-            self._feed.watch(self._out.fileno(), 0)
         self._finish_written()
         if self._out.unwritten == 0:
             first, _ = self._feed.split(delivery, kept)
@@ -72,7 +76,7 @@ class Tail:
         if written:
             self._finish_written()
         if written == self._watching:
-            self._feed.watch(self._out.fileno(), 0 if written else select.POLLOUT)
+            self._feed.watch(self._out.fileno(), select.POLLERR if written else select.POLLOUT)
             self._watching = not written
 
     def _finish_written(self) -> None:

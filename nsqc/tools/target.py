@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.connection import Connection
-from nsqc.client.errors import ClientError, ConnectError, NoAnswer
+from nsqc.client.errors import ClientError, ConnectError, NoAnswer, Refused
 from nsqc.client.options import Options
 from nsqc.tools.parcel import Parcel
 
@@ -70,15 +70,24 @@ class Target:
             return [], []
         done: list[Parcel] = []
         try:
-            self._connection.flush()
             self._count(self._connection.answered(), done)
+            self._connection.flush()
             if self.waiting and now - self.since > self._options.timeout:
                 raise NoAnswer(f"{self.address}: no answer in time")
         except (ClientError, OSError) as error:
-            # Answers that came before the error have been counted by the connection, if not here: then a parcel is sent
-            # twice, which is better than never.
-            return done, self._failed(error)
+            return done, self._failed(self._last_word(self._connection, done) or error)
         return done, []
+
+    def _last_word(self, connection: Connection, done: list[Parcel]) -> Exception | None:
+        """What nsqd said before the connection ended, which may be noticed first by sending."""
+        try:
+            while answers := connection.answered():
+                self._count(answers, done)
+        except Refused as error:
+            return error
+        except (ClientError, OSError):
+            pass    # it said nothing
+        return None
 
     def submit(self, parcel: Parcel) -> None:
         """Sends it as the socket allows; tend() says when it is answered."""

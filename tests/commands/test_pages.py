@@ -83,7 +83,7 @@ def test_the_man_page_has_its_sections_and_every_option():
         assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [
             escape(flag_name(name)) for name in declaration.flags]
     for node in describe().all():
-        assert node.nodes or f"\n\\fB{node.words}\\fR" in page
+        assert node.nodes or f"\n\\fB{escape(node.words)}\\fR" in page
 
 
 def test_the_man_page_is_sound_roff():
@@ -135,8 +135,8 @@ def test_zsh_has_every_command_and_flag():
     for node in describe().all():
         body = re.search(rf"^{'_'.join(('', *node.path))}\(\) {{\n(.*?)^}}$", text, re.MULTILINE | re.DOTALL)[1]
         assert re.findall(r"^        '\*?(--[a-z0-9-]+)=?-?\[", body, re.MULTILINE) == [one.name for one in node.options]
-        assert re.findall(r"^                '([a-z]+):", body, re.MULTILINE) == [one.path[-1] for one in node.nodes]
-        assert re.findall(r"\) (_nsqc\w+) ;;", body) == ["_".join(("", *one.path)) for one in node.nodes]
+        assert re.findall(r"^                '([a-z-]+):", body, re.MULTILINE) == [one.path[-1] for one in node.nodes]
+        assert re.findall(r"\) (_nsqc[\w-]+) ;;", body) == ["_".join(("", *one.path)) for one in node.nodes]
         # Every quote is closed on its line.
         assert all(line.replace("'\\''", "").count("'") % 2 == 0 for line in body.splitlines())
     assert "value:(debug info warn error fatal)'" in text

@@ -1,14 +1,81 @@
-"""docs/tools.md shows what commands print."""
+"""docs/tools.md: its examples are run, in order, and print what the page says."""
 
-from tests.tools.page import PAGE, Scene, blocks, steady
+import os
+import re
+import signal
+import subprocess
+import sys
+
+from nsqc.commands import ORIGINALS, TOOLS
+from tests.support.daemon import Daemon, wait_until
+from tests.support.pages import ROOT, blocks
+from tests.tools.conftest import ENV
+
+SECONDS = 60
+CHANNELS = {"to-file": "nsq_to_file", "relay": "nsq_to_nsq"}
+CHANGES = ((r'"id": "[0-9a-f]{16}"', '"id": ID'), (r'"timestamp": \d{19}', '"timestamp": TIME'))
 
 
-def test_the_page_shows_real_output(tmp_path):
-    shown = blocks(PAGE.read_text())
-    assert len(shown) > 10
-    scene = Scene(tmp_path)
+def examples() -> list[tuple[str, str]]:
+    """Commands of the page, and what they print."""
+    found = []
+    for block in blocks("docs/tools.md", "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            found.append((command, output))
+    return found
+
+
+def even(text: str) -> str:
+    """Without what is different in each run."""
+    for pattern, replacement in CHANGES:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def result(node: Daemon, command: str, is_stopped: bool, **more) -> str:
+    """What a command prints. is_stopped: by Ctrl-C, when its channel is empty."""
+    if not is_stopped:
+        return subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=SECONDS, stdin=subprocess.DEVNULL, **more).stdout
+    channel = next(channel for tool, channel in CHANNELS.items() if f"nsqc {tool} " in command)
+    process = subprocess.Popen(["bash", "-c", f"exec {command}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               stdin=subprocess.DEVNULL, **more)
     try:
-        for command, text in shown:
-            assert steady(scene.run(command)) == steady(text), command
+        wait_until(lambda: not node.channel("orders", channel)["depth"] and not node.channel("orders", channel)["in_flight_count"],
+                   command, SECONDS)
+        process.send_signal(signal.SIGINT)
+        return "^C\n" + process.communicate(timeout=SECONDS)[0]
     finally:
-        scene.close()
+        process.kill()
+        process.wait()
+
+
+def test_the_examples_print_what_the_page_says(tmp_path):
+    node = Daemon(tmp_path / "data")
+    try:
+        node.post("/topic/create?topic=orders")
+        node.post("/channel/create?topic=orders&channel=shell")
+        for channel in ("nsq_to_file", "nsq_to_nsq", "nsq_to_http"):
+            node.post(f"/channel/create?topic=orders&channel={channel}")
+        (tmp_path / "nsqc.cfg").write_text(
+            f'tcp_address = "127.0.0.1:{node.tcp_port}"\nhttp_address = "127.0.0.1:{node.http_port}"\n')
+        (tmp_path / "bin").mkdir()
+        script = tmp_path / "bin/nsqc"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m nsqc "$@"\n')
+        script.chmod(0o755)
+        env = {**ENV, "NSQC_CONFIG": str(tmp_path / "nsqc.cfg"), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        for command, output in examples():
+            told = result(node, command.replace("127.0.0.1:4150", f"127.0.0.1:{node.tcp_port}"),
+                          output.startswith("^C\n"), cwd=tmp_path, env=env)
+            assert even(told.replace(f":{node.tcp_port}", ":4150")) == even(output), command
+    finally:
+        node.close()
+
+
+def test_every_tool_has_its_place_on_the_page():
+    page = (ROOT / "docs/tools.md").read_text()
+    for name in TOOLS:
+        assert f"nsqc {name}" in page, name
+    for name in ORIGINALS:
+        assert f"`{name}" in page, name

@@ -35,7 +35,8 @@ def introduction() -> list[str]:
                 escape("nsqc lookupd does the work of nsqlookupd: nodes register with it, and clients ask it for the "
                        "nodes that have a topic."), ".PP",
                 escape("Called by the name nsqd or nsqlookupd, through a link, it behaves as nsqc serve or nsqc "
-                       "lookupd.")),
+                       "lookupd. Called by the name of one of NSQ's tools (nsq_tail, nsq_stat, nsq_to_file, "
+                       "nsq_to_http, nsq_to_nsq, to_nsq), it takes that tool's flags.")),
     ]
 
 
@@ -75,7 +76,10 @@ def running() -> list[str]:
         section("EXIT STATUS",
                 *term(bold("0"), "A clean stop, or the command succeeded."),
                 *term(bold("1"), "The daemon cannot start, or the command found an error."),
-                *term(bold("2"), "The command line is invalid.")),
+                *term(bold("2"), "The command line is invalid."),
+                *term(bold("3"), "A tool finds no node that answers."),
+                *term(bold("4"), "A topic, channel or node does not exist."),
+                *term(bold("130"), "A tool has ended after SIGINT.")),
     ]
 
 

@@ -101,11 +101,9 @@ class Publishing:
                 for lane in self._lanes:
                     lane.tend()
         finally:
-            self.unknown = max(lane.handed - lane.published for lane in self._lanes) - self._not_taken_count
+            self.unknown = max(lane.unknown for lane in self._lanes)
             for lane in self._lanes:
                 lane.close()
-
-    _not_taken_count = 0
 
     @property
     def _is_idle(self) -> bool:
@@ -169,7 +167,6 @@ class Publishing:
     def _not_taken(self, parcel: Parcel, answer: str) -> None:
         """nsqd does not take a message."""
         self.refused += 1
-        self._not_taken_count += 1
         self._report(f"a message of {parcel.size()} bytes is refused: {answer}")
 
     def _report(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""The output that docs/tools.md shows: `python -m tests.tools.page` runs its commands again and writes what they print.
+"""The output that docs/tools.md shows of tools that look and change: `python -m tests.tools.scene` runs its commands again and writes what they print.
 
-A block of ```console has a command behind `$ ` and what it prints. Commands run in the order of the page, against one
+A block of ```shell-session has a command behind `$ ` and what it prints. Commands run in the order of the page, against one
 daemon; before some of them, something happens.
 """
 
@@ -20,7 +20,7 @@ from tests.support.logs import record
 from tests.support.pages import ROOT
 
 PAGE = ROOT / "docs/tools.md"
-BLOCK = re.compile(r"^```console\n\$ (nsqc [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```shell-session\n\$ (nsqc [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # What differs from run to run: ids, addresses, times, figures and their units; and so the width of columns.
 CHANGING = re.compile(r"\b[0-9a-f]{16}\b|\d[\d.,:TZ-]*(?: ?(?:us|ms|s)\b)?")
 # These commands are shown; others on the page belong to other scenes.
@@ -102,8 +102,8 @@ def main() -> None:
         scene = Scene(Path(folder))
         try:
             for command, shown in blocks(text):
-                before = f"```console\n$ {command}\n{shown}```"
-                text = text.replace(before, f"```console\n$ {command}\n{scene.run(command)}```", 1)
+                before = f"```shell-session\n$ {command}\n{shown}```"
+                text = text.replace(before, f"```shell-session\n$ {command}\n{scene.run(command)}```", 1)
         finally:
             scene.close()
     PAGE.write_text(text)

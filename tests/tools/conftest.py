@@ -1,0 +1,166 @@
+"""One daemon for the tests of a module, and tools as processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import Daemon, wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = 60
+NAMES = itertools.count()
+ENV = {name: value for name, value in os.environ.items() if name != "NSQC_CONFIG"} | {
+    "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
+
+
+class Tool:
+    """A tool that runs; its output goes to files, so that it is never held up."""
+
+    def __init__(self, command: list[str], folder: Path, **more):
+        number = next(NAMES)
+        self.out_path, self.err_path = folder / f"out{number}", folder / f"err{number}"
+        more.setdefault("stdin", subprocess.DEVNULL)
+        with self.out_path.open("wb") as out, self.err_path.open("wb") as err:
+            self.process = subprocess.Popen(command, **{"stdout": out, "stderr": err, "env": ENV, **more})
+
+    @property
+    def out(self) -> bytes:
+        return self.out_path.read_bytes()
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text()
+
+    def says(self, text: str | bytes) -> Tool:
+        """Waits for a text on stdout (bytes) or stderr (str)."""
+        wait_until(lambda: text in (self.out if isinstance(text, bytes) else self.err), f"{text!r}", 30)
+        return self
+
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Sends a signal; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(SECONDS)
+
+    def wait(self) -> int:
+        return self.process.wait(SECONDS)
+
+
+class Tools:
+    """nsqc's tools, for one daemon."""
+
+    def __init__(self, node: Daemon, folder: Path):
+        self.node, self.folder = node, folder
+        self.tcp, self.http = f"127.0.0.1:{node.tcp_port}", f"127.0.0.1:{node.http_port}"
+        self.nodes = ("--nsqd", self.tcp, "--http", self.http)
+        self.running: list[Tool] = []
+
+    def run(self, *words: str, input: bytes | str = b"", nodes: bool = True, **more) -> subprocess.CompletedProcess:
+        """`nsqc WORDS` to its end, with the daemon's address."""
+        data = input.encode() if isinstance(input, str) else input
+        return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())], input=data,
+                              capture_output=True, timeout=SECONDS, **{"env": ENV, "cwd": self.folder, **more})
+
+    def start(self, *words: str, nodes: bool = True, **more) -> Tool:
+        """`nsqc WORDS` in the background; it is killed with the test."""
+        command = [sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())]
+        self.running.append(Tool(command, self.folder, cwd=self.folder, **more))
+        return self.running[-1]
+
+    def topic(self, *channels: str) -> str:
+        """A new topic with these channels."""
+        name = f"t{next(NAMES)}"
+        self.node.post(f"/topic/create?topic={name}")
+        for channel in channels:
+            self.node.post(f"/channel/create?topic={name}&channel={channel}")
+        return name
+
+    def publish(self, topic: str, *bodies: bytes) -> None:
+        client = self.node.connect()
+        client.pub(topic, *bodies)
+        client.close()
+
+    def drained(self, topic: str, channel: str):
+        """Waits until everything of a channel is finished."""
+        def empty():
+            found = self.node.channel(topic, channel)
+            return not found["depth"] and not found["in_flight_count"] and not found["deferred_count"]
+
+        return wait_until(empty, f"{topic}/{channel} to be empty", 30)
+
+    def taken(self, topic: str, channel: str) -> list[bytes]:
+        """All messages of a channel that wait, taken out of it."""
+        return taken(self.node, topic, channel)
+
+
+def taken(node: Daemon, topic: str, channel: str) -> list[bytes]:
+    """All messages of a channel of a daemon, finished."""
+    client = node.connect().sub(topic, channel, rdy=100)
+    bodies: list[bytes] = []
+
+    def is_empty() -> bool:
+        try:
+            while True:
+                message = client.message(0.1)
+                client.fin(message)
+                bodies.append(message.body)
+        except TimeoutError:
+            pass
+        found = node.channel(topic, channel)
+        return not (found["depth"] or found["in_flight_count"] or found["deferred_count"])
+
+    wait_until(is_empty, f"{topic}/{channel} to be empty", 30)
+    client.close()
+    return bodies
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """The daemon of a module."""
+    daemon = Daemon(tmp_path_factory.mktemp("node") / "data")
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture
+def tools(node, tmp_path):
+    found = Tools(node, tmp_path)
+    yield found
+    for tool in found.running:
+        if tool.process.poll() is None:
+            tool.process.kill()
+            tool.process.wait()
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory):
+    """NSQ's names for the tools, as links to an executable: links(name) is a path."""
+    folder = tmp_path_factory.mktemp("links")
+    script = folder / "nsqc"
+    script.write_text(f"#!{sys.executable}\nfrom nsqc.cli import main\nmain()\n")
+    script.chmod(0o755)
+
+    def link(name: str) -> str:
+        path = folder / name
+        if not path.is_symlink():
+            path.symlink_to(script)
+        return str(path)
+
+    return link
+
+
+def unused_address() -> str:
+    """Where nobody listens."""
+    return "127.0.0.1:1"
+
+
+def pause_until(moment: float) -> None:
+    """Sleeps until time.monotonic() is there."""
+    time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,0 +1,220 @@
+"""What all tools share: command lines, help, nodes, names, errors, a quick start."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from importlib import import_module
+
+import pytest
+
+from nsqc.commands import COMMANDS, TOOLS
+from nsqc.tools.declare import Argument, Kind, Option, Tool, leaves
+from nsqc.tools.errors import UsageError
+from nsqc.tools.helptext import help_text
+from nsqc.tools.localnode import local_node
+from nsqc.tools.parse import parse
+from tests.support.lookupd import LookupServer
+from tests.tools.conftest import ENV, ROOT, SECONDS
+
+ALL = {name: import_module(module).TOOL for name, module in TOOLS.items()}
+LEAVES = [tool for each in ALL.values() for tool in leaves(each)]
+TOOL = Tool(("x",), "A tool.", lambda values: 0, options=(
+    Option("name", "n", many=True), Option("count", "c", Kind.INT, 3, short="n", least=0, most=9), Option("on", "o", Kind.BOOL, False),
+    Option("time", "t", Kind.DURATION, 1.5), Option("size", "s", Kind.SIZE, 0), Option("share", "f", Kind.FLOAT, 0.5),
+    Option("mode", "m", choices=("a", "b"), default="a")), arguments=(Argument("FIRST", "f"), Argument("REST", "r", required=False, many=True)))
+
+
+# ---------------------------------------------------------------------- command lines
+
+
+def test_values():
+    values = parse(TOOL, ["--name", "a", "--name=b", "-n5", "one", "--on", "--size", "64K", "--time=250ms", "--", "--two", "-"])
+    assert (values.texts("name"), values.number("count"), values.flag("on")) == (("a", "b"), 5, True)
+    assert (values.number("size"), values.decimal("time"), values.decimal("share")) == (65536, 0.25, 0.5)
+    assert (values.text("FIRST"), values.texts("REST"), values.text("mode")) == ("one", ("--two", "-"), "a")
+    assert values.given("count") and not values.given("share")
+
+
+@pytest.mark.parametrize("words, text", [
+    ((), "FIRST is missing"), (("x", "--nam", "a"), "there is no option --nam, did you mean --name?"), (("x", "--name"), "--name needs a value"),
+    (("x", "--on=1"), "--on takes no value"), (("x", "-n", "ten"), "'ten' is not a whole number"), (("x", "-n", "10"), "10 is not from 0 to 9"),
+    (("x", "--time", "1"), "is not a duration"), (("x", "--size", "1x"), "is not a size"), (("x", "--share", "nan"), "is not a number"),
+    (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "there is no option -z")])
+def test_what_is_not_understood(words, text):
+    with pytest.raises(UsageError) as caught:
+        parse(TOOL, list(words))
+    assert text in str(caught.value)
+
+
+# ---------------------------------------------------------------------- one family
+
+
+def test_tools_are_the_commands_that_say_so():
+    assert {one.name for one in COMMANDS if one.tool} == set(ALL)
+    assert all(tool.path[0] == name for name, each in ALL.items() for tool in leaves(each))
+
+
+@pytest.mark.parametrize("tool", LEAVES, ids=lambda tool: " ".join(tool.path))
+def test_every_help_has_examples_that_parse(tool):
+    text = help_text(tool)
+    assert text.startswith(f"Usage: {tool.words} ") and "\nExamples:\n" in text
+    assert max(map(len, text.splitlines())) <= 110
+    for option in tool.options:
+        assert f"--{option.name}" in text and option.help[0] not in " ." and not option.help.endswith(".")
+    for command, meaning in tool.examples:
+        words = re.split(r" [|<>] ", command[command.index(tool.words) + len(tool.words):])[0]
+        assert meaning
+        parse(tool, shlex.split(words))
+
+
+def test_same_names_are_the_same_things():
+    """A name has one kind, and takes the same, in every tool."""
+    kinds: dict[str, set] = {}
+    for tool in LEAVES:
+        for option in tool.options:
+            kinds.setdefault(option.name, set()).add((option.kind, option.many))
+    several = {name: found for name, found in kinds.items() if len({kind for kind, _ in found}) > 1}
+    assert several == {}
+
+
+def test_a_start_imports_little(tools):
+    code = ("import sys; sys.argv = ['nsqc', 'tail', '--topic', 'x', '--nsqd', '127.0.0.1:1']\nfrom nsqc.cli import main\n"
+            "try: main()\nexcept SystemExit as end: print(end.code, *sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV, cwd=ROOT)
+    status, *loaded = done.stdout.split()
+    assert status == "3"
+    assert not set(loaded) & {"typer", "click", "rich", "asyncio", "uvloop", "httptools", "msgspec", "nsqc.daemon", "nsqc.options.declared"}
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+def test_the_local_daemon_is_found_by_its_config(tmp_path, monkeypatch):
+    monkeypatch.delenv("NSQC_CONFIG", raising=False)
+    monkeypatch.setattr("nsqc.tools.localnode.USUAL_FILE", str(tmp_path / "none"))
+    assert local_node("") == ("127.0.0.1:4150", "127.0.0.1:4151", "")
+    path = tmp_path / "nsqc.cfg"
+    path.write_text('tcp_address = "0.0.0.0:5150"\nhttp_address = "[::]:5151"\nhttps_address = "10.0.0.1:5152"\n')
+    assert local_node(str(path)) == ("127.0.0.1:5150", "[::1]:5151", "")
+    path.write_text('tcp_address = "/run/nsqc/tcp.sock"\nhttp_address = ":1"\n')
+    monkeypatch.setenv("NSQC_CONFIG", str(path))
+    assert local_node("") == ("/run/nsqc/tcp.sock", "127.0.0.1:1", "")
+    for wrong in (str(tmp_path / "none"), str(tmp_path)):
+        with pytest.raises(UsageError):
+            local_node(wrong)
+
+
+def test_unix_sockets_and_a_config(daemon, tools, tmp_path):
+    node = daemon(unix=True)
+    config = tmp_path / "cfg"
+    config.write_text(f'tcp_address = "{node.data_path}/tcp.sock"\nhttp_address = "{node.data_path}/http.sock"\n')
+    env = {**ENV, "NSQC_CONFIG": str(config)}
+    assert tools.run("pub", "--topic", "t", input="x\n", nodes=False, env=env).returncode == 0
+    done = tools.run("tail", "--topic", "t", "-n", "1", "--channel", "c", "--config", str(config), nodes=False)
+    assert (done.returncode, done.stdout) == (0, b"x\n")
+    done = tools.run("tail", "--topic", "u", nodes=False, env=env)
+    assert (done.returncode, done.stderr) == (4, b"nsqc tail: topic 'u' does not exist\n")
+
+
+def test_lookup_servers_fail_over(tmp_path, daemon, tools):
+    server = LookupServer(tmp_path / "lookupd.log")
+    try:
+        node = daemon(f"--lookupd-tcp-address=127.0.0.1:{server.tcp_port}", "--broadcast-address=127.0.0.1")
+        nodes = ("--nsqlookupd", "127.0.0.1:1", "--nsqlookupd", f"127.0.0.1:{server.http_port}")
+        assert tools.run("pub", "--topic", "orders", *nodes, input="x\n", nodes=False).returncode == 0
+        assert node.stats("orders")["depth"] == 1
+        done = tools.run("tail", "--topic", "orders", "--channel", "c", "-n", "1", *nodes, nodes=False)
+        assert (done.returncode, done.stdout) == (0, b"x\n")
+        done = tools.run("tail", "--topic", "order", *nodes, nodes=False)
+        assert (done.returncode, done.stderr) == (4, b"nsqc tail: topic 'order' does not exist, did you mean 'orders'?\n")
+        done = tools.run("stat", "--topic", "orders", "--channel", "c", "-n", "1", "--interval", "10ms", *nodes, nodes=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        done = tools.run("__names", "topic", f"nsqc tail {' '.join(nodes)} --topic ", nodes=False)
+        assert done.stdout == b"orders\n"
+    finally:
+        server.close()
+    done = tools.run("tail", "--topic", "orders", "--nsqlookupd", "127.0.0.1:1", nodes=False)
+    assert (done.returncode, done.stderr) == (3, b"nsqc tail: no nsqlookupd answers: 127.0.0.1:1: Connection refused\n")
+
+
+@pytest.mark.parametrize("answer, text", [
+    (b"\0\1\2garbage", "not an HTTP answer"), (b"", "closed"), (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", "not JSON"),
+    (b'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]', ""), (b'HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno', "500 no")])
+def test_a_node_that_answers_garbage(tools, answer, text):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        def serve():
+            while True:
+                try:
+                    client, _ = server.accept()
+                except OSError:
+                    return
+                client.recv(4096)
+                client.sendall(answer)
+                client.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        done = tools.run("stat", "--topic", "x", "--channel", "y", "--nsqlookupd", f"127.0.0.1:{server.getsockname()[1]}", nodes=False)
+        assert done.returncode in (3, 4) and text in done.stderr.decode()
+        assert len(done.stderr.splitlines()) == 1
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("words, text", [
+    (("--nsqd", "localhost"), "its port is missing"), (("--nsqlookupd", "a:1", "--nsqd", "a:1"), "give either --nsqd or --nsqlookupd"),
+    (("--nsqd", "a:1", "--http", "a:1", "--http", "a:2"), "--http needs one address"), (("--tls-ca", "x"), "--tls-ca needs --tls"),
+    (("--tls", "--tls-ca", "/nowhere"), "TLS: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
+    (("--deflate", "1", "--snappy"), "exclude each other")])
+def test_nodes_that_are_not_understood(tools, words, text):
+    done = tools.run("tail", "--topic", "x", *words, nodes=False)
+    assert done.returncode == 2 and text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+
+
+def test_names_for_completion(tools):
+    topic = tools.topic("first", "second")
+    line = f"nsqc tail --nsqd {tools.tcp} --http {tools.http} "
+    assert topic in tools.run("__names", "topic", line + "--topic ", nodes=False).stdout.decode().splitlines()
+    assert tools.run("__names", "channel", line + f"--topic {topic} --channel f", nodes=False).stdout == b"first\nsecond\n"
+    for wrong in ("nsqc tail --nsqd 127.0.0.1:1 --topic ", "nsqc tail --nsqd 'x", ""):
+        done = tools.run("__names", "topic", wrong, nodes=False, env={**ENV, "NSQC_CONFIG": "/nowhere"})
+        assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_help_into_a_pipe_that_is_closed(tools):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS,
+                          env=ENV, cwd=ROOT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+# ---------------------------------------------------------------------- stat
+
+
+def test_stat(tools):
+    topic = tools.topic("c")
+    tools.publish(topic, b"a", b"b")
+    done = tools.run("stat", "--topic", topic, "--channel", "c", "-n", "2", "--interval", "10ms")
+    title, heads, *rows = done.stdout.decode().splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert title == "------rate------+----------------depth----------------+--------------metadata---------------"
+    assert heads == "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients"
+    assert rows == ["      0       0 |       2       2       0     0     0 |       0       0            2       0"] * 2
+    running = tools.start("stat", "--topic", topic, "--channel", "c", "--json", "--interval", "10ms").says(b'"depth": 2')
+    tools.publish(topic, b"c")
+    running.says(b'"depth": 3')
+    assert running.stop(signal.SIGINT) == 130
+    assert re.search(rb'"ingress": [1-9]', running.out)
+    assert running.err == ""
+
+
+def test_stat_of_what_does_not_exist(tools):
+    topic = tools.topic("billing")
+    done = tools.run("stat", "--topic", topic, "--channel", "biling")
+    assert (done.returncode, done.stderr.decode()) == (
+        4, f"nsqc stat: channel 'biling' does not exist in topic {topic!r}, did you mean 'billing'?\n")

@@ -1,0 +1,157 @@
+"""NSQ's tools by their own names: flags, output, errors, exit codes."""
+
+import gzip
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.support.daemon import wait_until
+from tests.tools.conftest import ENV, SECONDS, Tool
+from tests.tools.test_to_http import Server
+
+NAMES = ("nsq_tail", "nsq_stat", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
+STAMP = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d "
+
+
+@pytest.fixture
+def original(links, tools):
+    """original(name, *words): to its end; original.start(...): in the background."""
+    def run(name, *words, input=b""):
+        return subprocess.run([links(name), *words], input=input, capture_output=True, timeout=SECONDS, env=ENV, cwd=tools.folder)
+
+    def start(name, *words):
+        tools.running.append(Tool([links(name), *words], tools.folder, cwd=tools.folder))
+        return tools.running[-1]
+
+    run.start = start
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_and_version(original, name):
+    done = original(name, "-help")
+    assert (done.returncode, done.stdout) == (0, b"")
+    lines = done.stderr.decode().splitlines()
+    assert lines[0] == f"Usage of {name}:"
+    flags = [line.split()[0] for line in lines if line.startswith("  -")]
+    assert flags == sorted(flags) and len(flags) > 4
+    done = original(name, "--version")
+    assert (done.returncode, done.stdout) == ((2, b"") if name == "to_nsq" else (0, f"{name} v1.3.0\n".encode()))
+
+
+@pytest.mark.parametrize("name, words, code, text", [
+    ("nsq_tail", ["-bogus"], 2, "flag provided but not defined: -bogus\nUsage of nsq_tail:\n"),
+    ("nsq_tail", ["--n=x"], 2, 'invalid value "x" for flag -n: parse error\n'),
+    ("nsq_tail", ["-n"], 2, "flag needs an argument: -n\n"),
+    ("nsq_tail", ["--print-topic=maybe"], 2, 'invalid boolean value "maybe" for -print-topic: parse error\n'),
+    ("nsq_tail", ["--consumer-opt=bogus,1"], 2, 'invalid value "bogus,1" for flag -consumer-opt: invalid option bogus\n'),
+    ("nsq_tail", ["--consumer-opt=sample_rate,200"], 2, "invalid sample_rate ! 200 > 99\n"),
+    ("nsq_tail", ["--consumer-opt=msg_timeout,1500"], 2,
+     'failed to coerce option msg_timeout (1500) - time: missing unit in duration "1500"\n'),
+    ("nsq_tail", ["--consumer-opt=local_addr,1"], 2, "option local_addr is not supported by nsqc\n"),
+    ("nsq_stat", ["--count=x"], 2, 'strconv.ParseInt: parsing "x": invalid syntax\n'),
+    ("nsq_tail", [], 1, "--nsqd-tcp-address or --lookupd-http-address required\n"),
+    ("nsq_tail", ["--nsqd-tcp-address=a:1", "--lookupd-http-address=a:1"], 1, "use --nsqd-tcp-address or --lookupd-http-address not both\n"),
+    ("nsq_tail", ["--nsqd-tcp-address=a:1"], 1, "--topic required\n"),
+    ("nsq_tail", ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x"], 1, "dial tcp 127.0.0.1:1: connect: connection refused\n"),
+    ("nsq_tail", ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x y"], 1, "invalid topic name\n"),
+    ("to_nsq", [], 1, "--topic required\n"), ("to_nsq", ["-topic=x", "-delimiter="], 1, "--delimiter must be a single byte\n"),
+    ("to_nsq", ["-topic=x"], 1, "--nsqd-tcp-address required\n"),
+    ("nsq_stat", [], 1, "--topic and --channel are required\n"),
+    ("nsq_stat", ["--topic=x", "--channel=c", "--interval=0"], 1, "--interval should be positive\n"),
+    ("nsq_stat", ["--topic=x", "--channel=c", "--nsqd-http-address=http://a"], 1,
+     "--nsqd-http-address error - address should not contain scheme\n"),
+    ("nsq_to_http", ["--header=x"], 1, "--header value format should be 'key=value'\n"),
+    ("nsq_to_http", ["--topic=x", "--nsqd-tcp-address=a:1"], 1, "--get or --post required\n"),
+    ("nsq_to_http", ["--topic=x", "--nsqd-tcp-address=a:1", "--get=http://a/"], 1, "invalid GET address - must be a printf string\n"),
+    ("nsq_to_http", ["--topic=x", "--nsqd-tcp-address=a:1", "--post=http://a/", "--n=0"], 1, "no handlers\n"),
+    ("nsq_to_nsq", [], 1, "--topic and --channel are required\n"), ("nsq_to_nsq", ["--topic=x y"], 1, "--topic is invalid\n"),
+    ("nsq_to_nsq", ["--topic=x", "--nsqd-tcp-address=a:1"], 1, "--destination-nsqd-tcp-address required\n"),
+    ("nsq_to_file", ["extra"], 1, "unknown arguments: [extra]\n"), ("nsq_to_file", [], 1, "--lookupd-http-address required.\n"),
+    ("nsq_to_file", ["--nsqd-tcp-address=a:1", "--gzip-level=10"], 1, "invalid --gzip-level value (10), should be 1-9\n"),
+    ("nsq_to_file", ["--nsqd-tcp-address=a:1"], 1, "--topic or --topic-pattern required\n"),
+    ("nsq_to_file", ["--nsqd-tcp-address=a:1", "--topic=x", "--gzip", "--filename-format=f"], 1,
+     "missing <REV> in --filename-format when gzip, rotation, or work dir enabled\n")])
+def test_errors(original, name, words, code, text):
+    done = original(name, *words)
+    told = done.stderr.decode()
+    assert (done.returncode, done.stdout) == (code, b"") and text in told
+    if code == 1:
+        assert all(re.match(STAMP, line) for line in told.splitlines())
+
+
+def test_lines_there_and_back(original, tools):
+    topic = tools.topic("c")
+    done = original("to_nsq", "-topic", topic, f"-nsqd-tcp-address={tools.tcp}", "-delimiter", ";", input=b"a;;b\n;last")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    done = original("nsq_tail", "--topic", topic, "--channel=c", "--nsqd-tcp-address", tools.tcp, "--n=3", "--print-topic")
+    assert (done.returncode, done.stdout.decode()) == (0, f"{topic} | a\n{topic} | b\n\n{topic} | last\n")
+    assert re.fullmatch(STAMP + f"Adding consumer for topic: {topic}\n", done.stderr.decode())
+
+
+def test_to_nsq_with_nobody_there(original):
+    assert original("to_nsq", "-topic=x", "-nsqd-tcp-address=127.0.0.1:1").returncode == 0
+    done = original("to_nsq", "-topic=x", "-nsqd-tcp-address=127.0.0.1:1", input=b"a\n")
+    assert done.returncode == 1 and "dial tcp 127.0.0.1:1: connect: connection refused\n" in done.stderr.decode()
+    done = original("to_nsq", "-topic=x", "-rate=5", "-nsqd-tcp-address=127.0.0.1:1")
+    assert "Throttling messages rate to max:5/second\n" in done.stderr.decode()
+
+
+def test_nsq_stat(original, tools):
+    topic = tools.topic("c")
+    tools.publish(topic, b"a")
+    words = ("--topic", topic, "--nsqd-http-address", tools.http, "--interval=10ms", "--count=2")
+    done = original("nsq_stat", "--channel=c", *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == (
+        "------rate------+----------------depth----------------+--------------metadata---------------\n"
+        "ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients\n" +
+        "      0       0 |       1       1       0     0     0 |       0       0            1       0\n" * 2)
+    done = original("nsq_stat", "--channel=d", *words)
+    assert done.returncode == 1
+    assert f"ERROR: failed to find channel(d) in stats metadata for topic({topic})\n" in done.stderr.decode()
+
+
+def test_nsq_to_file(original, tools, tmp_path):
+    topic = tools.topic("nsq_to_file")
+    tools.publish(topic, b"a", b"b")
+    running = original.start("nsq_to_file", "--topic", topic, "--nsqd-tcp-address", tools.tcp, f"--output-dir={tmp_path}/out", "--gzip",
+                             "--sync-interval=50ms", "--filename-format=<TOPIC><REV>.<DATETIME>", "--datetime-format=Jan-02-%%")
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGINT) == 0
+    (path,) = (tmp_path / "out").iterdir()
+    assert path.name == f"{topic}-000000.Jan-02-%.gz" and gzip.decompress(path.read_bytes()) == b"a\nb\n"
+    first = running.err.splitlines()[0]
+    assert re.fullmatch(r"\[nsq_to_file\] \S+ \S+\.\d{6} INFO: \[" + topic + r"/nsq_to_file\] .*", first)
+
+
+def test_nsq_to_nsq(original, tools):
+    topic, other = tools.topic("nsq_to_nsq"), tools.topic("c")
+    tools.publish(topic, b'{"a":1}', b'{"b":1}', b"text")
+    running = original.start("nsq_to_nsq", "--topic", topic, f"--nsqd-tcp-address={tools.tcp}", "--destination-topic", other,
+                             f"--destination-nsqd-tcp-address={tools.tcp}", "--require-json-field=a", "--status-every=0")
+    tools.drained(topic, "nsq_to_nsq")
+    assert running.stop(signal.SIGTERM) == 0
+    assert tools.taken(other, "c") == [b'{"a":1}']
+
+
+def test_nsq_to_http(original, tools):
+    topic, server = tools.topic("nsq_to_http"), Server()
+    tools.publish(topic, *[b"%d" % number for number in range(205)])
+    running = original.start("nsq_to_http", "--topic", topic, f"--nsqd-tcp-address={tools.tcp}", f"--post={server.url}/", "--status-every=100")
+    tools.drained(topic, "nsq_to_http")
+    running.says("[aggregate]: finished 100 - 99th: ")
+    assert running.stop(signal.SIGTERM) == 0
+    server.close()
+    assert len(server.bodies) == 205
+    assert server.requests[0][1]["User-Agent"] == "nsq_to_http v1.3.0"
+    assert len(re.findall(STAMP + r"\[aggregate\]: finished 100 - 99th: \S+s - 95th: \S+s - avg: \S+s\n", running.err)) == 2
+
+
+def test_a_lookup_server_that_is_down_is_waited_for(original, tools):
+    running = original.start("nsq_tail", "--topic=x", "--lookupd-http-address=127.0.0.1:1").says("asking again later")
+    assert running.process.poll() is None
+    assert running.stop(signal.SIGINT) == 0
+    wait_until(lambda: running.process.poll() is not None)

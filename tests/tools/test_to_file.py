@@ -1,0 +1,194 @@
+"""nsqc to-file: nothing is finished that is not stored."""
+
+import gzip
+import os
+import random
+import resource
+import signal
+import time
+
+import cramjam
+import pytest
+
+from tests.support.daemon import wait_until
+from tests.tools.conftest import Tools, unused_address
+
+QUICK = ("--sync-interval", "50ms")
+
+
+def content(folder, unpack=lambda data: data) -> list[bytes]:
+    """All lines of all files, also of those in folders."""
+    return [line for path in sorted(folder.rglob("*")) if path.is_file() for line in unpack(path.read_bytes()).splitlines()]
+
+
+@pytest.fixture
+def out(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return folder
+
+
+def test_a_file_for_each_hour_is_appended_to(tools, out):
+    topic = tools.topic("nsq_to_file")
+    for bodies in ((b"a", b"b"), (b"c",)):
+        tools.publish(topic, *bodies)
+        running = tools.start("to-file", "--topic", topic, "-o", str(out), "--host-identifier", "here", *QUICK)
+        tools.drained(topic, "nsq_to_file")
+        assert running.stop(signal.SIGTERM) == 0
+        assert running.err == ""
+    (path,) = out.iterdir()
+    assert path.name == time.strftime(f"{topic}.here.%Y-%m-%d_%H.log")
+    assert path.read_bytes() == b"a\nb\nc\n"
+
+
+@pytest.mark.parametrize("kind, suffix, unpack", [
+    ("gzip", ".gz", gzip.decompress), ("zstd", ".zst", lambda data: bytes(cramjam.zstd.decompress(data)))])
+def test_compressed_and_moved_when_complete(tools, out, tmp_path, kind, suffix, unpack):
+    topic, work = tools.topic("nsq_to_file"), tmp_path / "work"
+    work.mkdir()
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--work-dir", str(work), "--compress", kind,
+                          "--filename-format", "<TOPIC>/x<REV>.log", *QUICK)
+    for body in (b"one", b"two"):
+        tools.publish(topic, body)
+        tools.drained(topic, "nsq_to_file")
+    # What is synced can be unpacked while the file grows, and is in no other folder yet.
+    assert content(work, unpack) == [b"one", b"two"] and content(out) == []
+    assert running.stop() == 130
+    assert [path.name for path in (out / topic).iterdir()] == [f"x-000000.log{suffix}"]
+    assert content(out, unpack) == [b"one", b"two"] and content(work) == []
+
+
+def test_rotation_by_size(tools, out):
+    topic = tools.topic("nsq_to_file")
+    tools.publish(topic, *[b"%02d" % number for number in range(7)])
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--rotate-size", "3", "--filename-format",
+                          "f<REV>", *QUICK)
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert [path.stat().st_size for path in sorted(out.iterdir())] == [6, 6, 6, 3]
+
+
+def test_hangup_and_time_begin_new_files(tools, out):
+    topic = tools.topic("nsq_to_file")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--rotate-interval", "1h", "--filename-format",
+                          "f<REV>", "--verbose", *QUICK)
+    for count in (1, 2):
+        tools.publish(topic, b"x")
+        tools.drained(topic, "nsq_to_file")
+        running.process.send_signal(signal.SIGHUP)
+        wait_until(lambda count=count: not any("f-00000" in link for link in descriptors(running)) or count < 0)
+        wait_until(lambda count=count: len(list(out.iterdir())) == count)
+    assert running.stop(signal.SIGTERM) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["f-000000", "f-000001"]
+
+
+def descriptors(running) -> list[str]:
+    folder = f"/proc/{running.process.pid}/fd"
+    found = []
+    for name in os.listdir(folder):
+        try:
+            found.append(os.readlink(f"{folder}/{name}"))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("more", [(), ("--compress", "gzip")], ids=["plain", "gzip"])
+def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_path, out, more):
+    tools = Tools(daemon("--msg-timeout=1s"), tmp_path)     # what is in flight to the killed comes again after that
+    topic = tools.topic("nsq_to_file")
+    chance = random.Random(7)
+    sent: set[bytes] = set()
+    for round_number in range(5):
+        bodies = [b"%d-%d-" % (round_number, number) + b"x" * chance.randrange(400) for number in range(4000)]
+        tools.publish(topic, *bodies)
+        sent.update(bodies)
+        running = tools.start("to-file", "--topic", topic, "-o", str(out), "--sync-interval", "5ms", "--max-in-flight", "300",
+                              "--filename-format", "f<REV>", *more)
+        left = tools.node.channel(topic, "nsq_to_file")
+        wait_until(lambda before=left["depth"]: tools.node.channel(topic, "nsq_to_file")["depth"] < before, seconds=30)
+        time.sleep(chance.random() * 0.05)
+        running.process.kill()
+        running.process.wait()
+    wait_until(lambda: not tools.node.channel(topic, "nsq_to_file")["clients"])
+    stored = set()
+    for path in out.iterdir():
+        data = path.read_bytes()
+        if more:
+            data = unpacked(data)
+        stored.update(data.splitlines())
+    waiting = set(tools.taken(topic, "nsq_to_file"))
+    assert sent <= stored | waiting
+    assert len(waiting) < len(sent)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The complete members of a gzip file."""
+    import zlib
+
+    found = b""
+    while data:
+        member = zlib.decompressobj(31)
+        text = member.decompress(data)
+        if not member.eof:
+            break
+        found, data = found + text, member.unused_data
+    return found
+
+
+def test_a_disk_that_is_full(tools, out):
+    """Nothing unsynced is finished, what was written of it is cut off, and it goes on when there is room."""
+    topic = tools.topic("nsq_to_file")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", *QUICK)
+    tools.publish(topic, b"fits")
+    tools.drained(topic, "nsq_to_file")
+    hard = resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1000, hard))
+    bodies = [b"%03d" % number + b"x" * 97 for number in range(50)]
+    tools.publish(topic, *bodies)
+    running.says("nothing of it is finished, trying again in 0.5 s")
+    assert f"nsqc to-file: {topic}: File too large" in running.err
+    assert (out / "f").read_bytes() == b"fits\n"
+    found = tools.node.channel(topic, "nsq_to_file")
+    assert found["depth"] + found["in_flight_count"] + found["deferred_count"] == 50
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert sorted(content(out)) == sorted([b"fits", *bodies])
+
+
+def test_a_line_that_a_kill_has_cut_off_spoils_no_other(tools, out):
+    topic = tools.topic("nsq_to_file")
+    (out / "f").write_bytes(b"whole\ncut o")
+    tools.publish(topic, b"next")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", *QUICK)
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert content(out) == [b"whole", b"cut o", b"next"]
+
+
+def test_names_that_are_taken_are_not_overwritten(tools, out, tmp_path):
+    topic, work = tools.topic("nsq_to_file"), tmp_path / "work"
+    work.mkdir()
+    (out / "f-000000").write_bytes(b"of another\n")
+    tools.publish(topic, b"mine")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--work-dir", str(work), "--filename-format",
+                          "f<REV>", *QUICK)
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert (out / "f-000000").read_bytes() == b"of another\n" and (out / "f-000001").read_bytes() == b"mine\n"
+
+
+@pytest.mark.parametrize("words, text", [
+    (("-o", "/nowhere"), "/nowhere: is not a folder"), (("--compress", "gzip", "--filename-format", "f"), "needs a <REV>"),
+    (("--compress", "gzip", "--level", "12"), "--level: 12 is not from 1 to 9"), (("--topic-pattern", "["), "--topic-pattern:"),
+    (("--work-dir", "/proc"), "the same filesystem"), (("--compress", "lzma"), "'lzma' is not one of none, gzip, zstd")])
+def test_what_cannot_begin(tools, words, text):
+    done = tools.run("to-file", "--topic", "x", *words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+
+
+def test_no_nsqd(tools):
+    done = tools.run("to-file", "--topic", "x", "--nsqd", unused_address(), nodes=False)
+    assert (done.returncode, done.stderr.decode()) == (3, "nsqc to-file: no nsqd answers: 127.0.0.1:1: Connection refused\n")
