@@ -1,4 +1,4 @@
-"""The output that docs/tools.md shows of tools that look and change: `python -m tests.tools.scene` runs its commands again and writes what they print.
+"""The output that docs/tools.md shows of tools that look and change; `python -m tests.tools.scene` writes it.
 
 A block of ```shell-session has a command behind `$ ` and what it prints. Commands run in the order of the page, against one
 daemon; before some of them, something happens.

@@ -9,9 +9,6 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from nsqc.commands.tools import declared
-from nsqc.tools.declare import leaves
-from nsqc.tools.helptext import help_text
 from tests.support.daemon import Daemon, wait_until
 from tests.support.screens import InTerminal
 
@@ -250,16 +247,6 @@ def test_errors(words, code, text):
     assert out == ""
     assert text in err
     assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("name", ["topic", "channel", "peek", "drain", "bench", "diskqueue", "top"])
-def test_help_has_examples(name):
-    for tool in leaves(declared(name)):
-        text = help_text(tool)
-        assert text.startswith(f"Usage: {tool.words} [OPTIONS]")
-        assert tool.examples
-        assert all(command in text and command.startswith(tool.words) for command, _ in tool.examples)
-    assert nsqc(name, "--help")[0].startswith(f"Usage: nsqc {name}")
 
 
 # ---------------------------------------------------------------------- drain

@@ -26,7 +26,7 @@ TOOL = Tool(
         Option("window", "commands of each connection that are not answered yet", Kind.INT, 4, LOAD, least=1,
                most=1000),
         Option("seconds", "how long each part runs", Kind.DURATION, 3.0, LOAD, least=0.1, most=3600.0),
-        Option("rate", "messages a second while latency is measured", Kind.INT, 1000, LOAD, least=1, most=100_000),
+        Option("rate", "messages a second while latency is measured", Kind.FLOAT, 1000.0, LOAD, least=0.1, most=100_000),
         Option("svg", "write a chart there", Kind.FILE, ""),
         JSON, *TCP_NODES),
     arguments=(Argument("WHAT", f"{', '.join(WHAT[:-1])} or {WHAT[-1]}; all of them by default", required=False,
@@ -37,5 +37,6 @@ TOOL = Tool(
         speed of the bench. The node may be any nsqd.""",
     examples=(
         ("nsqc bench", "the local daemon, nine seconds"),
-        ("nsqc bench publish consume --size 4K --connections 8 --seconds 10s --nsqd 10.0.0.1:4150", ""),
+        ("nsqc bench publish consume --size 4K --connections 8 --seconds 10s --nsqd 10.0.0.1:4150",
+         "rates with larger bodies, of another node"),
         ("nsqc bench latency --rate 200 --svg latency.svg --json > latency.json", "figures and a chart")))

@@ -14,7 +14,7 @@ STAMP = struct.Struct("<d")
 LAST_S = 5.0        # how long the last messages may take
 
 
-def measure(load: Load, rate: int) -> Result:
+def measure(load: Load, rate: float) -> Result:
     """Sends so many a second. Each body begins with the time it was due to be sent, so a node that falls behind is
     not spared. Raises ClientError, ToolError."""
     times: list[float] = []

@@ -81,7 +81,7 @@ def part(load: Load, word: str, values: Values, wanted: tuple[str, ...],
     with suppress(ToolError):
         post("/channel/delete", names)
     post("/topic/empty", {"topic": load.topic})
-    return measure(load, values.number("rate"))
+    return measure(load, values.decimal("rate"))
 
 
 def described(values: Values, address: str) -> str:
