@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from nsqc.tools import output
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
+from nsqc.tools.nodehttp import BadStatus, Unreachable
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
     from nsqc.tools.nodehttp import NodeHttp
 
-# What a node says if it does not have the topic or channel: others may.
-MISSING = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
+OF_CHANNELS = {"channel_name", "depth", "in_flight_count", "deferred_count", "message_count", "paused"}
 
 
 class Acting:
@@ -39,7 +39,7 @@ class Acting:
         if topic:
             arguments["topic"] = topic
         found = self.cluster.each(self.cluster.nodes(topic) or self._nobody(topic),
-                                  lambda api, _: api.get("/stats", arguments)["topics"] or [], self.warn)
+                                  lambda api, _: topics_of(api, api.get("/stats", arguments)), self.warn)
         if topic and not any(found.values()):
             self._nobody(topic)
         return found
@@ -73,8 +73,6 @@ class Acting:
 
     def call(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], object], done: str) -> int:
         """As post(), with any call."""
-        from nsqc.tools.nodehttp import BadStatus
-
         def careful(api: NodeHttp, node: Node) -> str:
             try:
                 call(api, node)
@@ -96,6 +94,24 @@ class Acting:
     def code(self) -> int:
         """The exit code so far."""
         return EXIT_FAILED if self._failed else 0
+
+
+# Any: JSON
+def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
+    """The topics in an answer of /stats. Raises Unreachable if it is one of something else."""
+    topics = answer.get("topics", 0) if isinstance(answer, dict) else 0
+    if topics is None:
+        return []
+    if not isinstance(topics, list) or not all(map(is_topic, topics)):
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics")
+    return topics
+
+
+def is_topic(topic: object) -> bool:
+    """Whether this has what every nsqd says of a topic and its channels."""
+    return (isinstance(topic, dict) and {"topic_name", "depth", "message_count"} <= topic.keys()
+            and isinstance(channels := topic.get("channels"), list)
+            and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS for channel in channels))
 
 
 def on(nodes: Mapping[Node, object]) -> str:

@@ -28,13 +28,13 @@ def list_channels(values: Values) -> int:
              for channel in topic["channels"]]
     if values.flag("json"):
         output.as_json([{"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
-                         "message_count": channel["message_count"], **{key: channel[key] for key in COLUMNS}}
+                         "message_count": channel["message_count"], **{key: channel.get(key, 0) for key in COLUMNS}}
                         for node, channel in found])
         return acting.code
     sums: dict[str, list[int]] = {}
     for _, channel in found:
         row = sums.setdefault(str(channel["channel_name"]), [0] * (len(COLUMNS) + 2))
-        numbers = (1, *(int(channel[key]) for key in COLUMNS), int(channel["paused"]))
+        numbers = (1, *(int(channel.get(key, 0)) for key in COLUMNS), int(channel["paused"]))
         sums[str(channel["channel_name"])] = [before + number for before, number in zip(row, numbers, strict=True)]
     rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
     rows += [[output.printable(name), *map(str, numbers[:-1]), state(numbers[-1], numbers[0])]
@@ -89,7 +89,7 @@ def drop(values: Values, action: str, done: str) -> int:
     topic, channel = values.text("TOPIC"), values.text("CHANNEL")
     nodes = acting.channels(topic, channel)
     held = sum(int(one["depth"]) + int(one["in_flight_count"]) + int(one["deferred_count"]) for one in nodes.values())
-    clients = sum(int(one["client_count"]) for one in nodes.values())
+    clients = sum(int(one.get("client_count", 0)) for one in nodes.values())
     with_clients = f" and {count(clients, 'client')}" if clients and action == "delete" else ""
     acting.confirm(f"{action.capitalize()} channel {channel} of topic {topic} with {count(held, 'message')}"
                    f"{with_clients}, {on(nodes)}?")

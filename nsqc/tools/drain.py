@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WORDS = "nsqc drain"
 EVERY_S = 0.2
+FIELDS = {"state", "keep", "in_flight", "consumers", "deadline"}
 DRAINED, STOPPED = "drained", "stopped"
 
 
@@ -53,7 +54,10 @@ def asked(api: NodeHttp, method: str, arguments: dict[str, str]) -> dict[str, An
     from nsqc.tools.nodehttp import BadStatus
 
     try:
-        return dict(api.json(method, "/drain", arguments))
+        state = api.json(method, "/drain", arguments)
+        if not isinstance(state, dict) or not state.keys() >= FIELDS:
+            raise ToolError(f"{api.address}: does not answer as nsqc does")
+        return state
     except BadStatus as error:
         if error.status in (404, 405):
             raise ToolError(f"{api.address}: this daemon cannot be drained; stop it by SIGTERM") from None

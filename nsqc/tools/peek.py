@@ -60,6 +60,8 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
             page = api.get(path, page_arguments)
         except BadStatus as error:
             raise refused(api, error, arguments) from None
+        if not isinstance(page, dict) or not isinstance(page.get("messages"), list):
+            raise ToolError(f"{api.address}: does not answer as nsqc does")
         yield from page["messages"]
         most -= len(page["messages"])
         cursor = page["next"]

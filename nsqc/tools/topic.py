@@ -52,7 +52,7 @@ def list_topics(values: Values) -> int:
             for at, number in enumerate((1, len(topic["channels"]), waiting, in_channels, in_flight,
                                          int(topic["message_count"]))):
                 row[at] = max(row[at], number) if at == 1 else row[at] + number
-            paused[name] = paused.get(name, 0) + bool(topic["paused"])
+            paused[name] = paused.get(name, 0) + bool(topic.get("paused"))
     rows = [["TOPIC", "NODES", "CHANNELS", "DEPTH", "IN CHANNELS", "IN FLIGHT", "MESSAGES", ""]]
     rows += [[output.printable(name), *map(str, numbers), state(paused[name], numbers[0])]
              for name, numbers in sorted(sums.items())]
@@ -67,8 +67,8 @@ def state(paused: int, nodes: int) -> str:
 
 def summary(topic: Any) -> dict[str, object]:   # Any: JSON
     """A topic for --json."""
-    return {"topic": topic["topic_name"], "depth": topic["depth"], "backend_depth": topic["backend_depth"],
-            "message_count": topic["message_count"], "paused": topic["paused"],
+    return {"topic": topic["topic_name"], "depth": topic["depth"], "backend_depth": topic.get("backend_depth", 0),
+            "message_count": topic["message_count"], "paused": bool(topic.get("paused")),
             "channels": [channel["channel_name"] for channel in topic["channels"]]}
 
 
@@ -175,7 +175,8 @@ TOOL = Group(("topic",), "List, create, pause, empty and delete topics, and chan
          examples=(("nsqc topic list", "of the local daemon"),
                    ("nsqc topic list --nsqlookupd lookup:4161 --json | jq '.[].topic'", "of all nodes, for a script"))),
     Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
-         text="With --nsqlookupd it is created on all nodes.", examples=(("nsqc topic create orders", "on the local daemon"),)),
+         text="With --nsqlookupd it is created on all nodes.",
+         examples=(("nsqc topic create orders", "on the local daemon"),)),
     Tool(("topic", "pause"), "Keep messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
          arguments=(TOPIC,),
          examples=(("nsqc topic pause orders --nsqlookupd lookup:4161", "on all nodes that have it"),)),

@@ -1,10 +1,12 @@
 """nsqc topic, channel, peek, drain and bench: what they print, do, and return."""
 
+import http.server
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -287,3 +289,44 @@ def test_drain_whose_time_is_over(draining):
     node, _, _ = draining
     out, _ = nsqc("drain", "--drain-timeout", "100ms", "--keep", *where(node), code=1)
     assert "the time is over, 1 messages are still in flight" in out
+
+
+# ---------------------------------------------------------------------- servers of something else
+
+@pytest.fixture(scope="module")
+def stranger():
+    """An HTTP server that is not an nsqd's: a node cannot be made to answer like this."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        answer = b""
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.answer)))
+            self.end_headers()
+            self.wfile.write(self.answer)
+
+        do_POST = do_GET
+
+        def log_message(self, *words):
+            """Nothing on stderr."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server, Handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"<html>", b'{"topics": [{"topic_name": "t", "depth": 1, "channels": [{}]}]}'])
+def test_answers_of_something_else(stranger, answer):
+    server, handler = stranger
+    handler.answer = answer
+    for words, codes in ((("topic", "list"), (3,)), (("peek", "t"), (3,)), (("drain",), (1, 3))):
+        done = subprocess.run([sys.executable, "-m", "nsqc", *words, "--nsqd", "127.0.0.1:9", "--http",
+                               f"127.0.0.1:{server.server_port}"], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in codes, (words, done.stderr)
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == ""

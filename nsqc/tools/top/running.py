@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from nsqc.tools.cluster import Cluster
+from msgspec import DecodeError
+
+from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoNode
+from nsqc.tools.nodehttp import NodeHttp, Unreachable
 from nsqc.tools.top.model import Model
 from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.screen import Screen
@@ -13,6 +16,15 @@ from nsqc.tools.top.terminal import Terminal
 
 WORDS = "nsqc top"
 CLOCK_S = 1.0       # the screen shows the time
+
+
+def first_look(api: NodeHttp, node: Node) -> Sample:
+    """A node as it is. Raises Unreachable, BadStatus."""
+    answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
+    try:
+        return Sample(node.http, decode(answer), None)
+    except DecodeError:
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
 
 
 def top(values: Values) -> int:
@@ -25,9 +37,7 @@ def top(values: Values) -> int:
     sampler = Sampler(cluster, values.decimal("interval"))
     sampler.with_clients = values.text("view") == "clients"
     # Before the screen is taken: if no node answers, that is a line on stderr.
-    cluster.each(nodes, lambda api, node: sampler.arrived.append(
-        Sample(node.http, decode(api.call("GET", "/stats", {"format": "json", "include_clients": "false"})), None)),
-        lambda _: None)
+    cluster.each(nodes, lambda api, node: sampler.arrived.append(first_look(api, node)), lambda _: None)
     model = Model(sampler)
     sampler.start(nodes)
     model.take()
