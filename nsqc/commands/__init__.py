@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-DAEMON, MESSAGES, PIPELINE, SHELL = "Daemon", "Messages", "Data pipeline", "Documents and shells"
+DAEMON, MESSAGES, ADMIN = "Daemon", "Messages", "Topics and nodes"
+PIPELINE, SHELL = "Data pipeline", "Documents and shells"
 
 
 class Command(NamedTuple):
@@ -28,6 +29,7 @@ COMMANDS = (
     Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
+    Command("diskqueue", DAEMON, "Look into nsqd's disk queues, check and mend their files.", "nsqc.tools.diskqueue"),
     Command("version", DAEMON, "Print the version in nsqd's form."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
@@ -35,6 +37,13 @@ COMMANDS = (
     Command("relay", MESSAGES, "Publish the messages of topics to other nsqd (nsq_to_nsq).", "nsqc.tools.relay"),
     Command("to-http", MESSAGES, "Send messages to HTTP servers (nsq_to_http).", "nsqc.tools.tohttp"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
+    Command("top", MESSAGES, "Show nodes, topics, channels and clients as they change.", "nsqc.tools.top"),
+    Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),
+    Command("bench", MESSAGES, "Measure how fast an nsqd takes and delivers messages.", "nsqc.tools.bench"),
+    Command("topic", ADMIN, "List, create, pause, empty and delete topics, and change how they are kept.",
+            "nsqc.tools.topic"),
+    Command("channel", ADMIN, "List, create, pause, empty, delete and move channels.", "nsqc.tools.channel"),
+    Command("drain", ADMIN, "Have a daemon finish what is in flight, and stop.", "nsqc.tools.drain"),
     Command("spark", PIPELINE, "Move messages between topics, files and archives by Spark."),
     Command("man", SHELL, "Print the man page."),
     Command("completion", SHELL, "Print a completion script for a shell."),

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
 
+# Pages of messages that are put together at the same time; each holds up to a few MiB.
+_PEEKS = 4
+
+
 class NodeInfo(TypedDict):
     """How others reach this daemon; ports are -1 for unix sockets, 0 while there is no listener."""
 
@@ -83,6 +87,7 @@ class App(Site):
         self.memory = MemoryWatch()
         self.memory.start()
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
+        self.peeks = asyncio.Semaphore(_PEEKS)
         self.max_msg_size = settings.now.message_limit
         settings.on_change(self._settings_changed)
 

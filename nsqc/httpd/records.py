@@ -31,7 +31,7 @@ class Found:
 
 def find(folder: str, segment: Bounds, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
     """The first run of intact records of a segment from an offset on. Runs on a worker thread. Raises OSError."""
-    data, index = _opened(folder, segment)
+    data, index = opened(folder, segment)
     try:
         sound = spans.sound(data, index, segment, max(offset, segment[0]), max_messages, max_bytes, as_lines)
         length = sound.lines if as_lines else sound.end - sound.start
@@ -64,7 +64,7 @@ def offset_at(folder: str, segments: list[Bounds], time_ns: int) -> int:
     # By the index, which has times only roughly: it may be a few records early, and they may end segments.
     offset = files.offset_at(folder, segments, time_ns)
     while (segment := files.segment_of(segments, offset)) is not None:
-        data, index = _opened(folder, segment)
+        data, index = opened(folder, segment)
         try:
             offset = spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
         finally:
@@ -80,7 +80,7 @@ def _timestamp(folder: str, segments: list[Bounds], offset: int) -> int | None:
     if segment is None:
         return None
     try:
-        data, index = _opened(folder, segment)
+        data, index = opened(folder, segment)
     except FileNotFoundError:
         return None
     try:
@@ -90,7 +90,8 @@ def _timestamp(folder: str, segments: list[Bounds], offset: int) -> int | None:
         os.close(index)
 
 
-def _opened(folder: str, segment: Bounds) -> tuple[int, int]:
+def opened(folder: str, segment: Bounds) -> tuple[int, int]:
+    """Descriptors of a segment and of its index, the caller's. Raises OSError."""
     data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
     try:
         return data, os.open(segment_path(folder, segment[0], "idx"), os.O_RDONLY | os.O_CLOEXEC)

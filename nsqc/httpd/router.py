@@ -36,6 +36,18 @@ def _read_log(app: App, request: Request) -> object:
     return logs.read(app, request)
 
 
+def _peek_topic(app: App, request: Request) -> object:
+    from nsqc.httpd import peek
+
+    return peek.topic(app, request)
+
+
+def _peek_channel(app: App, request: Request) -> object:
+    from nsqc.httpd import peek
+
+    return peek.channel(app, request)
+
+
 def _seek(app: App, request: Request) -> object:
     from nsqc.httpd import cursors
 
@@ -116,6 +128,8 @@ ROUTES: Table = {
         b"/metrics": plain_answer(_metrics),
         b"/topic/log": Route(_show_log),
         b"/topic/read": Route(_read_log),
+        b"/topic/peek": Route(_peek_topic),
+        b"/channel/peek": Route(_peek_channel),
         b"/topic/rules": _call(_get_rules),
         b"/debug/pprof/": debug_route(_page("index")),
         b"/debug/pprof/cmdline": debug_route(_page("cmdline")),

@@ -1,6 +1,6 @@
 """The memory queue of a topic or channel."""
 
-from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free, malloc
 
 from nsqc.store.message cimport message_unref
@@ -13,6 +13,7 @@ cdef enum:
     OWN_ENTRY = 1
     AHEAD = 3               # messages that are prefetched into the cache
     LINE_BYTES = 64
+    LOOK_BLOCKS = 64        # of a walk in one call
     MAX_SPARE_BLOCKS = 64   # of all queues; small queues that come and go reuse them
 
 cdef FifoBlock *c_spare = NULL
@@ -95,11 +96,39 @@ cdef bint fifo_pop(Fifo *fifo, Entry *entry) noexcept nogil:
     if fifo.count == 0:
         block_free(block)
         fifo.head = fifo.tail = NULL
+        fifo.passed += fifo.first
+        fifo.first = 0
     elif fifo.first == BLOCK_SLOTS:
+        fifo.passed += BLOCK_SLOTS
         fifo.head = block.next
         fifo.first = 0
         block_free(block)
     return True
+
+
+cdef int fifo_look(Fifo *fifo, FifoWalk *walk, Entry *entry) noexcept nogil:
+    cdef int64_t oldest = fifo.passed + fifo.first
+    cdef uintptr_t slot
+    cdef int steps = LOOK_BLOCKS
+    walk.at = max(walk.at, oldest)
+    if walk.at >= oldest + fifo.count:
+        return 0
+    if walk.block is NULL or walk.begin < fifo.passed:
+        walk.block = fifo.head
+        walk.begin = fifo.passed
+    while walk.at - walk.begin >= BLOCK_SLOTS:
+        if steps == 0:
+            return -1
+        walk.block = walk.block.next
+        walk.begin += BLOCK_SLOTS
+        steps -= 1
+    slot = walk.block.slots[walk.at - walk.begin]
+    if slot & OWN_ENTRY:
+        entry[0] = (<Entry *> (slot ^ OWN_ENTRY))[0]
+    else:
+        entry.message = <Message *> slot
+        entry.attempts = entry.defer_ms = 0
+    return 1
 
 
 cdef void fifo_free(Fifo *fifo) noexcept nogil:

@@ -115,6 +115,7 @@ cdef class Trash(Sliced):
     cdef void take_fifo(self, Fifo *fifo) noexcept:
         self.fifo = fifo[0]
         memset(fifo, 0, sizeof(fifo[0]))
+        fifo.passed = self.fifo.passed + self.fifo.first + self.fifo.count     # who walks in it knows that all are gone
 
     cdef void take_heap(self, int index, Heap *heap) noexcept:
         self.heaps[index] = heap[0]

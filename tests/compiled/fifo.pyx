@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from nsqc.store.fifo cimport Entry, Fifo, fifo_free, fifo_pop, fifo_push
+from nsqc.store.fifo cimport Entry, Fifo, FifoWalk, fifo_free, fifo_look, fifo_pop, fifo_push
 from nsqc.store.message cimport message_new, message_unref
 
 
@@ -34,3 +34,35 @@ cdef class MemoryQueue:
     def clear(self):
         """Drops everything."""
         fifo_free(&self.fifo)
+
+    def place(self):
+        """A place at the beginning."""
+        return Place(self)
+
+
+cdef class Place:
+    """A place in a queue, for who only looks."""
+
+    cdef MemoryQueue queue
+    cdef FifoWalk walk
+
+    def __init__(self, MemoryQueue queue not None):
+        self.queue = queue
+
+    def look(self):
+        """The body there, and on to the next one; None: there is none. Counts the calls that were needed."""
+        cdef Entry entry
+        cdef int found, calls = 0
+        while True:
+            found = fifo_look(&self.queue.fifo, &self.walk, &entry)
+            calls += 1
+            if found >= 0:
+                break
+        if not found:
+            return None
+        self.walk.at += 1
+        return entry.message.body[:entry.message.size], calls
+
+    def move(self, int at):
+        """To another number."""
+        self.walk.at = at

@@ -6,15 +6,18 @@ build does not assert anything about them; `make debug-test` does. test_every_co
 which is asserted to return to 0 rises in the first place.
 """
 
+import gc
 import os
 import re
 import resource
 import signal
 import struct
+import threading
 
 import pytest
 
 from nsqc.broker import counters
+from nsqc.store.peek import Page
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.support.daemon import batch, wait_until
@@ -26,9 +29,11 @@ OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.intake.Intake", "nsqc.tcp
            "nsqc.tcp.heartbeat.Heartbeat", "nsqc.tcp.upgrade.Upgrade", "nsqc.tcp.session.Session",
            "nsqc.broker.topic.Topic", "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog",
            "nsqc.store.disk.queue.DiskQueue")
+# They live as long as a page is being put together.
+OF_PAGES = ("nsqc.store.peek.Page", "nsqc.store.peek.HeapPeek", "nsqc.store.peek.FifoPeek")
 DEBUG = os.environ.get("NSQC_BUILD") == "debug"
 DEBUG_ONLY = ("messages", "input_buffers", "output_buffers")
-COUNTED = (*(name for name in counters.counts() if DEBUG or name not in DEBUG_ONLY), *OBJECTS)
+COUNTED = (*(name for name in counters.counts() if DEBUG or name not in DEBUG_ONLY), *OBJECTS, *OF_PAGES)
 needs_debug = pytest.mark.skipif(not DEBUG, reason="only a debug build counts these")
 
 
@@ -87,6 +92,29 @@ def test_every_counter_counts(daemon, certs, name):
     wait_until(rises, name)
     for client in (producer, consumer, deaf, upgrading):
         client.close()
+    nothing_left(node)
+
+
+def test_pages_that_are_dropped_half_way(daemon):
+    """Messages that a page has found are let go, also if their channel is deleted before it is complete."""
+    assert gc.is_tracked(Page(1, 1, 1))     # so the collector counts it
+    node = daemon("--mem-queue-size=100", "--max-bytes-per-file=3000")
+    producer = node.connect()
+    for _ in range(5):
+        consumer = node.connect().sub("t", "c", 50)
+        producer.pub("t", *[b"x" * 100] * 300)
+        for _ in range(50):
+            producer.ok("DPUB t 60000", b"later")
+        callers = [threading.Thread(target=node.http, args=("GET", "/channel/peek?topic=t&channel=c&max_messages=1000"
+                                                            f"&state={state}"))
+                   for state in ("queued", "in_flight", "deferred") * 4]
+        for caller in callers:
+            caller.start()
+        node.post("/channel/delete?topic=t&channel=c")
+        for caller in callers:
+            caller.join()
+        consumer.close()
+    producer.close()
     nothing_left(node)
 
 

@@ -19,7 +19,8 @@ _nsqc_files() {
 }
 
 _nsqc_names() {  # arguments: topic or channel; the running node is asked
-    _nsqc_propose -W "$("${COMP_WORDS[0]}" @NAMES@ "$1" "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)"
+    local line=${COMP_LINE-}
+    _nsqc_propose -W "$("${COMP_WORDS[0]}" @NAMES@ "$1" "${line:0:${COMP_POINT-0}}" 2>/dev/null)"
 }
 
 _nsqc() {

@@ -26,6 +26,7 @@ cdef struct RequeuedFifo:   # a chain of blocks: nothing is moved when it grows
     int first          # index of the oldest item in head
     int end            # index behind the newest item in tail
     int64_t count
+    int64_t passed     # position of the first item of head: items are numbered, and no number is used twice
 
 
 cdef struct DeferredHeap:   # by due time

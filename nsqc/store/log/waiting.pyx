@@ -40,6 +40,7 @@ cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil:
     fifo.count -= 1
     if fifo.count == 0 or fifo.first == BLOCK_ITEMS:
         fifo.head = block.next
+        fifo.passed += fifo.first
         fifo.first = 0
         if fifo.head is NULL:
             fifo.tail = NULL
@@ -50,12 +51,14 @@ cdef void requeued_pop(RequeuedFifo *fifo) noexcept nogil:
 cdef void requeued_free(RequeuedFifo *fifo) noexcept nogil:
     global held
     cdef RequeuedBlock *block
+    cdef int64_t end = fifo.passed + fifo.first + fifo.count
     while fifo.head is not NULL:
         block = fifo.head
         fifo.head = block.next
         free(block)
         held -= 1
     memset(fifo, 0, sizeof(fifo[0]))
+    fifo.passed = end
 
 
 cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:

@@ -1,0 +1,206 @@
+"""Messages that were peeked at, as JSON; and how those of a log are read, on worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import codecs
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from nsqc.broker.stats import Slice
+from nsqc.httpd.records import opened
+from nsqc.httpd.reply import JSON, Reply, encoded
+from nsqc.store.log import files, spans
+from nsqc.store.log.files import Bounds
+
+if TYPE_CHECKING:
+    from nsqc.broker.channel import Channel
+    from nsqc.broker.topic import Topic
+    from nsqc.store.peek import Seen
+
+FORMS = ("text", "json", "base64", "none")
+
+
+class Client(Struct, frozen=True, gc=False):
+    """Who a message is in flight to."""
+
+    client_id: str
+    hostname: str
+    remote_address: str
+
+
+class Shown:
+    """A message of a page."""
+
+    __slots__ = ("attempts", "client", "delay_ms", "delivered", "due", "offset", "seen")
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.attempts = seen.attempts
+        self.offset = -1            # in a log; below 0: it is not from there
+        self.due = 0                # ns since 1970: of one in flight its time-out
+        self.delivered = 0          # ns since 1970
+        self.delay_ms = 0           # has not begun
+        self.client: Client | None = None
+
+
+class _Line(Struct, frozen=True, omit_defaults=True):
+    id: str
+    timestamp: int
+    attempts: int
+    state: str
+    size: int
+    offset: int | UnsetType = UNSET
+    due: int | UnsetType = UNSET
+    delay_ms: int | UnsetType = UNSET
+    delivered: int | UnsetType = UNSET
+    client: Client | UnsetType | None = UNSET
+    body: str | UnsetType = UNSET
+    body_json: Raw | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    truncated: bool = False
+
+
+class Clients:
+    """The clients of a channel, by id; each is asked once."""
+
+    def __init__(self, channel: Channel | None) -> None:
+        self._channel = channel
+        self._known: dict[int, Client | None] = {}
+
+    def of(self, owner: int) -> Client | None:
+        """None: it has left."""
+        if owner not in self._known:
+            # Any: a V2 session, which is above this room
+            session: Any = self._channel.clients.get(owner) if self._channel is not None else None
+            stats = session.stats() if session is not None else None
+            self._known[owner] = (None if stats is None else
+                                  Client(stats.client_id, stats.hostname, stats.remote_address))
+        return self._known[owner]
+
+
+class Bodies:
+    """The form in which bodies are shown, and how much of each."""
+
+    def __init__(self, form: str, most: int) -> None:
+        self._form = form
+        self._most = most
+
+    def show(self, body: bytes, truncated: bool) -> dict[str, str | Raw]:
+        """The field of a body."""
+        if self._form == "none":
+            return {}
+        if self._form != "base64" and (text := _text(body, truncated)) is not None:
+            if self._form == "json" and not truncated and _is_json(body):
+                return {"body_json": Raw(body)}
+            return {"body": text}
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def _text(body: bytes, truncated: bool) -> str | None:
+    """A body as text, without a character that is cut in two; None: it is not UTF-8."""
+    try:
+        return codecs.utf_8_decode(body, "strict", not truncated)[0]
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_json(body: bytes) -> bool:
+    """Whether a body, which is UTF-8, is a JSON value that others can read, too."""
+    try:
+        msgspec.json.decode(body, type=Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+async def reply(topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
+                following: str | None) -> Reply:
+    """The answer: encoded a few messages at a time, and never joined."""
+    await asyncio.sleep(0)
+    part = Slice()
+    head = {"topic": topic.name.decode(), "state": state,
+            "count": topic.depth if channel is None else _count(channel, state), "next": following}
+    if channel is not None:
+        head["channel"] = channel.name.decode()
+    parts = []
+    before = b',"messages":['
+    for item in shown:
+        parts.append(before + _line(item, state, bodies))
+        before = b",\n"
+        if part.over():
+            await asyncio.sleep(0)
+            part.renew()
+    parts.append(b"]}" if shown else before + b"]}")
+    return Reply(200, encoded(head)[:-1], JSON, nsq=True, parts=parts)
+
+
+def _count(channel: Channel, state: str) -> int:
+    if state == "in_flight":
+        return channel.in_flight_count
+    return channel.deferred_count if state == "deferred" else channel.depth
+
+
+def _line(shown: Shown, state: str, bodies: Bodies) -> bytes:
+    seen = shown.seen
+    truncated = len(seen.body) < seen.size
+    # Any: the field of the body depends on its form
+    body: dict[str, Any] = bodies.show(seen.body, truncated)
+    return encoded(_Line(
+        id=seen.id.decode("latin-1"), timestamp=seen.timestamp, attempts=shown.attempts,
+        state="deferred" if state == "queued" and (shown.due or shown.delay_ms) else state, size=seen.size,
+        offset=shown.offset if shown.offset >= 0 else UNSET, due=shown.due or UNSET,
+        delay_ms=shown.delay_ms or UNSET, delivered=shown.delivered or UNSET,
+        client=shown.client if shown.delivered else UNSET, truncated=truncated and bool(body), **body))
+
+
+# ---------------------------------------------------------------------- records of a log
+
+class Run(NamedTuple):
+    """Intact records of a log, one behind the other."""
+
+    first: int      # offset of the first
+    next: int       # behind the last
+    data: bytes
+
+
+def read_run(folder: str, segments: list[Bounds], offset: int, most: int, most_bytes: int) -> Run:
+    """The first run of intact records from an offset on, one of them at least; without any, only where to go on.
+
+    Runs on a worker thread. Raises OSError.
+    """
+    segment = files.segment_of(segments, offset)
+    if segment is None:
+        return Run(offset, offset, b"")
+    data, index = opened(folder, segment)
+    try:
+        sound = spans.sound(data, index, segment, max(offset, segment[0]), most, most_bytes, False)
+        return Run(sound.first, sound.next, os.pread(data, sound.end - sound.start, sound.start))
+    finally:
+        os.close(data)
+        os.close(index)
+
+
+def read_some(folder: str, segments: list[Bounds], offsets: list[int], room: int) -> dict[int, bytes]:
+    """Single records, as many of the first as have so many bytes, and one more; empty: damaged, or gone.
+
+    Runs on a worker thread. Raises OSError.
+    """
+    found: dict[int, bytes] = {}
+    for offset in offsets:
+        found[offset] = b""
+        if segments and offset >= segments[0][0]:
+            try:
+                run = read_run(folder, segments, offset, 1, 1)
+            except FileNotFoundError:
+                continue
+            if run.first == offset:
+                found[offset] = run.data
+        room -= len(found[offset])
+        if room < 0:
+            break
+    return found

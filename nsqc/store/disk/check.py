@@ -1,0 +1,207 @@
+"""Looks at the files of a disk queue, of which no daemon need be running: what is there, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from nsqc.store.disk import positions
+from nsqc.store.disk.index import ODD, queue_files
+from nsqc.store.disk.names import META, is_leftover, path_of, split_name
+from nsqc.store.disk.peek import read
+from nsqc.store.disk.positions import Positions
+from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES, count
+
+LARGEST_RECORD = 2**31 - 1      # of any daemon
+READ_BYTES = 256 * 1024
+
+
+class DataFile(NamedTuple):
+    """A data file from the place on where reading it begins."""
+
+    number: int
+    path: str
+    size: int       # bytes; ODD: it is not a file
+    start: int      # where what waits begins
+    records: int    # intact ones from there on
+    end: int        # behind the last of them
+    damaged: int    # bytes from the start on that belong to none
+    too_large: int  # records that are intact, and larger than allowed
+
+
+class Queue(NamedTuple):
+    """The files of a queue, as they are."""
+
+    folder: str
+    name: str                   # TOPIC or TOPIC:CHANNEL
+    meta: Positions | None      # None: there is no positions file, or it holds something else
+    has_meta: bool              # there is something of that name
+    trusted: bool               # the positions fit the files: reading begins where they say
+    read: tuple[int, int]       # where reading begins: file and offset
+    files: list[DataFile]       # that wait, by number
+    consumed: list[int]         # numbers of files before these
+    missing: list[int]          # numbers of files between these that do not exist; at most MOST_MISSING of them
+    bad: list[str]              # names of files that were set aside earlier
+    leftovers: list[str]        # names of files whose writing or removal was interrupted
+
+    @property
+    def depth(self) -> int:
+        """Intact messages that wait."""
+        return sum(file.records for file in self.files)
+
+    @property
+    def write(self) -> tuple[int, int]:
+        """Where writing may continue: behind the last file's last record, or in the next file."""
+        if not self.files:
+            return self.read
+        last = self.files[-1]
+        return (last.number, last.end) if last.end == last.size else (last.number + 1, 0)
+
+    @property
+    def right_meta(self) -> Positions:
+        """What the positions file should say, if files are as they are."""
+        return Positions(self.depth, *self.read, *self.write)
+
+
+class Finding(NamedTuple):
+    """Something that is not as a daemon leaves it."""
+
+    path: str
+    text: str
+    is_fault: bool      # not so: a start deals with it, and nothing is lost
+
+
+MOST_MISSING = 1000
+
+
+def queue_names(folder: str) -> list[str]:
+    """All queues with files in a data path, sorted. Raises OSError."""
+    return sorted({parts[0] for name in os.listdir(folder) if (parts := split_name(name)) is not None})
+
+
+def look(folder: str, name: str, max_record: int) -> Queue:
+    """Reads all of a queue that waits. max_record: bytes of the largest record allowed. Raises OSError."""
+    files = queue_files(folder, name)
+    has_meta = META in files
+    meta = positions.read(path_of(folder, name, META)) if has_meta else None
+    files.pop(META, None)
+    numbers = sorted(files)
+    trusted = meta is not None and is_credible(meta, files)
+    begin = meta.read if meta is not None and trusted else ((numbers[0], 0) if numbers else (0, 0))
+    waiting = [number for number in numbers if number >= begin[0]]
+    if waiting and waiting[0] > begin[0]:
+        begin = (waiting[0], 0)
+    looked = [look_at(folder, name, number, files[number], begin[1] if number == begin[0] else 0, max_record)
+              for number in waiting]
+    known = set(waiting)
+    missing = [number for number in range(begin[0], waiting[-1] if waiting else 0) if number not in known]
+    others = [entry for entry in sorted(os.listdir(folder)) if entry.startswith(f"{name}.diskqueue.")]
+    return Queue(folder, name, meta, has_meta, trusted, begin, looked, [n for n in numbers if n < begin[0]],
+                 missing[:MOST_MISSING], [entry for entry in others if ".dat.bad" in entry],
+                 [entry for entry in others if is_leftover(entry)])
+
+
+def is_credible(meta: Positions, files: dict[int, int]) -> bool:
+    """Whether the read position can be meant: a start trusts it, too."""
+    if meta.read > meta.write or meta.depth < 0:
+        return False
+    if meta.read_number in files:
+        return meta.read_at <= files[meta.read_number]
+    if meta.write_number in files:
+        return meta.write_at <= files[meta.write_number]
+    return not files or (meta.depth == 0 and meta.read == meta.write and meta.write_at == 0
+                         and max(files) == meta.read_number - 1)
+
+
+def look_at(folder: str, name: str, number: int, size: int, start: int, max_record: int) -> DataFile:
+    """One file. Raises OSError."""
+    path = path_of(folder, name, number)
+    if size == ODD:
+        return DataFile(number, path, ODD, 0, 0, 0, 0, 0)
+    records, end, damaged, size = count(path, start, max_record)
+    damaged += size - end
+    too_large = 0
+    if damaged:
+        any_size = count(path, start, LARGEST_RECORD)
+        if any_size[2] + any_size[3] - any_size[1] < damaged:
+            too_large = max(any_size[0] - records, 1)
+    return DataFile(number, path, size, start, records, end, damaged, too_large)
+
+
+def findings(queue: Queue) -> list[Finding]:
+    """What is wrong with a queue, and what its last daemon has left behind."""
+    found = []
+    meta_path = path_of(queue.folder, queue.name, META)
+    if queue.files and queue.meta is None:
+        text = "cannot be understood" if queue.has_meta else "is missing"
+        found.append(Finding(meta_path, f"{text}; all that is in the files would be delivered", True))
+    elif queue.meta is not None and not queue.trusted:
+        found.append(Finding(meta_path, f"its positions {tuple(queue.meta)} do not fit the files", True))
+    for file in queue.files:
+        found += of_file(queue, file)
+    if queue.missing:
+        more = " or more" if len(queue.missing) == MOST_MISSING else ""
+        found.append(Finding(path_of(queue.folder, queue.name, queue.missing[0]),
+                             f"is missing, {len(queue.missing)}{more} files in all; what was in them is lost", True))
+    found += of_positions(queue, meta_path)
+    if queue.consumed:
+        found.append(Finding(path_of(queue.folder, queue.name, queue.consumed[0]),
+                             f"was read to its end, like {len(queue.consumed) - 1} others, and not removed", False))
+    found += [Finding(os.path.join(queue.folder, name), "was set aside earlier", False) for name in queue.bad]
+    found += [Finding(os.path.join(queue.folder, name), "its writing or removal was interrupted", False)
+              for name in queue.leftovers]
+    return found
+
+
+def of_file(queue: Queue, file: DataFile) -> list[Finding]:
+    """What is wrong with one file."""
+    if file.size == ODD:
+        return [Finding(file.path, "is not a file", True)]
+    if file.too_large:
+        return [Finding(file.path, f"has {file.too_large} messages that are larger than --max-msg-size", True)]
+    if not file.damaged:
+        return []
+    if file is queue.files[-1] and file.damaged == file.size - file.end and is_torn(file):
+        return [Finding(file.path, f"ends with half a record, {file.damaged} bytes", False)]
+    return [Finding(file.path, f"{file.damaged} bytes belong to no message; {file.records} intact messages", True)]
+
+
+def is_torn(file: DataFile) -> bool:
+    """Whether the end of the file is a record whose writing was interrupted: what a kill leaves behind."""
+    with open(file.path, "rb") as data:
+        data.seek(file.end)
+        rest = data.read(RECORD_HEAD_BYTES)
+    if len(rest) < RECORD_SIZE_BYTES or not any(rest):
+        return True
+    length = RECORD_SIZE_BYTES + int.from_bytes(rest[:RECORD_SIZE_BYTES], "big", signed=True)
+    return length >= RECORD_HEAD_BYTES and length > file.size - file.end
+
+
+def of_positions(queue: Queue, meta_path: str) -> list[Finding]:
+    """Where positions that are trusted say other than the files."""
+    meta = queue.meta
+    if meta is None or not queue.trusted or meta == queue.right_meta:
+        return []
+    last = queue.files[-1] if queue.files else None
+    if last is None:
+        text = f"says that {meta.depth} messages wait, and there are no files"
+        return [Finding(meta_path, text, True)] if meta.depth > 0 else []
+    if meta.write > (last.number, last.size) and meta.write != (last.number + 1, 0):
+        return [Finding(meta_path, f"says that data goes up to {meta.write_at} in file {meta.write_number}, it ends at "
+                                   f"{last.size} in file {last.number}", True)]
+    if meta.depth != queue.depth:
+        return [Finding(meta_path, f"says that {meta.depth} messages wait, there are {queue.depth}: it was not closed "
+                                   "cleanly, or some are damaged", False)]
+    return []
+
+
+def intact(file: DataFile, max_record: int) -> Iterator[bytes]:
+    """Pieces of a file from its start on: whole records, one behind the other. Raises OSError."""
+    at = file.start
+    while True:
+        found = read(file.path, at, -1, max_record, READ_BYTES)
+        if not found.data:
+            return
+        yield found.data
+        at = found.end

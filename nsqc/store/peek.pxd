@@ -1,0 +1,59 @@
+# Looks at messages where they wait, are in flight or deferred, and copies what a page shows of them. Nothing is
+# taken, counted or held: delivery does not know of it.
+#
+# A page is put together in slices. Places survive what changes between two of them: entries of a queue are numbered,
+# and deliveries are listed by due time.
+
+from libc.stdint cimport int64_t, uint32_t
+from nsqc.store.fifo cimport Entry, Fifo, FifoWalk
+from nsqc.store.heap cimport Heap
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.message cimport Message
+
+
+cdef class Page:
+    cdef readonly list messages     # of Seen
+    cdef readonly int64_t left      # messages that still fit
+    cdef readonly int64_t room      # bytes of bodies that still fit
+    cdef int64_t body_bytes         # of each body, at most
+
+    cdef bint is_full(self, int64_t size) noexcept      # for one more body; the first always fits
+    cdef int add(self, Message *message, uint32_t attempts, uint32_t defer_ms) except -1
+
+
+cdef class FifoPeek:
+    cdef object owner               # of the queue, which lives as long
+    cdef Fifo *fifo                 # borrowed
+    cdef FifoWalk walk
+
+    @staticmethod
+    cdef FifoPeek new(object owner, Fifo *fifo, int64_t at)
+
+
+cdef struct Candidate:
+    int64_t due_ns          # monotonic
+    char tie[16]            # orders those that are due together: the id, or the offset in hexadecimal digits
+    Message *message        # a reference; NULL: its body is in the log
+    int64_t offset          # in the log; below 0: it is not from there
+    int64_t delivered_ns    # monotonic, of one in flight
+    int64_t owner           # id of the consumer that it is in flight to; 0: deferred
+    uint32_t attempts
+
+
+cdef class HeapPeek:
+    cdef object owner               # of the heap, which lives as long
+    cdef Heap *heap                 # borrowed
+    cdef Cursor cursor              # its deferred messages are listed, too; None: they are not, or it has none
+    cdef Candidate after            # those up to this one are left out
+    cdef Candidate *found           # owned: the first behind it, a heap with the last of them at the top
+    cdef int64_t count, most
+    cdef int part                   # 0: heap; 1: deferred ones of the cursor; 2: those ahead of it; 3: done
+    cdef int64_t at                 # of the part: index, or for the last one offset
+    cdef readonly bint beyond       # there are more than most
+
+    @staticmethod
+    cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most)
+    cdef int _offer(self, Candidate *candidate) except -1
+    cdef bint _look_at_heap(self, int64_t until_ns) except -1       # False: the slice is over
+    cdef bint _look_at_deferred(self, int64_t until_ns) except -1
+    cdef bint _look_ahead(self, int64_t until_ns) except -1

@@ -1,0 +1,341 @@
+"""Pages of messages, for who only looks. See the .pxd."""
+
+cimport cython
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+from cpython.bytes cimport PyBytes_AS_STRING
+
+from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.delivery cimport Delivery
+from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
+from nsqc.store.fifo cimport fifo_look
+from nsqc.store.log.offsets cimport offsets_have
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.message cimport message_ref, message_unref
+from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16
+
+from collections import namedtuple
+
+Seen = namedtuple("Seen", "id timestamp attempts size body defer_ms")
+Held = namedtuple("Held", "due_ns tie seen attempts offset delivered_ns owner")
+
+cdef enum:
+    LOOK_NS = 1000000       # of a slice that copies
+    FIND_NS = 2000000       # of one that only compares: enough for a million deliveries
+    STEPS = 256             # between two looks at the clock
+    TIE_BYTES = 16
+
+cdef enum Part:             # of what a HeapPeek looks at
+    HEAP
+    DEFERRED
+    AHEAD
+    DONE
+
+
+@cython.final
+cdef class Page:
+    """What one answer shows. See the .pyi."""
+
+    def __init__(self, int64_t most, int64_t body_bytes, int64_t room):
+        self.messages = []
+        self.left = most
+        self.body_bytes = body_bytes
+        self.room = room
+
+    cdef bint is_full(self, int64_t size) noexcept:
+        return self.left <= 0 or (len(self.messages) > 0 and min(size, self.body_bytes) > self.room)
+
+    @property
+    def full(self) -> bool:
+        """See the .pyi."""
+        return self.left <= 0 or self.room <= 0
+
+    cdef int add(self, Message *message, uint32_t attempts, uint32_t defer_ms) except -1:
+        cdef int64_t shown = min(<int64_t> message.size, self.body_bytes)
+        self.messages.append(Seen(message.id[:16], message.timestamp_ns, attempts, message.size, message.body[:shown],
+                                  defer_ms))
+        self.left -= 1
+        self.room -= shown
+        return 0
+
+    def add_records(self, bytes data not None, int64_t at=0, int64_t skip=0):
+        """See the .pyi."""
+        cdef const char *c_data = PyBytes_AS_STRING(data)
+        cdef const char *c_record
+        cdef int64_t end = len(data), length, shown
+        while at + HEAD_BYTES <= end:
+            c_record = c_data + at
+            length = SIZE_BYTES + <int64_t> load_i32(c_record)
+            if length < HEAD_BYTES or length > end - at:
+                break
+            if skip > 0:
+                skip -= 1
+            else:
+                if self.is_full(length - HEAD_BYTES):
+                    break
+                shown = min(length - HEAD_BYTES, self.body_bytes)
+                self.messages.append(Seen(
+                    c_record[RECORD_ID_AT:RECORD_ID_AT + TIE_BYTES], load_i64(c_record + RECORD_TIMESTAMP_AT),
+                    load_u16(c_record + RECORD_ATTEMPTS_AT), length - HEAD_BYTES,
+                    c_record[HEAD_BYTES:HEAD_BYTES + shown], 0))
+                self.left -= 1
+                self.room -= shown
+            at += length
+        return at, skip
+
+
+# ---------------------------------------------------------------------- queues in memory
+
+@cython.final
+cdef class FifoPeek:
+    """Goes through a queue in memory. See the .pyi."""
+
+    def __init__(self):
+        raise TypeError("FifoPeek objects are made by FifoPeek.new()")
+
+    @staticmethod
+    cdef FifoPeek new(object owner, Fifo *fifo, int64_t at):
+        cdef FifoPeek self = FifoPeek.__new__(FifoPeek)
+        self.owner = owner
+        self.fifo = fifo
+        self.walk.at = at
+        return self
+
+    def run(self, Page page not None):
+        """See the .pyi."""
+        cdef int64_t until = monotonic_ns() + LOOK_NS
+        cdef Entry entry
+        cdef int found
+        while True:
+            found = fifo_look(self.fifo, &self.walk, &entry)
+            if found == 0 or (found == 1 and page.is_full(entry.message.size)):
+                return True
+            if found == 1:
+                page.add(entry.message, entry.attempts, entry.defer_ms)
+                self.walk.at += 1
+            if monotonic_ns() >= until:
+                return False
+
+    @property
+    def at(self) -> int:
+        """See the .pyi."""
+        return self.walk.at
+
+    @property
+    def ended(self) -> bool:
+        """See the .pyi."""
+        return self.walk.at >= self.fifo.passed + self.fifo.first + self.fifo.count
+
+
+# ---------------------------------------------------------------------- in flight, deferred
+
+cdef inline bint is_before(Candidate *candidate, Candidate *other) noexcept:
+    if candidate.due_ns != other.due_ns:
+        return candidate.due_ns < other.due_ns
+    return memcmp(candidate.tie, other.tie, TIE_BYTES) < 0
+
+
+@cython.final
+cdef class HeapPeek:
+    """Finds the deliveries that follow a place in the order of their due times. See the .pyi.
+
+    All of them are looked at, since heaps have no order that survives a change, but only a page of them is kept. While
+    one slice suffices, a page is exact; if not, it may lack messages that the heap moves between two slices.
+    """
+
+    def __init__(self):
+        raise TypeError("HeapPeek objects are made by HeapPeek.new()")
+
+    @staticmethod
+    cdef HeapPeek new(object owner, Heap *heap, Cursor cursor, int64_t after_ns, bytes after_tie, int64_t most):
+        cdef HeapPeek self = HeapPeek.__new__(HeapPeek)
+        if most <= 0 or len(after_tie) != TIE_BYTES:
+            raise ValueError("a page needs room, and a place 16 bytes")
+        self.owner = owner
+        self.heap = heap
+        self.cursor = cursor
+        self.most = most
+        self.after.due_ns = after_ns
+        memcpy(self.after.tie, PyBytes_AS_STRING(after_tie), TIE_BYTES)
+        self.found = <Candidate *> calloc(<size_t> most, sizeof(Candidate))
+        if self.found is NULL:
+            raise MemoryError
+        return self
+
+    def __dealloc__(self):
+        cdef int64_t index
+        for index in range(self.count):
+            if self.found[index].message is not NULL:
+                message_unref(self.found[index].message)
+        free(self.found)
+
+    def run(self):
+        """See the .pyi."""
+        cdef int64_t until = monotonic_ns() + FIND_NS
+        if self.part == HEAP and self._look_at_heap(until):
+            self.part = DEFERRED if self.cursor is not None else DONE
+            self.at = 0
+        if self.part == DEFERRED and self._look_at_deferred(until):
+            self.part = AHEAD
+            self.at = 0
+        if self.part == AHEAD and self._look_ahead(until):
+            self.part = DONE
+        return self.part == DONE
+
+    cdef bint _look_at_heap(self, int64_t until_ns) except -1:
+        cdef Candidate candidate
+        cdef Delivery *delivery
+        cdef int64_t due_ns
+        cdef int steps = STEPS
+        while self.at < self.heap.count:
+            due_ns = self.heap.items[self.at].deadline_ns
+            # Most are ruled out by their time alone, and their delivery is not touched.
+            if due_ns >= self.after.due_ns and (self.count < self.most or due_ns <= self.found[0].due_ns):
+                delivery = self.heap.items[self.at].delivery
+                candidate.due_ns = due_ns
+                memcpy(candidate.tie, delivery.message.id, TIE_BYTES)
+                candidate.message = delivery.message
+                candidate.offset = delivery.offset
+                candidate.delivered_ns = delivery.delivered_ns
+                candidate.owner = delivery.owner
+                candidate.attempts = delivery.attempts
+                self._offer(&candidate)
+            elif due_ns > self.after.due_ns:
+                self.beyond = True
+            self.at += 1
+            steps -= 1
+            if steps == 0:
+                if monotonic_ns() >= until_ns:
+                    return False
+                steps = STEPS
+        return True
+
+    cdef bint _look_at_deferred(self, int64_t until_ns) except -1:
+        cdef Candidate candidate
+        cdef int steps = STEPS
+        while self.at < self.cursor.deferred.count:
+            offer_offset(self, &candidate, self.cursor.deferred.items[self.at].due_ns,
+                         self.cursor.deferred.items[self.at].offset, self.cursor.deferred.items[self.at].attempts)
+            self.at += 1
+            steps -= 1
+            if steps == 0:
+                if monotonic_ns() >= until_ns:
+                    return False
+                steps = STEPS
+        return True
+
+    cdef bint _look_ahead(self, int64_t until_ns) except -1:
+        """Deferred messages that the cursor has not come to yet."""
+        cdef TopicLog log = self.cursor.log
+        cdef Candidate candidate
+        cdef int64_t index, now = monotonic_ns()
+        cdef int steps = STEPS
+        self.at = max(self.at, self.cursor.next)
+        index = log.delays.first + log.delays.count - log.delayed_from(self.at)
+        while index < log.delays.first + log.delays.count:
+            self.at = log.delays.items[index].offset
+            if self.at >= log.visible:
+                break
+            if log.delays.items[index].due_ns > now and not offsets_have(&self.cursor.skips, self.at):
+                offer_offset(self, &candidate, log.delays.items[index].due_ns, self.at, 0)
+            self.at += 1
+            index += 1
+            steps -= 1
+            if steps == 0:
+                if monotonic_ns() >= until_ns:
+                    return False
+                steps = STEPS
+        return True
+
+    cdef int _offer(self, Candidate *candidate) except -1:
+        """Takes it if it is among the first behind the place."""
+        if not is_before(&self.after, candidate):
+            return 0
+        if self.count == self.most:
+            self.beyond = True
+            if not is_before(candidate, &self.found[0]):
+                return 0
+            if self.found[0].message is not NULL:
+                message_unref(self.found[0].message)
+            self.count -= 1
+            sink(self.found, self.count, self.found[self.count])
+        if candidate.message is not NULL:
+            message_ref(candidate.message)
+        rise(self.found, self.count, candidate[0])
+        self.count += 1
+        return 0
+
+    def held(self, Page page not None):
+        """See the .pyi."""
+        cdef Candidate candidate
+        cdef int64_t index, left = self.count
+        cdef list result = []
+        cdef object seen
+        while left:
+            candidate = self.found[0]
+            left -= 1
+            sink(self.found, left, self.found[left])
+            self.found[left] = candidate
+        # Sorted now, and still this object's.
+        for index in range(self.count):
+            candidate = self.found[index]
+            seen = None
+            if candidate.message is not NULL:
+                if page.is_full(candidate.message.size):
+                    self.beyond = True
+                    break
+                page.add(candidate.message, candidate.attempts, 0)
+                seen = page.messages[len(page.messages) - 1]
+            result.append(Held(candidate.due_ns, candidate.tie[:TIE_BYTES], seen, candidate.attempts, candidate.offset,
+                               candidate.delivered_ns, candidate.owner))
+        return result
+
+
+cdef int offer_offset(HeapPeek peek, Candidate *candidate, int64_t due_ns, int64_t offset, uint32_t attempts) except -1:
+    """A deferred message of a log, whose body is there only."""
+    cdef char[TIE_BYTES + 1] tie
+    if due_ns < peek.after.due_ns:
+        return 0
+    if peek.count == peek.most and due_ns > peek.found[0].due_ns:
+        peek.beyond = True
+        return 0
+    memset(candidate, 0, sizeof(candidate[0]))
+    snprintf(tie, TIE_BYTES + 1, b"%016llx", <unsigned long long> offset)
+    memcpy(candidate.tie, tie, TIE_BYTES)
+    candidate.due_ns = due_ns
+    candidate.offset = offset
+    candidate.attempts = attempts
+    return peek._offer(candidate)
+
+
+cdef void rise(Candidate *found, int64_t at, Candidate candidate) noexcept:
+    """Puts a candidate in at the end of a heap of so many."""
+    cdef int64_t parent
+    while at > 0:
+        parent = (at - 1) // 2
+        if is_before(&candidate, &found[parent]):
+            break
+        found[at] = found[parent]
+        at = parent
+    found[at] = candidate
+
+
+cdef void sink(Candidate *found, int64_t count, Candidate candidate) noexcept:
+    """Replaces the top of a heap of so many."""
+    cdef int64_t at = 0, child
+    if count == 0:
+        return
+    while True:
+        child = 2 * at + 1
+        if child >= count:
+            break
+        if child + 1 < count and is_before(&found[child], &found[child + 1]):
+            child += 1
+        if not is_before(&candidate, &found[child]):
+            break
+        found[at] = found[child]
+        at = child
+    found[at] = candidate

@@ -1,0 +1,134 @@
+"""What `nsqc topic` and `nsqc channel` do on several nodes: one call on each, and a line about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from nsqc.tools import output
+from nsqc.tools.declare import Values
+from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
+from nsqc.tools.nodehttp import BadStatus, Unreachable
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Cluster, Node
+    from nsqc.tools.nodehttp import NodeHttp
+
+OF_CHANNELS = {"channel_name", "depth", "in_flight_count", "deferred_count", "message_count", "paused"}
+
+
+class Acting:
+    """Calls on nodes. tool: the words of the tool, for errors."""
+
+    def __init__(self, values: Values, tool: str):
+        from nsqc.tools.cluster import Cluster
+
+        self.values, self.tool = values, tool
+        self.cluster = Cluster(values, tool)
+        self._failed = 0
+
+    def warn(self, text: str) -> None:
+        """A node does not answer, or refuses: the others go on, the exit code does not forget it."""
+        self._failed += 1
+        output.error(self.tool, text)
+
+    # Any: JSON
+    def topics(self, topic: str = "", clients: bool = False) -> dict[Node, list[Any]]:
+        """The topics of each node, or one of them. Raises NoNode, NoName if no node has it."""
+        arguments = {"format": "json", "include_clients": "true" if clients else "false", "include_mem": "false"}
+        if topic:
+            arguments["topic"] = topic
+        found = self.cluster.each(self.cluster.nodes(topic) or self._nobody(topic),
+                                  lambda api, _: topics_of(api, api.get("/stats", arguments)), self.warn)
+        if topic and not any(found.values()):
+            self._nobody(topic)
+        return found
+
+    # Any: JSON
+    def channels(self, topic: str, channel: str) -> dict[Node, Any]:
+        """A channel, by the nodes that have it. Raises NoNode, NoName."""
+        found = {node: one for node, topics in self.topics(topic).items()
+                 for one in topics[0]["channels"] if one["channel_name"] == channel} if channel else {}
+        if not found:
+            raise NoName("channel", channel, self.cluster.channel_names(topic), f" in topic {topic!r}")
+        return found
+
+    def _nobody(self, topic: str) -> list[Node]:
+        if topic:
+            raise NoName("topic", topic, self.cluster.topic_names())
+        return []
+
+    def confirm(self, question: str) -> None:
+        """Asks, unless --yes was given. Raises UsageError without a terminal, ToolError if the answer is no."""
+        if self.values.flag("yes"):
+            return
+        if not output.is_terminal(0) or not output.is_terminal(output.STDERR):
+            raise UsageError("give --yes to do this without a terminal", self.tool)
+        if not output.confirm(question):
+            raise ToolError("nothing was done")
+
+    def post(self, nodes: Iterable[Node], path: str, arguments: Mapping[str, str], done: str) -> int:
+        """POST on each node; done says what was done. The exit code. Raises NoNode, and NoName if no node has it."""
+        return self.call(nodes, lambda api, _: api.post(path, arguments), done)
+
+    def call(self, nodes: Iterable[Node], call: Callable[[NodeHttp, Node], object], done: str) -> int:
+        """As post(), with any call."""
+        def careful(api: NodeHttp, node: Node) -> str:
+            try:
+                call(api, node)
+            except BadStatus as error:
+                return error.message or str(error.status)
+            return ""
+
+        results = self.cluster.each(nodes, careful, self.warn)
+        for node, refusal in results.items():
+            if self.values.flag("json"):
+                output.as_json({"node": node.http, "done": not refusal, "error": refusal or None})
+            elif not refusal:
+                output.line(output.printable(f"{node.http}: {done}"))
+            if refusal:
+                self.warn(f"{node.http}: {refusal}")
+        return EXIT_FAILED if self._failed else 0
+
+    @property
+    def code(self) -> int:
+        """The exit code so far."""
+        return EXIT_FAILED if self._failed else 0
+
+
+# Any: JSON
+def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
+    """The topics in an answer of /stats. Raises Unreachable if it is one of something else."""
+    topics = answer.get("topics", 0) if isinstance(answer, dict) else 0
+    if topics is None:
+        return []
+    if not isinstance(topics, list) or not all(map(is_topic, topics)):
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics")
+    return topics
+
+
+def is_topic(topic: object) -> bool:
+    """Whether this has what every nsqd says of a topic and its channels."""
+    return (isinstance(topic, dict) and {"topic_name", "depth", "message_count"} <= topic.keys()
+            and isinstance(channels := topic.get("channels"), list)
+            and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS for channel in channels))
+
+
+def on(nodes: Mapping[Node, object]) -> str:
+    """Where something is, for questions."""
+    return f"on {next(iter(nodes)).http}" if len(nodes) == 1 else f"on {len(nodes)} nodes"
+
+
+def count(number: int, word: str) -> str:
+    """1 message, 2,000 messages."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def nodes_for(cluster: Cluster) -> list[Node]:
+    """All nodes, for what need not exist yet. Raises NoNode."""
+    from nsqc.tools.errors import NoNode
+
+    nodes = cluster.nodes()
+    if not nodes:
+        raise NoNode("no nsqd is registered")
+    return nodes

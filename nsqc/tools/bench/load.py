@@ -1,0 +1,171 @@
+"""Publishing and consuming as fast as a node does it, over several connections, in one thread."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from nsqc.client.connection import Connection
+from nsqc.client.encode import mpub, pub
+from nsqc.client.options import ConnectionOptions
+from nsqc.tools.errors import ToolError
+
+SAMPLE_S = 0.1          # rates over time are counted by such intervals
+STALLED_S = 10.0        # without any progress
+MOST_TIMES = 200_000    # of single commands that are kept
+
+
+class Load(NamedTuple):
+    """What is done, and where. size: of a body; batch: messages in an MPUB."""
+
+    address: str
+    options: ConnectionOptions
+    timeout: float
+    topic: str
+    channel: str
+    size: int
+    batch: int
+    connections: int
+    ready: int
+    window: int
+    seconds: float
+
+    def connect(self) -> Connection:
+        """One connection. Raises ClientError."""
+        return Connection(self.address, timeout=self.timeout, **self.options)
+
+
+class Result(NamedTuple):
+    """What came of it. times: of commands, or of messages, in seconds, sorted; samples: messages in each SAMPLE_S."""
+
+    name: str
+    size: int
+    messages: int
+    seconds: float
+    times: list[float]
+    samples: list[int]
+    note: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds if self.seconds else 0.0
+
+    def at(self, share: float) -> float:
+        """A percentile of times, in seconds."""
+        return self.times[min(int(len(self.times) * share), len(self.times) - 1)] if self.times else 0.0
+
+    def as_dict(self) -> dict[str, object]:
+        """For --json; times in microseconds."""
+        shares = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "max": 1.0}
+        return {"what": self.name, "messages": self.messages, "seconds": round(self.seconds, 6),
+                "rate": round(self.rate, 1), "bytes_per_second": round(self.rate * self.size),
+                "times_us": {name: round(self.at(share) * 1e6, 1) for name, share in shares.items()},
+                "samples": self.samples, "note": self.note}
+
+
+class Samples:
+    """Counts messages by intervals."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.total = 0
+        self.counts: list[int] = []
+
+    def add(self, count: int, now: float) -> None:
+        """So many more."""
+        at = int((now - self.began) / SAMPLE_S)
+        while len(self.counts) <= at:
+            self.counts.append(0)
+        self.counts[at] += count
+        self.total += count
+
+
+def publish(load: Load) -> Result:
+    """Publishes for a while; the time of a command is from sending it to its OK. Raises ClientError, ToolError."""
+    body = bytes(load.size)
+    topic = load.topic.encode()
+    command = pub(topic, body) if load.batch == 1 else mpub(topic, (body,) * load.batch, 0, load.batch, 1 << 30)[0]
+    times: list[float] = []
+    with ExitStack() as stack:
+        connections = [stack.enter_context(load.connect()) for _ in range(load.connections)]
+        sent: dict[int, deque[float]] = {connection.fileno(): deque() for connection in connections}
+        by_descriptor = {connection.fileno(): connection for connection in connections}
+        poll = select.poll()
+        for descriptor in by_descriptor:
+            poll.register(descriptor, select.POLLIN)
+        samples = Samples()
+        end = samples.began + load.seconds
+        for descriptor, connection in by_descriptor.items():
+            for _ in range(load.window):
+                sent[descriptor].append(time.monotonic())
+                connection.enqueue(command)
+        while any(sent.values()):
+            for descriptor in [d for d, c in by_descriptor.items() if c.unsent]:
+                poll.modify(descriptor, select.POLLIN | select.POLLOUT)
+            ready = poll.poll(STALLED_S * 1000)
+            if not ready:
+                raise ToolError(f"{load.address}: takes no more messages")
+            for descriptor, _ in ready:
+                connection, waiting = by_descriptor[descriptor], sent[descriptor]
+                connection.flush()
+                if not connection.unsent:
+                    poll.modify(descriptor, select.POLLIN)
+                answered = connection.answered()
+                now = time.monotonic()
+                samples.add(answered * load.batch, now)
+                for _ in range(answered):
+                    keep(times, now - waiting.popleft())
+                    if now < end:
+                        waiting.append(now)
+                        connection.enqueue(command)
+        seconds = time.monotonic() - samples.began
+    return Result("publish", load.size, samples.total, seconds, sorted(times), samples.counts)
+
+
+def consume(load: Load) -> Result:
+    """Consumes what waits in the channel, for a while; the time is from a batch to the next one of a connection.
+    Raises ClientError."""
+    times: list[float] = []
+    note = ""
+    with ExitStack() as stack:
+        connections = [stack.enter_context(load.connect()) for _ in range(load.connections)]
+        by_descriptor = {connection.fileno(): connection for connection in connections}
+        poll = select.poll()
+        for descriptor, connection in by_descriptor.items():
+            connection.subscribe(load.topic, load.channel)
+            poll.register(descriptor, select.POLLIN)
+        samples = Samples()
+        end, last = samples.began + load.seconds, samples.began
+        before = dict.fromkeys(by_descriptor, samples.began)
+        for connection in connections:
+            connection.ready(min(load.ready, connection.max_ready))
+        while (now := time.monotonic()) < end:
+            ready = poll.poll(200)
+            if not ready:
+                note = "all that waited"
+                break
+            for descriptor, _ in ready:
+                connection = by_descriptor[descriptor]
+                connection.pull()
+                count = connection.inflow.rows
+                if not count:
+                    continue
+                connection.finish_ids(connection.inflow.columns()[5])
+                now = last = time.monotonic()
+                samples.add(count, now)
+                keep(times, now - before[descriptor])
+                before[descriptor] = now
+        for connection in connections:
+            connection.ready(0)
+    return Result("consume", load.size, samples.total, max(last - samples.began, 1e-9), sorted(times), samples.counts,
+                  note)
+
+
+def keep(times: list[float], seconds: float) -> None:
+    """Keeps a time, unless there are very many."""
+    if len(times) < MOST_TIMES:
+        times.append(seconds)

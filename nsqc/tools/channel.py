@@ -1,0 +1,140 @@
+"""`nsqc channel`: lists, makes and changes channels, on one node or several."""
+
+from __future__ import annotations
+
+from nsqc.tools import output
+from nsqc.tools.acting import Acting, count, on
+from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
+from nsqc.tools.errors import UsageError
+from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC, YES
+from nsqc.tools.topic import state
+
+NAMES = (TOPIC, CHANNEL)
+FROM = Option("from", "where in a topic's log it begins: beginning, end, an offset, or a time in RFC 3339", Kind.TEXT,
+              "", metavar="PLACE")
+PLACE = Argument("PLACE", "beginning, end, an offset, or a time in RFC 3339")
+COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
+
+
+def words(name: str) -> str:
+    """How a sub-command is called."""
+    return f"nsqc channel {name}"
+
+
+def list_channels(values: Values) -> int:
+    """`nsqc channel list`."""
+    acting = Acting(values, words("list"))
+    found = [(node, channel) for node, topics in acting.topics(values.text("TOPIC")).items() for topic in topics
+             for channel in topic["channels"]]
+    if values.flag("json"):
+        output.as_json([{"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
+                         "message_count": channel["message_count"], **{key: channel.get(key, 0) for key in COLUMNS}}
+                        for node, channel in found])
+        return acting.code
+    sums: dict[str, list[int]] = {}
+    for _, channel in found:
+        row = sums.setdefault(str(channel["channel_name"]), [0] * (len(COLUMNS) + 2))
+        numbers = (1, *(int(channel.get(key, 0)) for key in COLUMNS), int(channel["paused"]))
+        sums[str(channel["channel_name"])] = [before + number for before, number in zip(row, numbers, strict=True)]
+    rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
+    rows += [[output.printable(name), *map(str, numbers[:-1]), state(numbers[-1], numbers[0])]
+             for name, numbers in sorted(sums.items())]
+    output.line(output.table(rows, frozenset(range(1, 8))) if sums else "no channels")
+    return acting.code
+
+
+def create(values: Values) -> int:
+    """`nsqc channel create`."""
+    acting = Acting(values, words("create"))
+    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
+    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    arguments = {"topic": topic, "channel": channel}
+    if values.text("from"):
+        one_node(values.text("from"), len(nodes), words("create"))
+        arguments["from"] = values.text("from")
+    return acting.post(nodes, "/channel/create", arguments, f"channel {channel} of topic {topic} exists")
+
+
+def pause(values: Values) -> int:
+    """`nsqc channel pause`."""
+    return change(values, "pause", "paused")
+
+
+def unpause(values: Values) -> int:
+    """`nsqc channel unpause`."""
+    return change(values, "unpause", "goes on")
+
+
+def change(values: Values, action: str, done: str) -> int:
+    """A call that nobody has to confirm."""
+    acting = Acting(values, words(action))
+    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
+    return acting.post(acting.channels(topic, channel), f"/channel/{action}", {"topic": topic, "channel": channel},
+                       f"channel {channel} of topic {topic} {done}")
+
+
+def empty(values: Values) -> int:
+    """`nsqc channel empty`."""
+    return drop(values, "empty", "emptied")
+
+
+def delete(values: Values) -> int:
+    """`nsqc channel delete`."""
+    return drop(values, "delete", "deleted")
+
+
+def drop(values: Values, action: str, done: str) -> int:
+    """A call that loses messages."""
+    acting = Acting(values, words(action))
+    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
+    nodes = acting.channels(topic, channel)
+    held = sum(int(one["depth"]) + int(one["in_flight_count"]) + int(one["deferred_count"]) for one in nodes.values())
+    clients = sum(int(one.get("client_count", 0)) for one in nodes.values())
+    with_clients = f" and {count(clients, 'client')}" if clients and action == "delete" else ""
+    acting.confirm(f"{action.capitalize()} channel {channel} of topic {topic} with {count(held, 'message')}"
+                   f"{with_clients}, {on(nodes)}?")
+    return acting.post(nodes, f"/channel/{action}", {"topic": topic, "channel": channel},
+                       f"channel {channel} of topic {topic} {done}")
+
+
+def seek(values: Values) -> int:
+    """`nsqc channel seek`."""
+    acting = Acting(values, words("seek"))
+    topic, channel, place = values.text("TOPIC"), values.text("CHANNEL"), values.text("PLACE")
+    nodes = acting.channels(topic, channel)
+    one_node(place, len(nodes), words("seek"))
+    return acting.post(nodes, "/channel/seek", {"topic": topic, "channel": channel, "to": place},
+                       f"channel {channel} of topic {topic} goes on at {place}")
+
+
+def one_node(place: str, nodes: int, tool: str) -> None:
+    """Offsets are a node's own. Raises UsageError."""
+    if place.isdigit() and nodes > 1:
+        raise UsageError(f"an offset belongs to one node, and {nodes} have the topic: choose one by --nsqd", tool)
+
+
+TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels.", (
+    Tool(("channel", "list"), "List the channels of a topic with what they hold.", list_channels,
+         options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
+         text="Several nodes are summed up, with --json each is an entry.",
+         examples=(("nsqc channel list orders", "of the local daemon"),)),
+    Tool(("channel", "create"), "Create a channel of a topic that exists.", create, options=(FROM, JSON, *HTTP_NODES),
+         arguments=NAMES, examples=(
+             ("nsqc channel create orders billing", "with what is published from now on"),
+             ("nsqc channel create orders audit --from beginning", "with all that the topic's log has"))),
+    Tool(("channel", "pause"), "Stop deliveries from a channel.", pause, options=(JSON, *HTTP_NODES), arguments=NAMES,
+         examples=(("nsqc channel pause orders billing", "on the local daemon"),)),
+    Tool(("channel", "unpause"), "Start deliveries again.", unpause, options=(JSON, *HTTP_NODES), arguments=NAMES,
+         examples=(("nsqc channel unpause orders billing", "on the local daemon"),)),
+    Tool(("channel", "empty"), "Drop all messages of a channel, those in flight and deferred ones, too.", empty,
+         options=(YES, JSON, *HTTP_NODES), arguments=NAMES, text="Asks for confirmation, unless --yes is given.",
+         examples=(("nsqc channel empty orders billing", "after a question"),)),
+    Tool(("channel", "delete"), "Delete a channel with its messages; its consumers are disconnected.", delete,
+         options=(YES, JSON, *HTTP_NODES), arguments=NAMES, text="Asks for confirmation, unless --yes is given.",
+         examples=(("nsqc channel delete orders billing --yes", "in a script"),)),
+    Tool(("channel", "seek"), "Move a channel of a topic in a log.", seek, options=(JSON, *HTTP_NODES),
+         arguments=(*NAMES, PLACE),
+         text="""What was in flight, requeued or deferred counts no longer: only what lies behind the new place is
+             delivered. An offset belongs to one node; beginning, end and times mean the same on several.""",
+         examples=(("nsqc channel seek orders billing beginning", "deliver all again that the log has"),
+                   ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on")))))

@@ -1,0 +1,142 @@
+"""`nsqc peek`: shows messages that wait, are in flight or deferred, without touching them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from nsqc.tools import output
+from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.errors import EXIT_FAILED, NoName, ToolError, UsageError
+from nsqc.tools.family import HTTP_NODES, JSON, TOPIC
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Node
+    from nsqc.tools.nodehttp import NodeHttp
+
+WORDS = "nsqc peek"
+PAGE = 1000
+STATES = ("queued", "in_flight", "deferred")
+
+
+def run(values: Values) -> int:
+    """`nsqc peek`."""
+    from nsqc.tools.acting import Acting
+
+    acting = Acting(values, WORDS)
+    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
+    if values.text("state") != "queued" and not channel:
+        raise UsageError("--state needs a CHANNEL: messages of a topic itself all wait", WORDS)
+    if channel:
+        nodes = list(acting.channels(topic, channel))
+    else:
+        nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    arguments = {"topic": topic, "state": values.text("state"), "body": values.text("body"),
+                 "max_bytes": str(values.number("max-bytes")), **({"channel": channel} if channel else {})}
+    left = values.number("count") or 2**62
+
+    def look(api: NodeHttp, node: Node) -> int:
+        nonlocal left
+        for message in messages(api, "/channel/peek" if channel else "/topic/peek", arguments, left):
+            left -= 1
+            show(node, message, values.flag("json"), len(nodes) > 1)
+        return left
+
+    acting.cluster.each(nodes, look, acting.warn)
+    return acting.code
+
+
+# Any: JSON
+def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> Iterator[dict[str, Any]]:
+    """The messages of one node, page by page. Raises Unreachable, ToolError."""
+    from nsqc.tools.nodehttp import BadStatus
+
+    cursor: str | None = ""
+    while most > 0 and cursor is not None:
+        page_arguments = {**arguments, "max_messages": str(min(most, PAGE)), **({"from": cursor} if cursor else {})}
+        try:
+            page = api.get(path, page_arguments)
+        except BadStatus as error:
+            raise refused(api, error, arguments) from None
+        if not isinstance(page, dict) or not isinstance(page.get("messages"), list):
+            raise ToolError(f"{api.address}: does not answer as nsqc does")
+        yield from page["messages"]
+        most -= len(page["messages"])
+        cursor = page["next"]
+
+
+def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolError:
+    """What a refusal means."""
+    message = getattr(error, "message", "")
+    if message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND"):
+        kind = message.partition("_")[0].lower()
+        return NoName(kind, arguments[kind])
+    if message == "NOT_FOUND":
+        return ToolError(f"{api.address}: is an nsqd, which cannot show messages without delivering them", EXIT_FAILED)
+    return error
+
+
+def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) -> None:    # Any: JSON
+    """One message: a line."""
+    if as_json:
+        output.as_json({"node": node.http, **message})
+        return
+    parts = [f"{node.http} " if with_node else "", message["id"], "  ", time(message["timestamp"]),
+             f"  {message['state']}  attempts {message['attempts']}"]
+    if "offset" in message:
+        parts.append(f"  offset {message['offset']}")
+    if "delivered" in message:
+        client = message.get("client")
+        parts.append(f"  to {client['client_id'] + ' ' + client['remote_address'] if client else 'a client that left'}"
+                     f" until {time(message['due'])}")
+    elif "due" in message:
+        parts.append(f"  due {time(message['due'])}")
+    if "delay_ms" in message:
+        parts.append(f"  delay {message['delay_ms']} ms")
+    parts.append(f"  {message['size']} B  {body(message)}")
+    output.line(output.printable("".join(parts)).rstrip())
+
+
+def body(message: dict[str, Any]) -> str:   # Any: JSON
+    """A body in a line of text."""
+    if "body_json" in message:
+        import json
+
+        text = json.dumps(message["body_json"], ensure_ascii=False)
+    elif "body" in message:
+        text = message["body"]
+    elif "body_base64" in message:
+        text = repr(base64.b64decode(message["body_base64"]))[2:-1]
+    else:
+        return ""
+    return f"{text}..." if message.get("truncated") else text if isinstance(text, str) else str(text)
+
+
+def time(ns: int) -> str:
+    """Nanoseconds since 1970 in UTC, to the millisecond."""
+    try:
+        return datetime.fromtimestamp(ns // 10**6 / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    except (ValueError, OverflowError, OSError):
+        return str(ns)      # of a hostile publisher
+
+
+TOOL = Tool(
+    ("peek",), "Show messages of a topic or channel without delivering them.", run,
+    options=(
+        Option("state", "which messages of a channel", Kind.TEXT, "queued", choices=STATES),
+        Option("count", "at most so many; 0: all", Kind.INT, 10, least=0, short="n"),
+        Option("body", "the form of bodies; json: as JSON where they are", Kind.TEXT, "text",
+               choices=("text", "json", "base64", "none")),
+        Option("max-bytes", "of each body; longer ones are cut", Kind.SIZE, 65536, least=0, most=1 << 20),
+        JSON._replace(help="a line of JSON for each message"), *HTTP_NODES),
+    arguments=(TOPIC, Argument("CHANNEL", "the channel; without one, what waits in the topic itself", Kind.CHANNEL,
+                               False)),
+    text="""Delivery does not know of it: attempts, order and time-outs stay as they are. Several nodes are shown one
+        after the other. The nodes have to be nsqc's: nsqd cannot show messages without delivering them.""",
+    examples=(
+        ("nsqc peek orders billing", "the next ten messages of a channel"),
+        ("nsqc peek orders billing --state in_flight --body none -n 0",
+         "everything that consumers have, and until when"),
+        ("nsqc peek orders billing -n 0 --body json --json | jq .body_json.customer", "for a script")))

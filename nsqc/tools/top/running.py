@@ -1,0 +1,63 @@
+"""The loop of `nsqc top`: answers of nodes and keys in, lines out."""
+
+from __future__ import annotations
+
+from msgspec import DecodeError
+
+from nsqc.tools.cluster import Cluster, Node
+from nsqc.tools.declare import Values
+from nsqc.tools.errors import NoNode
+from nsqc.tools.nodehttp import NodeHttp, Unreachable
+from nsqc.tools.top.model import Model
+from nsqc.tools.top.sampling import Sampler
+from nsqc.tools.top.screen import Screen
+from nsqc.tools.top.stats import Sample, decode
+from nsqc.tools.top.terminal import Terminal
+
+WORDS = "nsqc top"
+CLOCK_S = 1.0       # the screen shows the time
+
+
+def first_look(api: NodeHttp, node: Node) -> Sample:
+    """A node as it is. Raises Unreachable, BadStatus."""
+    answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
+    try:
+        return Sample(node.http, decode(answer), None)
+    except DecodeError:
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
+
+
+def top(values: Values) -> int:
+    """Runs until q. Raises ToolError."""
+    terminal = Terminal()
+    cluster = Cluster(values, WORDS)
+    nodes = cluster.nodes()
+    if not nodes:
+        raise NoNode("no nsqd is registered")
+    sampler = Sampler(cluster, values.decimal("interval"))
+    sampler.with_clients = values.text("view") == "clients"
+    # Before the screen is taken: if no node answers, that is a line on stderr.
+    cluster.each(nodes, lambda api, node: sampler.arrived.append(first_look(api, node)), lambda _: None)
+    model = Model(sampler)
+    sampler.start(nodes)
+    model.take()
+    with terminal:
+        screen = Screen(model, sampler, values.text("view"), values.text("filter"), terminal.unicode)
+        screen.refresh()
+        try:
+            while not screen.ended:
+                columns, height = terminal.size
+                terminal.show(screen.lines(columns, height))
+                keys = terminal.wait(CLOCK_S, sampler.fileno())
+                sampler.calm()
+                if terminal.suspended:
+                    terminal.suspend()
+                for key in keys:
+                    if key == "redraw":
+                        terminal.redraw()
+                    screen.press(key)
+                if model.take() or sampler.reports:
+                    screen.refresh()
+        finally:
+            sampler.close()
+    return 0

@@ -1,0 +1,158 @@
+"""Asks nodes in the background: a thread for each, so that one that hangs holds up no other, nor the screen."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from nsqc.client.errors import ClientError
+from nsqc.tools.cluster import Cluster, Node
+from nsqc.tools.errors import ToolError
+from nsqc.tools.nodehttp import BadStatus, NodeHttp
+from nsqc.tools.top.stats import Key, Sample, decode
+
+FIND_S = 15.0           # between two questions to nsqlookupd
+MOST_ASKED = 24         # ages of oldest messages in one round
+NOT_KNOWN = (404, 405)
+
+
+class Sampler:
+    """interval: seconds between two rounds, may be changed. What comes is taken by the main thread; wake() tells it."""
+
+    def __init__(self, cluster: Cluster, interval: float):
+        self.cluster, self.interval = cluster, interval
+        self.with_clients = False
+        self.wanted: list[Key] = []         # topics and channels whose oldest message is shown
+        self.arrived: deque[Sample] = deque()
+        self.errors: dict[str, str] = {}    # by node
+        self.ages: dict[tuple[str, Key], float] = {}    # when the oldest message was published, unix seconds
+        self.nodes: list[Node] = []
+        self.reports: deque[str] = deque()  # what came of actions
+        self._hurry = threading.Event()
+        self._closing = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        os.set_blocking(self._read, False)
+        self._started: set[str] = set()
+
+    def start(self, nodes: list[Node]) -> None:
+        """Begins with these nodes."""
+        self._use(nodes)
+        if self.cluster.nsqlookupd:
+            threading.Thread(target=self._find, daemon=True).start()
+
+    def _use(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        for node in nodes:
+            if node.http not in self._started:
+                self._started.add(node.http)
+                threading.Thread(target=self._ask, args=(node,), daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when something has come."""
+        return self._read
+
+    def calm(self) -> None:
+        """Until the next time."""
+        with suppress(BlockingIOError):
+            os.read(self._read, 4096)
+
+    def wake(self) -> None:
+        """Something has come. Thread-safe."""
+        with suppress(OSError):
+            os.write(self._write, b".")
+
+    def hurry(self) -> None:
+        """Asks all nodes now."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """Threads end by themselves, or with the process."""
+        self._closing = True
+        self._hurry.set()
+
+    # ------------------------------------------------------------------ threads
+
+    def _find(self) -> None:
+        while not self._closing:
+            time.sleep(FIND_S)
+            with suppress(ToolError, ClientError):
+                self._use(self.cluster.nodes())
+
+    def _ask(self, node: Node) -> None:
+        api = self.cluster.http(node.http)
+        before: Sample | None = None
+        knows_peek = True
+        while not self._closing:
+            began = time.monotonic()
+            if node in self.nodes:
+                try:
+                    before = self._sample(api, node, before)
+                    self.errors.pop(node.http, None)
+                    if knows_peek:
+                        knows_peek = self._ask_ages(api, node, before)
+                except (ToolError, ClientError, OSError, msgspec.DecodeError, ValueError, KeyError) as error:
+                    self.errors[node.http] = str(error)
+                    knows_peek = True
+                self.wake()
+            self._hurry.wait(max(self.interval - (time.monotonic() - began), 0.05))
+            if self._hurry.is_set():
+                # All threads see it: whoever sleeps longest has 50 ms for that.
+                time.sleep(0.05)
+                self._hurry.clear()
+
+    def _sample(self, api: NodeHttp, node: Node, before: Sample | None) -> Sample:
+        clients = "true" if self.with_clients else "false"
+        answer = api.call("GET", "/stats", {"format": "json", "include_clients": clients, "include_mem": "false"})
+        sample = Sample(node.http, decode(answer), before)
+        self.arrived.append(sample)
+        self.wake()
+        return sample
+
+    def _ask_ages(self, api: NodeHttp, node: Node, sample: Sample) -> bool:
+        """When the oldest messages of what is shown were published; False: the node does not tell."""
+        waiting: dict[Key, int] = {(topic.topic_name,): topic.depth for topic in sample.stats.topics or ()}
+        waiting |= {(topic.topic_name, channel.channel_name): channel.depth for topic in sample.stats.topics or ()
+                    for channel in topic.channels or ()}
+        for key in self.wanted[:MOST_ASKED]:
+            if not waiting.get(key):
+                self.ages.pop((node.http, key), None)
+                continue
+            arguments = {"topic": key[0], "max_messages": "1", "body": "none"}
+            if len(key) > 1:
+                arguments["channel"] = key[1]
+            try:
+                page = api.get("/channel/peek" if len(key) > 1 else "/topic/peek", arguments)
+            except BadStatus as error:
+                if error.status in NOT_KNOWN and error.message == "NOT_FOUND":
+                    return False
+                continue
+            if page["messages"]:
+                self.ages[node.http, key] = page["messages"][0]["timestamp"] / 1e9
+        return True
+
+    def act(self, text: str, call: Callable[[NodeHttp], object]) -> None:
+        """Does something on all nodes, in the background, and reports what came of it."""
+
+        def work() -> None:
+            failures = []
+            for node in list(self.nodes):
+                api = self.cluster.http(node.http)
+                try:
+                    call(api)
+                except (ToolError, ClientError) as error:
+                    if not (isinstance(error, BadStatus) and error.message in ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")):
+                        failures.append(str(error))
+                finally:
+                    api.close()
+            self.reports.append("; ".join(failures) if failures else text)
+            self.hurry()
+            self.wake()
+
+        threading.Thread(target=work, daemon=True).start()

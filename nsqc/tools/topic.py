@@ -1,0 +1,196 @@
+"""`nsqc topic`: lists, makes and changes topics, on one node or several."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from nsqc.tools import output
+from nsqc.tools.acting import Acting, count, nodes_for, on
+from nsqc.tools.declare import Group, Kind, Option, Tool, Value, Values
+from nsqc.tools.errors import EXIT_FAILED, UsageError
+from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Node
+    from nsqc.tools.nodehttp import NodeHttp
+
+RULE = "Rule"
+RULES = (
+    Option("storage", "where messages are kept", Kind.TEXT, "", RULE, choices=("memory", "log")),
+    Option("sync", "what an acknowledged message of a log survives: write: kill -9; fsync: power loss", Kind.TEXT,
+           "", RULE, choices=("write", "fsync")),
+    Option("retain-time", "how long a log keeps messages that all channels have finished; 0: no limit", Kind.TEXT, "",
+           RULE, metavar="DURATION"),
+    Option("retain-bytes", "how large a log may become; 0: no limit", Kind.SIZE, None, RULE, least=0),
+    Option("overflow", "what happens when it is that large", Kind.TEXT, "", RULE, choices=("refuse", "drop-oldest")),
+    Option("reset", "take back what was set before", Kind.BOOL, False, RULE),
+)
+
+
+def words(name: str) -> str:
+    """How a sub-command is called."""
+    return f"nsqc topic {name}"
+
+
+def list_topics(values: Values) -> int:
+    """`nsqc topic list`."""
+    acting = Acting(values, words("list"))
+    found = acting.topics()
+    if values.flag("json"):
+        output.as_json([{"node": node.http, **summary(topic)} for node, topics in found.items() for topic in topics])
+        return acting.code
+    sums: dict[str, list[int]] = {}
+    paused: dict[str, int] = {}
+    for topics in found.values():
+        for topic in topics:
+            name = str(topic["topic_name"])
+            row = sums.setdefault(name, [0] * 6)
+            waiting = int(topic["depth"])
+            in_channels = sum(int(channel["depth"]) for channel in topic["channels"])
+            in_flight = sum(int(channel["in_flight_count"]) for channel in topic["channels"])
+            for at, number in enumerate((1, len(topic["channels"]), waiting, in_channels, in_flight,
+                                         int(topic["message_count"]))):
+                row[at] = max(row[at], number) if at == 1 else row[at] + number
+            paused[name] = paused.get(name, 0) + bool(topic.get("paused"))
+    rows = [["TOPIC", "NODES", "CHANNELS", "DEPTH", "IN CHANNELS", "IN FLIGHT", "MESSAGES", ""]]
+    rows += [[output.printable(name), *map(str, numbers), state(paused[name], numbers[0])]
+             for name, numbers in sorted(sums.items())]
+    output.line(output.table(rows, frozenset(range(1, 7))) if sums else "no topics")
+    return acting.code
+
+
+def state(paused: int, nodes: int) -> str:
+    """Whether something is paused."""
+    return "" if not paused else "paused" if paused == nodes else f"paused on {paused}"
+
+
+def summary(topic: Any) -> dict[str, object]:   # Any: JSON
+    """A topic for --json."""
+    return {"topic": topic["topic_name"], "depth": topic["depth"], "backend_depth": topic.get("backend_depth", 0),
+            "message_count": topic["message_count"], "paused": bool(topic.get("paused")),
+            "channels": [channel["channel_name"] for channel in topic["channels"]]}
+
+
+def create(values: Values) -> int:
+    """`nsqc topic create`."""
+    acting = Acting(values, words("create"))
+    name = values.text("TOPIC")
+    return acting.post(nodes_for(acting.cluster), "/topic/create", {"topic": name}, f"topic {name} exists")
+
+
+def pause(values: Values) -> int:
+    """`nsqc topic pause`."""
+    return change(values, "pause", "paused")
+
+
+def unpause(values: Values) -> int:
+    """`nsqc topic unpause`."""
+    return change(values, "unpause", "goes on")
+
+
+def change(values: Values, action: str, done: str) -> int:
+    """A call that nobody has to confirm."""
+    acting = Acting(values, words(action))
+    name = values.text("TOPIC")
+    return acting.post(having(acting.topics(name)), f"/topic/{action}", {"topic": name}, f"topic {name} {done}")
+
+
+def empty(values: Values) -> int:
+    """`nsqc topic empty`."""
+    acting = Acting(values, words("empty"))
+    name = values.text("TOPIC")
+    nodes = having(acting.topics(name))
+    waiting = sum(int(topic["depth"]) for topic in nodes.values())
+    acting.confirm(f"Drop {count(waiting, 'message')} that wait in topic {name} itself, {on(nodes)}?")
+    return acting.post(nodes, "/topic/empty", {"topic": name}, f"topic {name} emptied")
+
+
+def delete(values: Values) -> int:
+    """`nsqc topic delete`."""
+    acting = Acting(values, words("delete"))
+    name = values.text("TOPIC")
+    nodes = having(acting.topics(name))
+    channels = {channel["channel_name"] for topic in nodes.values() for channel in topic["channels"]}
+    waiting = sum(int(topic["depth"]) + sum(int(channel["depth"]) for channel in topic["channels"])
+                  for topic in nodes.values())
+    acting.confirm(f"Delete topic {name} with {count(len(channels), 'channel')} and {count(waiting, 'message')}, "
+                   f"{on(nodes)}?")
+    return acting.post(nodes, "/topic/delete", {"topic": name}, f"topic {name} deleted")
+
+
+def having(found: dict[Node, list[Any]]) -> dict[Node, Any]:     # Any: JSON
+    """The nodes that have the topic, with it."""
+    return {node: topics[0] for node, topics in found.items() if topics}
+
+
+# ---------------------------------------------------------------------- rules
+
+def rules(values: Values) -> int:
+    """`nsqc topic rules`."""
+    acting = Acting(values, words("rules"))
+    name = values.text("TOPIC")
+    changes = wanted(values)
+    nodes = acting.cluster.nodes(name) or nodes_for(acting.cluster)
+
+    def call(api: NodeHttp, _: Node) -> object:
+        from nsqc.tools.nodehttp import BadStatus
+
+        try:
+            if changes:
+                return api.json("PUT", "/topic/rules", {"topic": name}, json.dumps(changes).encode())
+            return api.get("/topic/rules", {"topic": name})
+        except BadStatus as error:
+            acting.warn("this node is an nsqd, which has no rules: " + error.args[0] if error.status == 404
+                        else str(error))
+            return None
+
+    found = acting.cluster.each(nodes, call, acting.warn)
+    shown = [{"node": node.http, **rule} for node, rule in found.items() if isinstance(rule, dict)]
+    if values.flag("json"):
+        output.as_json(shown)
+    elif shown:
+        rows = [["NODE", "STORAGE", "SYNC", "RETAIN TIME", "RETAIN BYTES", "OVERFLOW", "SOURCE"]]
+        rows += [[str(rule.get(key, "")) for key in ("node", "storage", "sync", "retain_time", "retain_bytes",
+                                                     "overflow", "source")] for rule in shown]
+        output.line(output.table(rows))
+    return acting.code if shown else EXIT_FAILED
+
+
+def wanted(values: Values) -> dict[str, Value]:
+    """What the command line wants to change, as /topic/rules takes it. Raises UsageError."""
+    keys = [option.name for option in RULES if option.name != "reset"]
+    given = [key for key in keys if values.given(key)]
+    if values.flag("reset"):
+        if given:
+            raise UsageError(f"--reset and --{given[0]} exclude each other", words("rules"))
+        return dict.fromkeys((key.replace("-", "_") for key in keys), None)
+    return {key.replace("-", "_"): values.number(key) if key == "retain-bytes" else values.text(key) for key in given}
+
+
+TOOL = Group(("topic",), "List, create, pause, empty and delete topics, and change how they are kept.", (
+    Tool(("topic", "list"), "List topics with what they hold.", list_topics, options=(JSON, *HTTP_NODES),
+         text="""Depth is what waits in the topic itself; in channels and in flight are sums over its channels.
+             Several nodes are summed up, with --json each is an entry.""",
+         examples=(("nsqc topic list", "of the local daemon"),
+                   ("nsqc topic list --nsqlookupd lookup:4161 --json | jq '.[].topic'", "of all nodes, for a script"))),
+    Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
+         text="With --nsqlookupd it is created on all nodes.",
+         examples=(("nsqc topic create orders", "on the local daemon"),)),
+    Tool(("topic", "pause"), "Keep messages in a topic: its channels get no more.", pause, options=(JSON, *HTTP_NODES),
+         arguments=(TOPIC,),
+         examples=(("nsqc topic pause orders --nsqlookupd lookup:4161", "on all nodes that have it"),)),
+    Tool(("topic", "unpause"), "Pass messages on to channels again.", unpause, options=(JSON, *HTTP_NODES),
+         arguments=(TOPIC,), examples=(("nsqc topic unpause orders", "on the local daemon"),)),
+    Tool(("topic", "empty"), "Drop the messages that wait in a topic itself, not in its channels.", empty,
+         options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
+         examples=(("nsqc topic empty orders", "after a question"), ("nsqc topic empty orders --yes", "in a script"))),
+    Tool(("topic", "delete"), "Delete a topic with its channels and messages.", delete,
+         options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,), text="Asks for confirmation, unless --yes is given.",
+         examples=(("nsqc topic delete orders --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150", "on two nodes"),)),
+    Tool(("topic", "rules"), "Show and change how a topic is kept: in memory, or in a log.", rules,
+         options=(*RULES, JSON, *HTTP_NODES), arguments=(TOPIC,),
+         text="""Without options that change it, the rule is shown. The topic need not exist. nsqd has no rules.""",
+         examples=(("nsqc topic rules orders", "show"),
+                   ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "keep it in a log"),
+                   ("nsqc topic rules orders --reset", "as the config file says")))))

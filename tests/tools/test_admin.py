@@ -1,0 +1,332 @@
+"""nsqc topic, channel, peek, drain and bench: what they print, do, and return."""
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from tests.support.daemon import Daemon, wait_until
+from tests.support.screens import InTerminal
+
+DEAD = ("--nsqd", "127.0.0.1:9")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """A daemon, for tests with topics of their own."""
+    daemon = Daemon(tmp_path_factory.mktemp("node") / "data")
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory):
+    """A second one."""
+    daemon = Daemon(tmp_path_factory.mktemp("other") / "data")
+    yield daemon
+    daemon.close()
+
+
+def where(*nodes):
+    return [word for node in nodes for word in ("--nsqd", f"127.0.0.1:{node.tcp_port}",
+                                                "--http", f"127.0.0.1:{node.http_port}")]
+
+
+def nsqc(*words, code=0):
+    """stdout and stderr of a call."""
+    done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stdout, done.stderr
+
+
+def table(text):
+    """The cells of a table."""
+    return [line.split() for line in text.splitlines()]
+
+
+# ---------------------------------------------------------------------- topic
+
+def test_a_topic_from_its_creation_to_its_end(node):
+    out, _ = nsqc("topic", "create", "life", *where(node))
+    assert out == f"127.0.0.1:{node.http_port}: topic life exists\n"
+    nsqc("channel", "create", "life", "c", *where(node))
+    nsqc("topic", "pause", "life", *where(node))
+    node.connect().pub("life", b"a", b"b")
+    rows = table(nsqc("topic", "list", *where(node))[0])
+    assert rows[0][0] == "TOPIC"
+    assert ["life", "1", "1", "2", "0", "0", "2", "paused"] in rows
+    listed = json.loads(nsqc("topic", "list", "--json", *where(node))[0])
+    assert next(topic for topic in listed if topic["topic"] == "life") == {
+        "node": f"127.0.0.1:{node.http_port}", "topic": "life", "depth": 2, "backend_depth": 0, "message_count": 2,
+        "paused": True, "channels": ["c"]}
+    nsqc("topic", "empty", "life", "--yes", *where(node))
+    nsqc("topic", "unpause", "life", *where(node))
+    assert node.stats("life")["depth"] == 0
+    out, _ = nsqc("topic", "delete", "life", "-y", "--json", *where(node))
+    assert json.loads(out) == {"node": f"127.0.0.1:{node.http_port}", "done": True, "error": None}
+    assert "topic 'life' does not exist" in nsqc("topic", "pause", "life", *where(node), code=4)[1]
+
+
+def test_several_nodes(node, other):
+    nsqc("topic", "create", "both", *where(node, other))
+    nsqc("channel", "create", "both", "c", *where(node, other))
+    node.connect().pub("both", b"a")
+    other.connect().pub("both", b"a", b"b")
+    assert ["both", "2", "1", "0", "3", "0", "3"] in table(nsqc("topic", "list", *where(node, other))[0])
+    assert table(nsqc("channel", "list", "both", *where(node, other))[0])[1][:3] == ["c", "2", "3"]
+    # One of them does not answer: what can be done is done, and the exit code says so.
+    out, err = nsqc("topic", "pause", "both", *where(node), "--nsqd", "127.0.0.1:9", "--http", "127.0.0.1:10", code=1)
+    assert f"127.0.0.1:{node.http_port}: topic both paused" in out
+    assert len(err.splitlines()) >= 1
+    assert "127.0.0.1:10: Connection refused" in err
+    assert ["both", "2", "1", "0", "3", "0", "3", "paused", "on", "1"] in table(
+        nsqc("topic", "list", *where(node, other))[0])
+    # Only one has the other topic.
+    nsqc("topic", "create", "single", *where(other))
+    out, _ = nsqc("topic", "delete", "single", "--yes", *where(node, other))
+    assert out == f"127.0.0.1:{other.http_port}: topic single deleted\n"
+
+
+def test_rules(node):
+    row = table(nsqc("topic", "rules", "ruled", *where(node))[0])[1]
+    assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "default"]
+    out, _ = nsqc("topic", "rules", "ruled", "--storage", "log", "--retain-bytes", "1G", "--retain-time", "72h", "--json",
+                  *where(node))
+    rule = json.loads(out)[0]
+    assert (rule["storage"], rule["retain_bytes"], rule["retain_time"]) == ("log", 1 << 30, "72h0m0s")
+    nsqc("topic", "rules", "ruled", "--reset", *where(node))
+    assert "memory" in nsqc("topic", "rules", "ruled", *where(node))[0]
+    assert "--reset and --sync" in nsqc("topic", "rules", "ruled", "--reset", "--sync", "fsync", *where(node), code=2)[1]
+    assert "cannot be used" in nsqc("topic", "rules", "ruled", "--retain-time", "soon", *where(node), code=1)[1]
+
+
+# ---------------------------------------------------------------------- channel
+
+def test_a_channel(node):
+    node.connect().pub("piped", b"a", b"b", b"c")
+    nsqc("channel", "create", "piped", "c", *where(node))
+    wait_until(lambda: node.channel("piped", "c")["depth"] == 3)
+    rows = table(nsqc("channel", "list", "piped", *where(node))[0])
+    assert rows[1] == ["c", "1", "3", "0", "0", "0", "0", "0"]
+    nsqc("channel", "pause", "piped", "c", *where(node))
+    assert node.channel("piped", "c")["paused"]
+    assert json.loads(nsqc("channel", "list", "piped", "--json", *where(node))[0])[0]["paused"] is True
+    nsqc("channel", "unpause", "piped", "c", *where(node))
+    nsqc("channel", "empty", "piped", "c", "--yes", *where(node))
+    assert node.channel("piped", "c")["depth"] == 0
+    assert "did you mean 'c'" not in nsqc("channel", "empty", "piped", "billing", "--yes", *where(node), code=4)[1]
+    nsqc("channel", "delete", "piped", "c", "--yes", *where(node))
+    assert node.stats("piped")["channels"] == []
+
+
+def test_seek(node, other):
+    for one in (node, other):
+        assert one.http("PUT", "/topic/rules?topic=logged", b'{"storage":"log"}')[0] == 200
+        one.connect().pub("logged", b"a", b"b", b"c")
+        one.post("/channel/create?topic=logged&channel=c")
+    nsqc("channel", "seek", "logged", "c", "beginning", *where(node, other))
+    wait_until(lambda: node.channel("logged", "c")["depth"] == 3)
+    nsqc("channel", "seek", "logged", "c", "2", *where(node))
+    assert node.channel("logged", "c")["depth"] == 1
+    assert "an offset belongs to one node" in nsqc("channel", "seek", "logged", "c", "2", *where(node, other), code=2)[1]
+    assert "OFFSET_BEYOND_END" in nsqc("channel", "seek", "logged", "c", "99", *where(node), code=1)[1]
+    nsqc("channel", "create", "logged", "d", "--from", "beginning", *where(node))
+    assert node.channel("logged", "d")["depth"] == 3
+
+
+@pytest.mark.parametrize("words", [("topic", "empty", "asked"), ("topic", "delete", "asked"),
+                                   ("channel", "empty", "asked", "c"), ("channel", "delete", "asked", "c")])
+def test_what_loses_messages_is_asked_for(node, words):
+    node.post("/topic/create?topic=asked")
+    node.post("/channel/create?topic=asked&channel=c")
+    assert "give --yes" in nsqc(*words, *where(node), code=2)[1]
+    terminal = InTerminal(*words, *where(node), columns=150)
+    try:
+        terminal.until("[y/N]")
+        terminal.press("n\n")
+        assert terminal.end() == 1
+        assert "nothing was done" in terminal.text
+    finally:
+        terminal.close()
+    assert node.stats("asked")["channels"]
+    terminal = InTerminal(*words, *where(node), columns=150)
+    try:
+        terminal.until("[y/N]")
+        terminal.press("y\n")
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+
+
+# ---------------------------------------------------------------------- peek
+
+def test_peek(node):
+    node.connect().pub("seen", b'{"a": 1}', b"two\nlines", b"\xff\x1b[31m", b"x" * 100)
+    node.post("/channel/create?topic=seen&channel=c")
+    wait_until(lambda: node.channel("seen", "c")["depth"] == 4)
+    lines = nsqc("peek", "seen", "c", "--max-bytes", "20", *where(node))[0].splitlines()
+    assert [line.split(" B  ")[1] for line in lines] == ['{"a": 1}', "two\\nlines", "\\xff\\x1b[31m", "x" * 20 + "..."]
+    assert "queued  attempts 0" in lines[0]
+    found = [json.loads(line) for line in nsqc("peek", "seen", "c", "-n", "0", "--json", "--body", "json",
+                                               *where(node))[0].splitlines()]
+    assert (found[0]["body_json"], found[1]["body"], found[0]["node"]) == (
+        {"a": 1}, "two\nlines", f"127.0.0.1:{node.http_port}")
+    assert len(nsqc("peek", "seen", "c", "-n", "2", *where(node))[0].splitlines()) == 2
+    client = node.connect().sub("seen", "c", 1)
+    client.message()
+    line = nsqc("peek", "seen", "c", "--state", "in_flight", *where(node))[0]
+    assert " to 127.0.0.1 127.0.0.1:" in line
+    assert " until 2" in line
+    assert nsqc("peek", "seen", *where(node))[0] == ""
+    assert "needs a CHANNEL" in nsqc("peek", "seen", "--state", "deferred", *where(node), code=2)[1]
+    assert "did you mean 'seen'" in nsqc("peek", "sene", "c", *where(node), code=4)[1]
+    assert "channel 'd' does not exist in topic 'seen'" in nsqc("peek", "seen", "d", *where(node), code=4)[1]
+
+
+def test_peek_in_a_pipe_that_ends(node):
+    node.connect().pub("long", *[b"x" * 1000] * 3000)
+    process = subprocess.Popen([sys.executable, "-m", "nsqc", "peek", "long", "-n", "0", *where(node)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(30) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+# ---------------------------------------------------------------------- bench
+
+def test_bench(node, tmp_path):
+    chart = tmp_path / "chart.svg"
+    out, err = nsqc("bench", "--seconds", "200ms", "--rate", "200", "--svg", str(chart), *where(node))
+    assert [line.split()[0] for line in out.splitlines() if line and not line.startswith(" ")] == [
+        "publish", "consume", "latency"]
+    assert err == ""
+    assert ElementTree.parse(chart).getroot().tag.endswith("svg")
+    assert not [topic for topic in node.stats()["topics"] if topic["topic_name"].startswith("nsqc_bench")]
+    found = json.loads(nsqc("bench", "consume", "--seconds", "200ms", "--batch", "1", "--json", *where(node))[0])
+    result = found["results"][0]
+    assert (result["what"], result["messages"] > 0, result["rate"] > 0) == ("consume", True, True)
+
+
+def test_a_bench_that_is_interrupted_leaves_nothing(node):
+    process = subprocess.Popen([sys.executable, "-m", "nsqc", "bench", "latency", "--seconds", "60s", *where(node)],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: [topic for topic in node.stats()["topics"] if topic["topic_name"].startswith("nsqc_bench")])
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, b"", b"")
+    assert not [topic for topic in node.stats()["topics"] if topic["topic_name"].startswith("nsqc_bench")]
+
+
+# ---------------------------------------------------------------------- all
+
+@pytest.mark.parametrize(("words", "code", "text"), [
+    (("topic", "list", *DEAD), 3, "no nsqd answers: 127.0.0.1:10: Connection refused"),
+    (("channel", "list", "t", *DEAD), 3, "no nsqd answers"),
+    (("peek", "t", *DEAD), 3, "no nsqd answers"),
+    (("drain", *DEAD), 3, "Connection refused"),
+    (("bench", *DEAD), 3, "Connection refused"),
+    (("bench", "latenzy", *DEAD), 2, "did you mean 'latency'?"),
+    (("bench", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
+    (("drain", *DEAD, "--nsqd", "127.0.0.1:99"), 2, "give one --nsqd"),
+    (("drain", "--undo", "--keep", *DEAD), 2, "--undo"),
+    (("topic", "lits"), 2, "did you mean 'list'?"),
+    (("topic", "create"), 2, "TOPIC is missing"),
+    (("channel", "seek", "t", "c"), 2, "PLACE is missing"),
+    (("peek", "t", "c", "--state", "lost", *DEAD), 2, "not one of queued, in_flight, deferred"),
+])
+def test_errors(words, code, text):
+    out, err = nsqc(*words, code=code)
+    assert out == ""
+    assert text in err
+    assert len(err.splitlines()) == 1
+
+
+# ---------------------------------------------------------------------- drain
+
+@pytest.fixture
+def draining(daemon):
+    """A daemon with a message in flight; its consumer."""
+    node = daemon()
+    if node.http("GET", "/drain")[0] != 200:
+        pytest.skip("this daemon cannot be drained")
+    node.connect().pub("t", b"a", b"b")
+    consumer = node.connect().sub("t", "c", 1)
+    return node, consumer, consumer.message()
+
+
+def test_drain_and_undo(draining):
+    node, consumer, message = draining
+    out, _ = nsqc("drain", "--drain-timeout", "1m", "--keep", "--no-wait", *where(node))
+    assert "draining, 1 messages are in flight to 1 consumers" in out
+    consumer.fin(message)
+    state = json.loads(nsqc("drain", "--keep", "--json", *where(node))[0])
+    assert (state["state"], state["in_flight"]) == ("drained", 0)
+    assert "serves" in nsqc("drain", "--undo", *where(node))[0]
+    assert consumer.message().body == b"b"
+
+
+def test_drain_stops_the_daemon(draining):
+    node, consumer, message = draining
+    process = subprocess.Popen([sys.executable, "-m", "nsqc", "drain", *where(node)], stdout=subprocess.PIPE)
+    wait_until(lambda: json.loads(node.http("GET", "/drain")[1])["state"] == "draining")
+    consumer.fin(message)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out.decode().split(": ")[1]) == (0, "drained, and stopped\n")
+    assert node.process.wait(30) == 0
+
+
+def test_drain_whose_time_is_over(draining):
+    node, _, _ = draining
+    out, _ = nsqc("drain", "--drain-timeout", "100ms", "--keep", *where(node), code=1)
+    assert "the time is over, 1 messages are still in flight" in out
+
+
+# ---------------------------------------------------------------------- servers of something else
+
+@pytest.fixture(scope="module")
+def stranger():
+    """An HTTP server that is not an nsqd's: a node cannot be made to answer like this."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        answer = b""
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.answer)))
+            self.end_headers()
+            self.wfile.write(self.answer)
+
+        do_POST = do_GET
+
+        def log_message(self, *words):
+            """Nothing on stderr."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server, Handler
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"<html>", b'{"topics": [{"topic_name": "t", "depth": 1, "channels": [{}]}]}'])
+def test_answers_of_something_else(stranger, answer):
+    server, handler = stranger
+    handler.answer = answer
+    for words, codes in ((("topic", "list"), (3,)), (("peek", "t"), (3,)), (("drain",), (1, 3))):
+        done = subprocess.run([sys.executable, "-m", "nsqc", *words, "--nsqd", "127.0.0.1:9", "--http",
+                               f"127.0.0.1:{server.server_port}"], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in codes, (words, done.stderr)
+        assert len(done.stderr.splitlines()) == 1
+        assert done.stdout == ""
