@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SWEEP_SECONDS = 1.0
 _CLOSE_SECONDS = 1.0
 _FAREWELL_SECONDS = 0.1
+_LAST_ITERATIONS = 4        # for answers in the making to notice that their clients are gone
 _HANDSHAKES_SECONDS = 0.5   # how long close() waits for pending TLS handshakes
 
 
@@ -87,6 +88,8 @@ class Server:
                 await asyncio.wait([self._idle], timeout=_CLOSE_SECONDS - _FAREWELL_SECONDS)
             for connection in list(self.connections):
                 connection.transport.abort()
+            for _ in range(_LAST_ITERATIONS):
+                await asyncio.sleep(0)
         if self._sweep is not None:
             self._sweep.cancel()
         self.app.servers.remove(self)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqc.metrics.accept import format_for
@@ -36,6 +36,7 @@ def test_the_format_is_what_the_client_accepts(accept, wanted):
     assert format_for(accept) is wanted
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=200))
 def test_any_header_leads_to_a_format(accept):
     assert format_for(accept) in (TEXT, OPEN_METRICS)
@@ -46,6 +47,7 @@ NUMBERS = st.one_of(st.integers(-2**53, 2**53), st.floats(allow_nan=False))
 
 
 @pytest.mark.parametrize("accept", FORMS)
+@settings(max_examples=30)
 @given(values=st.dictionaries(st.tuples(TEXTS, TEXTS), NUMBERS, max_size=5), text=TEXTS)
 def test_what_the_parser_reads_is_what_was_written(accept, values, text):
     metric = Metric("nsqc_some_bytes", Type.GAUGE, "", text, "bytes", ("topic", "channel"))
@@ -75,6 +77,7 @@ def test_numbers_that_are_none():
 
 
 @pytest.mark.parametrize("accept", FORMS)
+@settings(max_examples=30)
 @given(st.lists(st.integers(-5, 2**40), max_size=20))
 def test_durations_are_counted_below_their_bounds(accept, values):
     durations = Durations()
