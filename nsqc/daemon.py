@@ -12,8 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-import uvloop
-
 from nsqc import version_line
 from nsqc.broker import metadata, nsqc_dat
 from nsqc.broker.broker import Broker
@@ -39,13 +37,12 @@ from nsqc.options.reload import Reloader, Reread
 from nsqc.options.tls import is_offered, settle
 from nsqc.options.topic_rules import TopicRules
 from nsqc.peers.peers import Peers
-from nsqc.process import descriptors, later
+from nsqc.process import descriptors, later, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.lock import LockError, lock
 from nsqc.process.notify import ServiceManager
 from nsqc.process.terminal import Terminal
-from nsqc.process.uncaught import Uncaught
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log import openfiles
@@ -81,24 +78,7 @@ def run(options: Options, log: Log, reread: Reread) -> int:
 
     reread: reads the options again, for SIGHUP.
     """
-    # Modules are never freed: the first collection, when clients may be connected already, need not traverse them.
-    gc.disable()
-    gc.freeze()
-    uncaught = Uncaught(log)
-    uncaught.install()
-    loop = uvloop.new_event_loop()
-    loop.set_exception_handler(uncaught.in_loop)
-    slow = SlowLoop(loop, log)
-    try:
-        return loop.run_until_complete(serve(loop, options, log, reread, slow))
-    except Exception as error:
-        uncaught.report("the daemon fails", error)
-        return 1
-    finally:
-        # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-        slow.close()
-        loop.close()
+    return running.run("daemon", log, lambda loop, slow: serve(loop, options, log, reread, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: Options, log: Log, reread: Reread, slow: SlowLoop) -> int:

@@ -56,7 +56,7 @@ class TopicRule(Protocol):
 
     @property
     def retain_time(self) -> int:
-        """Nanoseconds that a log keeps what all channels are through with; 0: none."""
+        """Nanoseconds that a log keeps what all channels are done with; 0: none."""
 
     @property
     def retain_bytes(self) -> int:

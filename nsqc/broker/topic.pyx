@@ -35,7 +35,7 @@ cdef enum:
     SIZE_BYTES = 4              # of a batch's count, and of the size before each message
     LEAST_ALLOWANCE = 64        # messages that a topic accepts before it has passed any on
 
-# Results of a publish that are no errno.
+# Results of a publish that are not an errno.
 PENDING = -1        # a commit decides
 NO_SPACE = 1 << 16  # less is free on the disk than --min-free-disk: DiskSpace.reason
 DRAINING = 1 << 17  # the daemon drains

@@ -88,7 +88,7 @@ class Repeats:
         return next((kind.began + EVERY_S for kind in self._kinds.values()), None)
 
     def reports(self, now: float, stopping: bool = False) -> Iterator[Report]:
-        """What has been counted for its time, or, when stopping, at all. It begins anew."""
+        """What has been counted for its time, or, when stopping, at all. It begins again."""
         while self._kinds:
             key, kind = next(iter(self._kinds.items()))
             if not stopping and kind.began + EVERY_S > now:

@@ -8,8 +8,6 @@ import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-import uvloop
-
 from nsqc import version_line
 from nsqc.httpd.server import Server
 from nsqc.log import Log
@@ -27,11 +25,10 @@ from nsqc.net.address import is_unix
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.lookupd import LookupdOptions
-from nsqc.process import descriptors
+from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
-from nsqc.process.uncaught import Uncaught
 
 # Python's collector looks for cycles among what is young, and never through all registrations: a million of them would
 # take a tenth of a second. They are freed by reference counts.
@@ -45,23 +42,7 @@ class StartError(Exception):
 
 def run(options: LookupdOptions, log: Log) -> int:
     """Runs the server until SIGTERM, SIGINT or SIGHUP. Returns the exit code."""
-    gc.disable()
-    gc.freeze()
-    uncaught = Uncaught(log)
-    uncaught.install()
-    loop = uvloop.new_event_loop()
-    loop.set_exception_handler(uncaught.in_loop)
-    slow = SlowLoop(loop, log)
-    try:
-        return loop.run_until_complete(serve(loop, options, log, slow))
-    except Exception as error:
-        uncaught.report("the server fails", error)
-        return 1
-    finally:
-        # The loop removes its handlers; from here to the end of the process no signal may change the exit code.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
-        slow.close()
-        loop.close()
+    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
 
 
 async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: Log, slow: SlowLoop) -> int:

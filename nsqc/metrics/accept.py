@@ -31,7 +31,7 @@ def _form_of(kind: str, version: str) -> Format | None:
 
 
 def _quality(text: str) -> float:
-    """0 for what is no number."""
+    """0 for what is not a number."""
     try:
         return min(max(float(text), 0.0), 1.0)
     except ValueError:

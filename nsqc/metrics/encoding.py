@@ -35,7 +35,7 @@ def head(metric: Metric, form: Format) -> bytes:
 
 
 def family(metric: Metric, samples: Iterable[Sample], form: Format) -> bytes:
-    """All of a family that is no histogram."""
+    """All of a family that is not a histogram."""
     lines = [f"{metric.sample}{labels(metric.labels, values)} {number(value)}\n" for values, value in samples]
     return head(metric, form) + "".join(lines).encode()
 

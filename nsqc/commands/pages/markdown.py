@@ -33,13 +33,13 @@ def options_page() -> str:
 
 
 def with_lookupd_options(page: str) -> str:
-    """docs/lookupd.md, whose last section has the options, with that section made anew."""
+    """docs/lookupd.md, whose last section has the options, with that section made again."""
     before, title, _ = page.partition(LOOKUPD_TITLE)
     return "\n".join([before + title, *tables(LOOKUPD, "###")])
 
 
 def with_metrics(page: str) -> str:
-    """docs/metrics.md, with its table of reasons and its last section, which has all metrics, made anew."""
+    """docs/metrics.md, with its table of reasons and its last section, which has all metrics, made again."""
     before, title, rest = page.partition(REASONS_TITLE)
     introduction = rest.partition(METRICS_TITLE)[2].partition("\n### ")[0].rstrip()
     reasons = ["| reason | meaning |", "|---|---|", *(f"| `{name}` | {text} |" for name, text in REASONS.items())]

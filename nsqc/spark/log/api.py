@@ -69,7 +69,7 @@ class LogApi(Calls):
         return tuple(answer.get(key) for key in ("hostname", "tcp_port", "http_port", "start_time"))
 
     def topics(self) -> list[str]:
-        """All topics of the node that are no ephemeral ones."""
+        """All topics of the node that are not ephemeral."""
         answer = self._json("/stats?format=json&include_clients=false&include_mem=false", "")
         try:
             names = [topic["topic_name"] for topic in answer["topics"] or ()]

@@ -12,7 +12,7 @@ from nsqc.client.tls import tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.options import NodeOptions
 
-# Of answers that are no records.
+# Of answers that are not records.
 MOST_BYTES = 64 << 20
 SHOWN_BYTES = 200
 
@@ -59,7 +59,7 @@ class Calls:
         if text.startswith("NO_LOG"):
             raise NoLog(f"{self.address}: topic {text.partition(': ')[2] or topic}")
         if answer.status == 404:
-            raise BadAnswer(f"{self.address} has no {self._path}: it is no nsqc that keeps topics in logs")
+            raise BadAnswer(f"{self.address} has no {self._path}: it is not an nsqc that keeps topics in logs")
         kind = Unreachable if answer.status in (429, 502, 503, 504) else BadAnswer
         raise kind(f"{self.address}: {self._path}: status {answer.status} {text[:SHOWN_BYTES]}")
 
@@ -121,7 +121,7 @@ class Calls:
         try:
             connection.request(method, path, headers={"Accept": "application/octet-stream"})
         except UnicodeError:
-            raise OSError(f"{self._host!r} is no host name") from None
+            raise OSError(f"{self._host!r} is not a host name") from None
 
     def _answer(self) -> http.client.HTTPResponse:
         if self._connection is None:

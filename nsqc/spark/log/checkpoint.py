@@ -52,7 +52,7 @@ def moved_to(places: Collection[Place], ids: Mapping[Place, str], states: Mappin
 
 def unfit(offset: object) -> LogError:
     """The error for a checkpoint that is none of logs."""
-    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are no offsets of topics in logs: it "
+    return LogError(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which are not offsets of topics in logs: it "
                     "belongs to another query, or was changed. Give this query another checkpointLocation")
 
 

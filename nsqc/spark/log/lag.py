@@ -47,7 +47,7 @@ class Lag:
         self._ends = {place: end for place, end in ends.items() if place in snapshot.states}
 
     def lost(self, messages: int) -> None:
-        """So many messages are passed over."""
+        """So many messages are ignored."""
         self._lost += messages
 
     def metrics(self, cluster: Cluster, snapshot: Snapshot) -> LogMetrics:

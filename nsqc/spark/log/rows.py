@@ -129,7 +129,7 @@ class _Reader:
         if self._options.failOnDataLoss or type(error) is LogError:
             raise error
         to = min(to, self._part.end)
-        log.warning("%s: %d messages at most are passed over (failOnDataLoss=false)", error, to - self._at)
+        log.warning("%s: %d messages at most are ignored (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
     def _batch(self, read: RecordColumns) -> pa.RecordBatch:

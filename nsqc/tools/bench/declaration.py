@@ -40,4 +40,4 @@ TOOL = Tool(
         ("nsqc bench", "the local daemon, nine seconds"),
         ("nsqc bench publish consume --size 4K --connections 8 --seconds 10s --nsqd 10.0.0.1:4150",
          "rates with larger bodies, of another node"),
-        ("nsqc bench latency --rate 200 --svg latency.svg --json > latency.json", "figures and a chart")))
+        ("nsqc bench latency --rate 200 --svg latency.svg --json > latency.json", "results and a chart")))
