@@ -23,6 +23,7 @@ from nsqc.client.errors import ClientError, ConnectError
 from nsqc.client.options import MIB, Options
 from nsqc.client.peers import Peer, Peers
 from nsqc.tools.errors import NoNode, ToolError
+from nsqc.tools.lines import keep_memory
 from nsqc.tools.stopping import Stop
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Feed:
         self._handler = Lines(self._say)
         log.addHandler(self._handler)
         log.propagate = False
+        keep_memory()
         for topic in topics:
             self.add(topic)
 
