@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from importlib import import_module
 
 from nsqc.commands import NAMES_COMMAND, ORIGINALS, TOOLS
 from nsqc.tools.declare import Group, Tool
+
+STDERR = 2
 
 
 def declared(name: str) -> Tool | Group:
@@ -28,8 +31,12 @@ def run_tool(name: str, words: list[str]) -> int:
 
 
 def die_quietly() -> None:
-    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up."""
+    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up. And a standard
+    file that the process was started without is opened, so that no socket gets its number; writing to it fails."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
 
 
 def run_original(name: str, words: list[str]) -> int:

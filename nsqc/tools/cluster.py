@@ -195,7 +195,7 @@ class Cluster:
                            for name in answer.get("topics") or ()})
         arguments = {"format": "json", "include_clients": "false"}
         found = self.each(self.nodes(), lambda api, _: api.get("/stats", arguments), lambda _: None)
-        return sorted({str(topic["topic_name"]) for stats in found.values() for topic in stats["topics"] or ()})
+        return sorted({str(topic.get("topic_name")) for stats in found.values() for topic in topics_of(stats)})
 
     def channel_names(self, topic: str) -> list[str]:
         """All channels of a topic, sorted; none if there is no such topic. Raises NoNode."""
@@ -204,14 +204,15 @@ class Cluster:
             return sorted({str(name) for answer in answers if isinstance(answer, dict)
                            for name in answer.get("channels") or ()})
         found = self.topic_stats(topic)
-        return sorted({str(channel["channel_name"]) for stats in found.values() for channel in stats["channels"] or ()})
+        return sorted({str(channel["channel_name"]) for stats in found.values()
+                       for channel in stats.get("channels") or ()})
 
     # Any: JSON
     def topic_stats(self, topic: str, warn: Callable[[str], None] = lambda _: None) -> dict[Node, Any]:
         """A topic's part of /stats, by the nodes that have it. Raises NoNode."""
         arguments = {"format": "json", "include_clients": "false", "topic": topic}
         found = self.each(self.nodes(topic), lambda api, _: api.get("/stats", arguments), warn)
-        return {node: stats["topics"][0] for node, stats in found.items() if stats["topics"]}
+        return {node: topics[0] for node, stats in found.items() if (topics := topics_of(stats))}
 
     def require_topic(self, topic: str) -> None:
         """Raises NoName with the nearest name if no node that answers has the topic, NoNode."""
@@ -228,6 +229,15 @@ class Cluster:
         if channel not in names:
             self.require_topic(topic)
             raise NoName("channel", channel, names, f" in topic {topic!r}")
+
+
+# Any: JSON
+def topics_of(stats: Any) -> list[dict[str, Any]]:
+    """The topics in an answer to /stats. Raises NoNode if it is none."""
+    topics = stats.get("topics") if isinstance(stats, dict) else stats
+    if not isinstance(stats, dict) or not all(isinstance(topic, dict) for topic in topics or ()):
+        raise NoNode(f"/stats is answered with {str(stats)[:40]!r}: not an nsqd")
+    return topics or []
 
 
 def joined(host: str, port: int) -> str:

@@ -23,6 +23,7 @@ from nsqc.client.errors import ClientError, ConnectError
 from nsqc.client.options import MIB, Options
 from nsqc.client.peers import Peer, Peers
 from nsqc.tools.errors import NoNode, ToolError
+from nsqc.tools.lines import keep_memory
 from nsqc.tools.stopping import Stop
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 BACKOFF = Backoff(0.1, 15.0)
 BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
-FIRST_IN_FLIGHT = 256           # before any size is known
+FIRST_IN_FLIGHT = 64            # before any size is known
+AT_ONCE = 16                    # dials, and lookups, on threads
 DEFAULT_MSG_TIMEOUT = 60.0      # nsqd's, if it does not report its own
 
 log = logging.getLogger("nsqc.client")
@@ -91,6 +93,7 @@ class Feed:
         self._handler = Lines(self._say)
         log.addHandler(self._handler)
         log.propagate = False
+        keep_memory()
         for topic in topics:
             self.add(topic)
 
@@ -271,12 +274,12 @@ class Feed:
             raise self._fatal
         self._next_tick = now + TICK_SECONDS
         for topic, peers in self._peers.items():
-            if peers.look_up_due(now) and topic not in self._looking:
+            if peers.look_up_due(now) and topic not in self._looking and len(self._looking) < AT_ONCE:
                 peers.asked(now)
                 self._looking.add(topic)
                 self._in_thread(lambda topic=topic: self._look_up(topic))      # type: ignore[misc]
             for peer in peers.due(now):
-                if peer not in self._dialling:
+                if peer not in self._dialling and len(self._dialling) < AT_ONCE:
                     self._dialling.add(peer)
                     self._in_thread(lambda topic=topic, peer=peer: self._dial(topic, peer))  # type: ignore[misc]
         self._share()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import select
 import stat
@@ -13,10 +15,12 @@ PIPE_BYTES = 4096       # a pipe that poll calls writable takes this much withou
 
 class Stdout:
     """Bytes that wait for stdout, in order. Regular files are written at once; pipes and terminals are opened again
-    without blocking, because that is a property which other processes share."""
+    without blocking, because that is a property which other processes share. Raises OSError."""
 
     def __init__(self) -> None:
         mode = os.fstat(STDOUT).st_mode
+        if fcntl.fcntl(STDOUT, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))    # the process was started without stdout
         self._waiting: list[memoryview] = []
         self.unwritten = 0      # bytes
         self._is_file = stat.S_ISREG(mode)

@@ -9,9 +9,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from nsqc.commands import ORIGINALS
+from nsqc.commands.tools import run_original, run_tool
 from tests.support.daemon import Daemon, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -154,6 +157,30 @@ def links(tmp_path_factory):
         return str(path)
 
     return link
+
+
+class Done(NamedTuple):
+    """How a tool ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def inside(capfd, monkeypatch):
+    """inside(name, *words): a tool, or one of NSQ's by its name, in this process: for what ends at once."""
+    def run(name: str, *words: str) -> Done:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        monkeypatch.setenv("COLUMNS", "100")
+        try:
+            code = run_original(name, list(words)) if name in ORIGINALS else run_tool(name, list(words))
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return Done(code, *capfd.readouterr())
+
+    return run
 
 
 def unused_address() -> str:

@@ -169,19 +169,19 @@ def test_a_node_that_answers_garbage(tools, answer, text):
     (("--nsqd", "a:1", "--http", "a:1", "--http", "a:2"), "--http needs one address"), (("--tls-ca", "x"), "--tls-ca needs --tls"),
     (("--tls", "--tls-ca", "/nowhere"), "TLS: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
     (("--deflate", "1", "--snappy"), "exclude each other")])
-def test_nodes_that_are_not_understood(tools, words, text):
-    done = tools.run("tail", "--topic", "x", *words, nodes=False)
-    assert done.returncode == 2 and text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+def test_nodes_that_are_not_understood(inside, words, text):
+    done = inside("tail", "--topic", "x", *words)
+    assert done.returncode == 2 and text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_names_for_completion(tools):
+def test_names_for_completion(tools, inside, monkeypatch):
+    monkeypatch.setenv("NSQC_CONFIG", "/nowhere")
     topic = tools.topic("first", "second")
     line = f"nsqc tail --nsqd {tools.tcp} --http {tools.http} "
     assert topic in tools.run("__names", "topic", line + "--topic ", nodes=False).stdout.decode().splitlines()
     assert tools.run("__names", "channel", line + f"--topic {topic} --channel f", nodes=False).stdout == b"first\nsecond\n"
     for wrong in ("nsqc tail --nsqd 127.0.0.1:1 --topic ", "nsqc tail --nsqd 'x", ""):
-        done = tools.run("__names", "topic", wrong, nodes=False, env={**ENV, "NSQC_CONFIG": "/nowhere"})
-        assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+        assert inside("__names", "topic", wrong) == (1, "", "")
 
 
 def test_help_into_a_pipe_that_is_closed(tools):

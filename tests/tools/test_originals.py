@@ -30,15 +30,15 @@ def original(links, tools):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_and_version(original, name):
-    done = original(name, "-help")
-    assert (done.returncode, done.stdout) == (0, b"")
-    lines = done.stderr.decode().splitlines()
+def test_help_and_version(inside, name):
+    done = inside(name, "-help")
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = done.stderr.splitlines()
     assert lines[0] == f"Usage of {name}:"
     flags = [line.split()[0] for line in lines if line.startswith("  -")]
     assert flags == sorted(flags) and len(flags) > 4
-    done = original(name, "--version")
-    assert (done.returncode, done.stdout) == ((2, b"") if name == "to_nsq" else (0, f"{name} v1.3.0\n".encode()))
+    done = inside(name, "--version")
+    assert (done.returncode, done.stdout) == ((2, "") if name == "to_nsq" else (0, f"{name} v1.3.0\n"))
 
 
 @pytest.mark.parametrize("name, words, code, text", [
@@ -74,10 +74,10 @@ def test_help_and_version(original, name):
     ("nsq_to_file", ["--nsqd-tcp-address=a:1"], 1, "--topic or --topic-pattern required\n"),
     ("nsq_to_file", ["--nsqd-tcp-address=a:1", "--topic=x", "--gzip", "--filename-format=f"], 1,
      "missing <REV> in --filename-format when gzip, rotation, or work dir enabled\n")])
-def test_errors(original, name, words, code, text):
-    done = original(name, *words)
-    told = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (code, b"") and text in told
+def test_errors(inside, name, words, code, text):
+    done = inside(name, *words)
+    told = done.stderr
+    assert (done.returncode, done.stdout) == (code, "") and text in told
     if code == 1:
         assert all(re.match(STAMP, line) for line in told.splitlines())
 

@@ -122,10 +122,10 @@ def test_garbage_instead_of_an_nsqd(tools, answer):
     (("--topic", "x", "--delimiter", "ab"), 2, "--delimiter is one byte"), (("--topic", "x", "/nowhere"), 1, "/nowhere: No such file"),
     (("--topic", "x", "/"), 1, "/: is a folder"), (("--topic", "x", "--rate", "-1"), 2, "--rate: '-1' is not a number"),
     (("--topic", "x", "--snapy"), 2, "did you mean --snappy?")])
-def test_what_cannot_begin(tools, words, code, text):
-    done = tools.run("pub", *words)
+def test_what_cannot_begin(inside, tools, words, code, text):
+    done = inside("pub", *words, *tools.nodes)
     assert done.returncode == code
-    assert text in done.stderr.decode() and len(done.stderr.splitlines()) <= 2
+    assert text in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -156,3 +156,22 @@ def test_progress_on_a_terminal_only(tools, tmp_path):
     os.close(master)
     assert process.wait(SECONDS) == 0
     assert b"\r\x1b[K" in shown and b"100%" in shown and shown.endswith(b"nsqc pub: 30 messages published\r\n")
+
+
+def test_an_nsqd_that_stalls(tools, daemon):
+    node = daemon()
+    words = ("pub", "--topic", "x", "--nsqd", f"127.0.0.1:{node.tcp_port}", "--timeout", "500ms", "--retries", "0")
+    running = tools.start(*words, nodes=False, stdin=subprocess.PIPE)
+    running.process.stdin.write(b"one\n")
+    running.process.stdin.flush()
+    wait_until(lambda: node.stats()["topics"] and node.stats("x")["depth"] == 1)
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        running.process.stdin.write(b"two\n")
+        running.process.stdin.flush()
+        assert running.wait() == 3
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+    assert running.err.splitlines() == [f"nsqc pub: 127.0.0.1:{node.tcp_port}: no answer in time",
+                                        "nsqc pub: 1 messages published, 1 sent and not acknowledged"]
+    running.process.stdin.close()

@@ -97,9 +97,9 @@ def test_a_value_matches(body, passes):
 @pytest.mark.parametrize("words, code, text", [
     ((), 2, "--to is needed"), (("--to", "localhost"), 2, "its port is missing"),
     (("--to", "127.0.0.1:1", "--require-json-value", "1"), 2, "--require-json-value needs --require-json-field")])
-def test_what_cannot_begin(tools, words, code, text):
-    done = tools.run("relay", "--topic", "x", *words)
-    assert done.returncode == code and text in done.stderr.decode()
+def test_what_cannot_begin(inside, tools, words, code, text):
+    done = inside("relay", "--topic", "x", *words, *tools.nodes)
+    assert done.returncode == code and text in done.stderr
 
 
 def test_a_loop_is_refused(tools):

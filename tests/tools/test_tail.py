@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.support.daemon import wait_until
-from tests.tools.conftest import ENV, SECONDS
+from tests.tools.conftest import ENV, SECONDS, Tools
 
 
 def test_lines_and_no_more_than_asked_for(tools):
@@ -129,3 +130,38 @@ def test_one_nsqd_of_several_dies_and_comes_back(tools, daemon):
     assert running.stop() == 130
     lines = running.err.splitlines()
     assert len(lines) == 2 and lines[0].endswith("trying again") and lines[1] == f"nsqc tail: {address}: connected again"
+
+
+def test_messages_that_wait_for_a_reader_do_not_time_out(daemon, tmp_path):
+    tools = Tools(daemon("--msg-timeout=1s"), tmp_path)
+    topic = tools.topic("c")
+    tools.publish(topic, *[b"x" * 60_000] * 40)
+    read, write = os.pipe()
+    running = tools.start("tail", "--topic", topic, "--channel", "c", "-n", "40", stdout=write)
+    os.close(write)
+    wait_until(lambda: tools.node.channel(topic, "c")["in_flight_count"])
+    begin = time.monotonic()
+    wait_until(lambda: time.monotonic() > begin + 2.5)      # two timeouts and a half
+    with os.fdopen(read, "rb") as out:
+        assert len(out.read()) == 40 * 60_001
+    assert running.wait() == 0
+    assert tools.node.channel(topic, "c")["timeout_count"] == 0
+
+
+def test_without_stdout_nothing_is_finished(tools):
+    topic = tools.topic("c")
+    tools.publish(topic, b"one")
+    done = subprocess.run(f"exec {sys.executable} -m nsqc tail --topic {topic} --channel c {' '.join(tools.nodes)} >&-", shell=True,
+                          stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+    assert (done.returncode, done.stderr) == (1, b"nsqc tail: Bad file descriptor\n")
+    assert tools.node.channel(topic, "c")["depth"] == 1
+
+
+def test_large_messages_are_few_at_a_time(tools):
+    topic = tools.topic("c")
+    for _ in range(4):
+        tools.publish(topic, *[b"x" * 1_000_000] * 4)
+    running = tools.start("tail", "--topic", topic, "--channel", "c", "-n", "16", stdout=subprocess.PIPE)
+    assert len(running.process.stdout.read()) == 16 * 1_000_001
+    assert running.wait() == 0
+    running.process.stdout.close()

@@ -183,10 +183,22 @@ def test_names_that_are_taken_are_not_overwritten(tools, out, tmp_path):
     (("-o", "/nowhere"), "/nowhere: is not a folder"), (("--compress", "gzip", "--filename-format", "f"), "needs a <REV>"),
     (("--compress", "gzip", "--level", "12"), "--level: 12 is not from 1 to 9"), (("--topic-pattern", "["), "--topic-pattern:"),
     (("--work-dir", "/proc"), "the same filesystem"), (("--compress", "lzma"), "'lzma' is not one of none, gzip, zstd")])
-def test_what_cannot_begin(tools, words, text):
-    done = tools.run("to-file", "--topic", "x", *words)
-    assert (done.returncode, done.stdout) == (2, b"")
-    assert text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+def test_what_cannot_begin(inside, tools, words, text):
+    done = inside("to-file", "--topic", "x", *words, *tools.nodes)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert text in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_topic_cannot_lead_out_of_the_folder(tools, out):
+    for topic in ("..", "."):
+        tools.node.post(f"/topic/create?topic={topic}")
+        tools.node.post(f"/channel/create?topic={topic}&channel=nsq_to_file")
+        tools.publish(topic, topic.encode())
+    running = tools.start("to-file", "--topic", "..", "--topic", ".", "-o", str(out), "--filename-format", "<TOPIC>/f", *QUICK)
+    for topic in ("..", "."):
+        tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("f")) == ["_/f", "__/f"]
 
 
 def test_no_nsqd(tools):

@@ -177,10 +177,10 @@ def test_all_samples_and_attempts(tools, server, other):
     (("--post", "http://x/", "--header", "a"), "is not NAME: VALUE"), (("--post", "http://x/", "--header", "a: b\r\nc: d"), "is not NAME: VALUE"),
     (("--post", "http://x/", "--sample", "1.5"), "--sample: 1.5 is not from 0 to 1"),
     (("--post", "http://x/", "--server-ca", "/nowhere"), "--server-ca: No such file")])
-def test_what_cannot_begin(tools, words, text):
-    done = tools.run("to-http", "--topic", "x", *words)
+def test_what_cannot_begin(inside, tools, words, text):
+    done = inside("to-http", "--topic", "x", *words, *tools.nodes)
     assert done.returncode == 2
-    assert text in done.stderr.decode() and len(done.stderr.splitlines()) == 1
+    assert text in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_a_signal_waits_for_what_has_begun(tools):

@@ -26,7 +26,7 @@ def run(flags: Flags) -> int:
     cluster = cluster_of("to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
     code = publish(cluster, Plan(
         place="to_nsq", topic=flags.text("topic"), files=(), delimiter=delimiter[0], whole=False, delay_ms=0,
-        rate=float(rate), to_all=True, max_message=1 << 30, retries=0, say=say), shows=False, as_json=False)
+        rate=float(rate), to_all=True, max_message=64 << 20, retries=0, say=say), shows=False, as_json=False)
     return 0 if code > 128 else min(code, 1)
 
 

@@ -14,6 +14,7 @@ from nsqc.tools import output
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.lane import Lane
+from nsqc.tools.lines import keep_memory
 from nsqc.tools.parcel import Parcel
 from nsqc.tools.progress import Progress
 from nsqc.tools.pub.reading import Cutter, Source, Whole
@@ -180,6 +181,7 @@ def publish(cluster: Cluster, plan: Plan, shows: bool, as_json: bool) -> int:
     OSError for what cannot begin."""
     options = Options("pub", (), cluster.timeout, cluster.connection_options())
     topic_name(plan.topic)
+    keep_memory()
     addresses = [node.tcp for node in cluster.nodes()] if cluster.nsqlookupd else cluster.nsqd
     if not addresses:
         raise NoNode("nsqlookupd knows no nsqd")

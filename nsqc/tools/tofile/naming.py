@@ -25,6 +25,8 @@ class Naming(NamedTuple):
 
     def name(self, topic: str, now: float) -> str:
         """The name at a time (time.time()), with <REV> in it if it is numbered."""
+        # A topic may be called .. and must not lead to another folder.
+        topic = topic if topic.strip(".") else topic.replace(".", "_")
         name = self.format.replace("<TOPIC>", topic).replace("<HOST>", self.host).replace("<PID>", str(os.getpid()))
         name = name.replace("<DATETIME>", written(self.datetime, now))
         if not self.numbered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
+from nsqc.client.errors import BadName
 from nsqc.client.options import Options
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.feed import Feed, check_topics
@@ -74,5 +75,8 @@ class DiscoveringFeed(Feed):
     def _tend(self, now: float) -> None:
         if self._discovery is not None:
             for topic in self._discovery.found():
-                self.add(topic)
+                try:
+                    self.add(topic)
+                except BadName as error:
+                    self._say(str(error))
         super()._tend(now)
