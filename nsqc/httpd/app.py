@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
@@ -14,6 +15,7 @@ from nsqc.broker.writable import WritableProbe
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
+from nsqc.httpd.streaming import Stream
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.net.limits import ConnectionLimits
@@ -88,6 +90,7 @@ class App(Site):
         self.memory.start()
         self.surveys = asyncio.Lock()       # held by statistics that take more than one loop iteration
         self.peeks = asyncio.Semaphore(_PEEKS)
+        self.pages: weakref.WeakSet[Stream] = weakref.WeakSet()     # of messages, that their clients are still taking
         self.max_msg_size = settings.now.message_limit
         settings.on_change(self._settings_changed)
 

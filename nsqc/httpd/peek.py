@@ -35,6 +35,7 @@ _DEFAULT_BYTES, _MAX_BYTES = 64 * 1024, 1024 * 1024
 _PAGE_BYTES = 256 * 1024        # of bodies in one answer, unless the first is larger
 _READ_BYTES = 64 * 1024         # of a file at a time; one record at least
 _MOST_READS = 64                # for one page: what it lacks then is on the next one
+_MOST_HELD = 64 * 1024 * 1024   # bytes of pages that are being sent
 _READ_RECORDS = 1000            # of a log at a time
 _READ_AGAIN = 64                # requeued messages of a log at a time; each is read by itself
 
@@ -103,9 +104,11 @@ def channel(app: App, request: Request) -> Awaitable[Reply]:
 async def _peek(app: App, looking: _Looking) -> Reply:
     async with app.peeks:
         looking.still_there()
+        if sum(page.length for page in app.pages) > _MOST_HELD:
+            raise ApiError(503, "FAILED - too many pages that their clients do not read")
         following = await (looking.queued() if looking.query.state == _QUEUED else looking.held())
         looking.still_there()
-        return await peeked.reply(looking.topic, looking.channel, looking.query.state, looking.query.bodies,
+        return await peeked.reply(app, looking.topic, looking.channel, looking.query.state, looking.query.bodies,
                                   looking.shown, following)
 
 

@@ -20,9 +20,14 @@ from nsqc.store.log.files import Bounds
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
+    from nsqc.httpd.app import App
     from nsqc.store.peek import Seen
 
 FORMS = ("text", "json", "base64", "none")
+# A longer answer is sent in pieces, so that it is known when its memory is free again.
+_SHORT_BYTES = 64 * 1024
+_SENT_AT_ONCE = 1024 * 1024
+_KEPT_BYTES = 16 * 1024
 
 
 class Client(Struct, frozen=True, gc=False):
@@ -118,16 +123,35 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
-async def reply(topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
+class Pages:
+    """A page that is sent as fast as its client takes it. See Stream."""
+
+    def __init__(self, data: bytes) -> None:
+        self.length = self.left = len(data)
+        self._data = memoryview(data)
+
+    def send(self, socket: int) -> bytes:
+        """See Stream."""
+        while socket >= 0 and self.left:
+            try:
+                self.left -= os.write(socket, self._data[self.length - self.left:][:_SENT_AT_ONCE])
+            except (BlockingIOError, ConnectionError):
+                break       # the transport will find out which
+        piece = bytes(self._data[self.length - self.left:][:_KEPT_BYTES if socket >= 0 else _SHORT_BYTES])
+        self.left -= len(piece)
+        return piece
+
+
+async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
                 following: str | None) -> Reply:
-    """The answer: encoded a few messages at a time, and never joined."""
+    """The answer: encoded a few messages at a time."""
     await asyncio.sleep(0)
     part = Slice()
     head = {"topic": topic.name.decode(), "state": state,
             "count": topic.depth if channel is None else _count(channel, state), "next": following}
     if channel is not None:
         head["channel"] = channel.name.decode()
-    parts = []
+    parts = [encoded(head)[:-1]]
     before = b',"messages":['
     for item in shown:
         parts.append(before + _line(item, state, bodies))
@@ -136,7 +160,11 @@ async def reply(topic: Topic, channel: Channel | None, state: str, bodies: Bodie
             await asyncio.sleep(0)
             part.renew()
     parts.append(b"]}" if shown else before + b"]}")
-    return Reply(200, encoded(head)[:-1], JSON, nsq=True, parts=parts)
+    if sum(map(len, parts)) <= _SHORT_BYTES:
+        return Reply(200, b"".join(parts), JSON, nsq=True)
+    page = Pages(b"".join(parts))
+    app.pages.add(page)
+    return Reply(200, b"", JSON, nsq=True, stream=page)
 
 
 def _count(channel: Channel, state: str) -> int:

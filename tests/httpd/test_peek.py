@@ -370,3 +370,20 @@ def test_peeking_while_it_goes_away(node, action):
         thread.join()
     assert answers <= {(200, ""), (404, "TOPIC_NOT_FOUND"), (404, "CHANNEL_NOT_FOUND")}
     assert (200, "") in answers
+
+
+def test_clients_that_read_nothing_hold_a_bounded_amount(start):
+    node = start()
+    node.connect().pub("t", b"\x01" * 1_000_000)
+    path = "/topic/peek?topic=t&max_bytes=1048576"
+    deaf = [node.wire(receive_buffer=4096) for _ in range(20)]
+    for wire in deaf:
+        wire.request("GET", path, b"", "")
+    wait_until(lambda: node.call("GET", path).status == 503, "pages are refused")
+    assert node.call("GET", path).json == {"message": "FAILED - too many pages that their clients do not read"}
+    assert node.rss() < 250 << 20
+    for wire in deaf:
+        wire.sock.close()
+    wait_until(lambda: node.call("GET", path).status == 200, "pages are served again")
+    assert len(node.call("GET", path).json["messages"][0]["body"]) == 1_000_000
+    assert node.stop() == 0

@@ -160,7 +160,9 @@ def test_a_count_is_a_value(tmp_path):
 def test_floods_of_rude_clients(daemon):
     node = daemon()
     for _ in range(300):
-        node.connect(magic=b"GET /").close()
+        rude = node.connect(magic=b"GET /")
+        assert b"E_BAD_PROTOCOL" in rude.frame()[1]     # so it has been read
+        rude.close()
     client = node.connect()
     client.send(b"SUB t c\n" + b"".join(b"FIN %016d\n" % number for number in range(50_000)))
     assert node.stop() == 0
