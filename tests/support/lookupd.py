@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.daemon import unwatched
+
 HOST = "127.0.0.1"
 START_SECONDS = 20
 WAIT_SECONDS = 15
@@ -39,7 +41,7 @@ class LookupServer:
         known = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [*self.command, f"--tcp-address={HOST}:{self.tcp_port}", f"--http-address={HOST}:{self.http_port}",
+                [*self.command, *unwatched(self.flags), f"--tcp-address={HOST}:{self.tcp_port}", f"--http-address={HOST}:{self.http_port}",
                  *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
                 **self.popen)
         deadline = time.monotonic() + START_SECONDS
