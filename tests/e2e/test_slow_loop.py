@@ -2,7 +2,9 @@
 
 import re
 import struct
+import time
 
+from nsqc.loop.slow import EVERY_S
 from tests.support.daemon import batch, wait_until
 from tests.support.lookupd import LookupServer
 
@@ -13,6 +15,7 @@ def names(node) -> str:
 
 def test_handlers_have_names(daemon):
     """With a limit of a nanosecond every iteration is too long."""
+    began = time.monotonic()
     node = daemon("--slow-loop=1ns")
     client = node.connect()
     client.pub("t", *[bytes(1000)] * 3000)
@@ -26,7 +29,7 @@ def test_handlers_have_names(daemon):
     node.http("GET", "/debug/pprof/heap?x=%25s")
     assert "of it in HTTP GET /debug/pprof/heap?x=%25s (127.0.0.1:" in names(node)
     assert "WARNING: LOOP: an iteration took" in node.log
-    assert node.log.count(" LOOP: ") == 1
+    assert node.log.count(" LOOP: ") <= 1 + (time.monotonic() - began) // EVERY_S
     assert node.stop() == 0
     assert re.search(r"LOOP: the worst of \d+ more slow iterations took ", node.log)
 
