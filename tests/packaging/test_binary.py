@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from nsqc import NSQD_VERSION, __version__
+from nsqc.commands import ORIGINALS, TOOLS
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.daemon import wait_until
 from tests.support.manager import Manager, handed, listening
@@ -173,6 +174,23 @@ def test_a_stranger_to_the_machine(binary, bare, daemon):
     assert node.connect().sub(TOPIC, CHANNEL, 1).message().body == b"x"
     assert node.stop() == 0
     assert list((folder / "unpacked").iterdir()) == [], "what was unpacked is removed"
+
+
+def test_the_tools_are_in_it_by_command_and_by_link(frozen, binary, tmp_path):
+    node = frozen()
+    nodes = ("--nsqd", f"127.0.0.1:{node.tcp_port}")
+    subprocess.run([binary, "pub", "--topic", TOPIC, *nodes], input=b"a\nb\n", check=True, timeout=30)
+    assert says(binary, "tail", "--topic", TOPIC, "--channel", CHANNEL, "-n", "1", *nodes) == "a\n"
+    for name in TOOLS:
+        assert says(binary, name, "--help").startswith(f"Usage: nsqc {name} ")
+    for name in ORIGINALS:
+        (tmp_path / name).symlink_to(binary)
+        if name != "to_nsq":
+            assert says(tmp_path / name, "--version") == f"{name} v{NSQD_VERSION}\n"
+    subprocess.run([tmp_path / "to_nsq", "-topic", TOPIC, f"-nsqd-tcp-address={nodes[1]}"], input=b"c", check=True, timeout=30)
+    done = subprocess.run([tmp_path / "nsq_tail", "-topic", TOPIC, "-channel", CHANNEL, f"-nsqd-tcp-address={nodes[1]}", "-n=2"],
+                          capture_output=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, b"b\nc\n")
 
 
 def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
