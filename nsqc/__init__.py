@@ -1,4 +1,4 @@
-"""nsqc: a drop-in nsqd in Cython on uvloop. Imports no compiled module."""
+"""nsqc: a drop-in nsqd and nsqlookupd with tools, in Cython on uvloop. Imports no compiled module."""
 
 __version__ = "0.1.0"
 

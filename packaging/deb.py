@@ -34,7 +34,7 @@ Maintainer: {maintainer}
 Installed-Size: {kilobytes}
 Depends: libc6 (>= {glibc}), libgcc-s1 | libgcc1, libstdc++6, zlib1g, init-system-helpers (>= 1.54~)
 Recommends: ca-certificates
-Description: message queue daemon for NSQ clients, in place of nsqd
+Description: message queue daemon, lookup server and tools for NSQ
  nsqc speaks nsqd's TCP protocol and HTTP API, takes its flags and config
  file and keeps its files. It sends messages at once instead of holding
  them back for up to 250 ms. The lookup server, in place of nsqlookupd, is

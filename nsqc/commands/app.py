@@ -41,7 +41,7 @@ def build(loaded: Collection[str]) -> typer.Typer:
     """The application. The other commands are there by name only."""
     app = typer.Typer(name="nsqc", cls=Grouped, add_completion=False, pretty_exceptions_enable=False,
                       rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]},
-                      help="A drop-in nsqd: NSQ's daemon and its tools.")
+                      help="NSQ in one executable: drop-in nsqd and nsqlookupd, the tools, and jobs on Spark.")
     for command in COMMANDS:
         if command.tool:
             app.command(command.name, context_settings=TAKES_FLAGS | {"help_option_names": []})(run_called)
