@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
+from urllib.request import urlopen
 
 import pytest
 
 from tests.support.daemon import Daemon, wait_until
+from tests.support.lookupd import LookupServer
 from tests.support.screens import InTerminal
 
 DEAD = ("--nsqd", "127.0.0.1:9")
@@ -330,3 +332,21 @@ def test_answers_of_something_else(stranger, answer):
         assert done.returncode in codes, (words, done.stderr)
         assert len(done.stderr.splitlines()) == 1
         assert done.stdout == ""
+
+
+def test_nodes_of_a_lookup_server(tmp_path, daemon):
+    server = LookupServer(tmp_path / "lookupd.log")
+    try:
+        flags = (f"--lookupd-tcp-address=127.0.0.1:{server.tcp_port}", "--broadcast-address=127.0.0.1")
+        first, second = daemon(*flags), daemon(*flags)
+        lookup = ("--nsqlookupd", f"127.0.0.1:{server.http_port}")
+        wait_until(lambda: json.loads(urlopen(f"http://127.0.0.1:{server.http_port}/nodes").read())["producers"][1:])
+        assert len(nsqc("topic", "create", "all", *lookup)[0].splitlines()) == 2
+        first.post("/topic/create?topic=one")
+        wait_until(lambda: "one" in nsqc("topic", "list", *lookup)[0])
+        assert nsqc("topic", "pause", "one", *lookup)[0] == f"127.0.0.1:{first.http_port}: topic one paused\n"
+        assert next(row for row in table(nsqc("topic", "list", *lookup)[0]) if row[0] == "all")[:2] == ["all", "2"]
+        assert "did you mean 'one'" in nsqc("channel", "list", "oen", *lookup, code=4)[1]
+        assert second.stats("all")["paused"] is False
+    finally:
+        server.close()
