@@ -33,6 +33,7 @@ TICK_SECONDS = 0.25
 BACKOFF = Backoff(0.1, 15.0)
 BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
 FIRST_IN_FLIGHT = 64            # before any size is known
+SAME_SECONDS = 5.0              # in which a line is not repeated
 AT_ONCE = 16                    # dials, and lookups, on threads
 DEFAULT_MSG_TIMEOUT = 60.0      # nsqd's, if it does not report its own
 
@@ -90,6 +91,7 @@ class Feed:
         self._fatal: Exception | None = None
         self._closed = False
         self._early: list[str] | None = []      # lines about nsqd, until it is clear that one answers
+        self._said: dict[str, float] = {}       # lines of the last seconds, and when
         self._handler = Lines(self._say)
         log.addHandler(self._handler)
         log.propagate = False
@@ -128,6 +130,11 @@ class Feed:
             self._warn(text)
 
     def _say(self, text: str) -> None:
+        # Several connections to an nsqd have the same to say.
+        now = time.monotonic()
+        if now - self._said.get(text, -SAME_SECONDS) < SAME_SECONDS:
+            return
+        self._said = {said: then for said, then in self._said.items() if now - then < SAME_SECONDS} | {text: now}
         if self._early is None:
             self._warn(text)
         else:
@@ -338,7 +345,7 @@ class Feed:
             connection.close()
             return
         if peer.failures and peer.was_connected:
-            self._warn(f"{peer.address}: connected again")
+            self._say(f"{peer.address}: connected again")
         peer.connected(connection)
         self._sources[connection.fileno()] = Source(topic, peer, connection)
         self._poll.register(connection, select.POLLIN)

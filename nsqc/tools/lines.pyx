@@ -38,10 +38,11 @@ def lines(Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ss
         raise IndexError(stop)
     text = PyBytes_FromStringAndSize(NULL, c_offsets[stop] - c_offsets[start] + (stop - start) * (c_prefix + c_suffix))
     c_to = PyBytes_AS_STRING(text)
-    for row in range(start, stop):
-        size = c_offsets[row + 1] - c_offsets[row]
-        memcpy(c_to, c_before, <size_t> c_prefix)
-        memcpy(c_to + c_prefix, c_from + c_offsets[row], <size_t> size)
-        memcpy(c_to + c_prefix + size, c_after, <size_t> c_suffix)
-        c_to += c_prefix + size + c_suffix
+    with nogil:     # another thread receives meanwhile
+        for row in range(start, stop):
+            size = c_offsets[row + 1] - c_offsets[row]
+            memcpy(c_to, c_before, <size_t> c_prefix)
+            memcpy(c_to + c_prefix, c_from + c_offsets[row], <size_t> size)
+            memcpy(c_to + c_prefix + size, c_after, <size_t> c_suffix)
+            c_to += c_prefix + size + c_suffix
     return text

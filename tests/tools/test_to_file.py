@@ -11,6 +11,7 @@ import cramjam
 import pytest
 
 from tests.support.daemon import wait_until
+from tests.support.lookupd import LookupServer
 from tests.tools.conftest import Tools, unused_address
 
 QUICK = ("--sync-interval", "50ms")
@@ -93,7 +94,7 @@ def descriptors(running) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("more", [(), ("--compress", "gzip")], ids=["plain", "gzip"])
+@pytest.mark.parametrize("more", [(), pytest.param(("--compress", "gzip"), marks=pytest.mark.long)], ids=["plain", "gzip"])
 def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_path, out, more):
     tools = Tools(daemon("--msg-timeout=1s"), tmp_path)     # what is in flight to the killed comes again after that
     topic = tools.topic("nsq_to_file")
@@ -204,3 +205,18 @@ def test_a_topic_cannot_lead_out_of_the_folder(tools, out):
 def test_no_nsqd(tools):
     done = tools.run("to-file", "--topic", "x", "--nsqd", unused_address(), nodes=False)
     assert (done.returncode, done.stderr.decode()) == (3, "nsqc to-file: no nsqd answers: 127.0.0.1:1: Connection refused\n")
+
+
+def test_topics_that_fit_a_pattern(tools, daemon, out, tmp_path):
+    server = LookupServer(tmp_path / "lookupd.log")
+    try:
+        node = daemon(f"--lookupd-tcp-address=127.0.0.1:{server.tcp_port}", "--broadcast-address=127.0.0.1")
+        running = tools.start("to-file", "--topic-pattern", "^app[.]", "--topic-refresh", "200ms", "-o", str(out), "--filename-format",
+                              "<TOPIC>", "--nsqlookupd", f"127.0.0.1:{server.http_port}", *QUICK, nodes=False)
+        for topic in ("app.one", "other", "app.two"):
+            node.post(f"/pub?topic={topic}", topic.encode())
+        wait_until(lambda: content(out) == [b"app.one", b"app.two"], seconds=30)
+        assert running.stop(signal.SIGTERM) == 0
+        assert running.err == ""
+    finally:
+        server.close()

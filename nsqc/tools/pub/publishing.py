@@ -97,7 +97,7 @@ class Publishing:
                 self._tend()
                 self._progress.show(self.published, self._source.done)
             give_up = time.monotonic() + self._deadline
-            while not self._is_idle and time.monotonic() < give_up:
+            while any(lane.unknown for lane in self._lanes) and time.monotonic() < give_up:
                 self._wait(reading=False)
                 for lane in self._lanes:
                     lane.tend()

@@ -86,8 +86,9 @@ TOOL = Tool(
                metavar="REGEX"),
         Option("topic-refresh", "time between two looks for such topics", Kind.DURATION, 60.0, least=0.1),
         CHANNEL_OPTION._replace(default="nsq_to_file"),
-        in_flight(10_000),
-        Option("connections", "connections to each nsqd, for speed", Kind.INT, 4, least=1, most=64),
+        in_flight(20_000),
+        Option("connections", "connections to each nsqd for each topic; by default 8, fewer with more nsqd or topics",
+               Kind.INT, None, least=1, most=64),
         Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
         Option("output-dir", "folder of the complete files", Kind.FOLDER, ".", FILES, short="o"),
         Option("work-dir", "folder of the files that are growing; complete ones are moved to --output-dir, without "

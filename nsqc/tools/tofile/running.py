@@ -14,6 +14,8 @@ from nsqc.tools.tofile.archive import Archive, Rules
 from nsqc.tools.tofile.engine import Engine
 from nsqc.tools.tofile.topics import Discovery
 
+MOST_CONNECTIONS = 8
+
 
 class Plan(NamedTuple):
     """What to store, and how; times in seconds. pattern: topics to look for, or None."""
@@ -26,7 +28,7 @@ class Plan(NamedTuple):
     rules: Rules
     sync_interval: float
     max_in_flight: int
-    connections: int
+    connections: int        # to each nsqd for each topic; 0: as many as are good for speed
     wait: bool
 
 
@@ -46,6 +48,8 @@ class Notes(Protocol):
 def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) -> int:
     """The exit code. insists: as Feed has it. Raises ClientError, ToolError."""
     options = Options("to-file", (), cluster.timeout, cluster.connection_options())
+    if not plan.connections:
+        plan = plan._replace(connections=good_connections(cluster, plan))
     if not plan.wait:
         check_topics(cluster, plan.topics)
 
@@ -61,6 +65,13 @@ def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) ->
             feed.start()
             code = Engine(feed, stop, archive_of, plan.sync_interval, notes).run()
             return code or stop.code(terminated=0)
+
+
+def good_connections(cluster: Cluster, plan: Plan) -> int:
+    """nsqd limits what is in flight for each connection, and what is in flight limits how much one sync carries."""
+    if cluster.nsqlookupd:
+        return 2
+    return max(1, MOST_CONNECTIONS // (len(cluster.nsqd) * max(len(plan.topics), 1)))
 
 
 class DiscoveringFeed(Feed):
