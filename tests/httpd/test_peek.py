@@ -361,7 +361,7 @@ def test_peeking_while_it_goes_away(node, action):
     lookers = [threading.Thread(target=look) for _ in range(2)]
     for thread in lookers:
         thread.start()
-    for _ in range(15):
+    for _ in range(8):
         node.post("/topic/create?topic=gone")
         channel(node, "gone")
         producer.pub("gone", *[b"x" * 50] * 100)

@@ -15,6 +15,7 @@ import pytest
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.screens import InTerminal
+from tests.tools.calling import call
 
 DEAD = ("--nsqd", "127.0.0.1:9")
 
@@ -42,11 +43,9 @@ def where(*nodes):
 
 def nsqc(*words, code=0):
     """stdout and stderr of a call."""
-    done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, text=True, timeout=60,
-                          stdin=subprocess.DEVNULL, check=False)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
+    done = call(*words)
+    assert done.code == code, (words, done)
+    return done.out, done.err
 
 
 def table(text):
@@ -327,11 +326,10 @@ def test_answers_of_something_else(stranger, answer):
     server, handler = stranger
     handler.answer = answer
     for words, codes in ((("topic", "list"), (3,)), (("peek", "t"), (3,)), (("drain",), (1, 3))):
-        done = subprocess.run([sys.executable, "-m", "nsqc", *words, "--nsqd", "127.0.0.1:9", "--http",
-                               f"127.0.0.1:{server.server_port}"], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode in codes, (words, done.stderr)
-        assert len(done.stderr.splitlines()) == 1
-        assert done.stdout == ""
+        done = call(*words, "--nsqd", "127.0.0.1:9", "--http", f"127.0.0.1:{server.server_port}")
+        assert done.code in codes, (words, done)
+        assert len(done.err.splitlines()) == 1
+        assert done.out == ""
 
 
 def test_nodes_of_a_lookup_server(tmp_path, daemon):
