@@ -10,7 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.httpd.conftest import HttpDaemon
+from tests.httpd.test_read_streams import tls_wire
 from tests.support.daemon import wait_until
+from tests.support.secure import self_signed
 
 HOSTILE = {
     "quotes": b'"\\\b\f\n\r\t\x00\x1f', "text": "Grüße, 世界 \u2028".encode(), "surrogate": b"\xed\xa0\x80",
@@ -359,7 +361,7 @@ def test_peeking_while_it_goes_away(node, action):
     lookers = [threading.Thread(target=look) for _ in range(2)]
     for thread in lookers:
         thread.start()
-    for _ in range(15):
+    for _ in range(8):
         node.post("/topic/create?topic=gone")
         channel(node, "gone")
         producer.pub("gone", *[b"x" * 50] * 100)
@@ -387,3 +389,15 @@ def test_clients_that_read_nothing_hold_a_bounded_amount(start):
     wait_until(lambda: node.call("GET", path).status == 200, "pages are served again")
     assert len(node.call("GET", path).json["messages"][0]["body"]) == 1_000_000
     assert node.stop() == 0
+
+
+def test_large_pages_over_tls(start, tmp_path):
+    self_signed(tmp_path, "server", "localhost")
+    node = start(f"--tls-cert={tmp_path}/server.pem", f"--tls-key={tmp_path}/server.key")
+    node.connect().pub("t", *[b"%d" % number * 500 for number in range(100)])
+    plain = peek(node, "t", max_messages=100)
+    with tls_wire(node) as wire:
+        for _ in range(2):
+            wire.request("GET", "/topic/peek?topic=t&max_messages=100", b"", "")
+            assert wire.reply().json == plain
+    assert len(plain["messages"]) == 100

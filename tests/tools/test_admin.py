@@ -8,11 +8,14 @@ import subprocess
 import sys
 import threading
 import xml.etree.ElementTree as ElementTree
+from urllib.request import urlopen
 
 import pytest
 
 from tests.support.daemon import Daemon, wait_until
+from tests.support.lookupd import LookupServer
 from tests.support.screens import InTerminal
+from tests.tools.calling import call
 
 DEAD = ("--nsqd", "127.0.0.1:9")
 
@@ -40,11 +43,9 @@ def where(*nodes):
 
 def nsqc(*words, code=0):
     """stdout and stderr of a call."""
-    done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, text=True, timeout=60,
-                          stdin=subprocess.DEVNULL, check=False)
-    assert done.returncode == code, (words, done.returncode, done.stdout, done.stderr)
-    assert "Traceback" not in done.stderr
-    return done.stdout, done.stderr
+    done = call(*words)
+    assert done.code == code, (words, done)
+    return done.out, done.err
 
 
 def table(text):
@@ -325,8 +326,25 @@ def test_answers_of_something_else(stranger, answer):
     server, handler = stranger
     handler.answer = answer
     for words, codes in ((("topic", "list"), (3,)), (("peek", "t"), (3,)), (("drain",), (1, 3))):
-        done = subprocess.run([sys.executable, "-m", "nsqc", *words, "--nsqd", "127.0.0.1:9", "--http",
-                               f"127.0.0.1:{server.server_port}"], capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode in codes, (words, done.stderr)
-        assert len(done.stderr.splitlines()) == 1
-        assert done.stdout == ""
+        done = call(*words, "--nsqd", "127.0.0.1:9", "--http", f"127.0.0.1:{server.server_port}")
+        assert done.code in codes, (words, done)
+        assert len(done.err.splitlines()) == 1
+        assert done.out == ""
+
+
+def test_nodes_of_a_lookup_server(tmp_path, daemon):
+    server = LookupServer(tmp_path / "lookupd.log")
+    try:
+        flags = (f"--lookupd-tcp-address=127.0.0.1:{server.tcp_port}", "--broadcast-address=127.0.0.1")
+        first, second = daemon(*flags), daemon(*flags)
+        lookup = ("--nsqlookupd", f"127.0.0.1:{server.http_port}")
+        wait_until(lambda: json.loads(urlopen(f"http://127.0.0.1:{server.http_port}/nodes").read())["producers"][1:])
+        assert len(nsqc("topic", "create", "all", *lookup)[0].splitlines()) == 2
+        first.post("/topic/create?topic=one")
+        wait_until(lambda: "one" in nsqc("topic", "list", *lookup)[0])
+        assert nsqc("topic", "pause", "one", *lookup)[0] == f"127.0.0.1:{first.http_port}: topic one paused\n"
+        assert next(row for row in table(nsqc("topic", "list", *lookup)[0]) if row[0] == "all")[:2] == ["all", "2"]
+        assert "did you mean 'one'" in nsqc("channel", "list", "oen", *lookup, code=4)[1]
+        assert second.stats("all")["paused"] is False
+    finally:
+        server.close()

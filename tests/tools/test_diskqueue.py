@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from nsqc.store.disk.positions import encode
 from nsqc.store.disk.repair import Repair
 from tests.support.daemon import wait_until
 from tests.support.logs import record
+from tests.tools.calling import call
 
 MOST = 30 + (1 << 20)
 BODIES = [b"body %d" % number for number in range(100)]
@@ -20,10 +19,9 @@ BODIES = [b"body %d" % number for number in range(100)]
 
 def nsqc(*words, code=0):
     """What a call prints; stdout, then stderr."""
-    done = subprocess.run([sys.executable, "-m", "nsqc", "diskqueue", *words], capture_output=True, text=True,
-                          timeout=60, check=False)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done.stdout, done.stderr
+    done = call("diskqueue", *words)
+    assert done.code == code, done
+    return done.out, done.err
 
 
 def make(folder, name="t"):
