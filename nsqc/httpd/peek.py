@@ -104,7 +104,7 @@ def channel(app: App, request: Request) -> Awaitable[Reply]:
 async def _peek(app: App, looking: _Looking) -> Reply:
     async with app.peeks:
         looking.still_there()
-        if sum(page.length for page in app.pages) > _MOST_HELD:
+        if sum(page.length or 0 for page in app.pages) > _MOST_HELD:
             raise ApiError(503, "FAILED - too many pages that their clients do not read")
         following = await (looking.queued() if looking.query.state == _QUEUED else looking.held())
         looking.still_there()

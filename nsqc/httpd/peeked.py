@@ -126,6 +126,8 @@ def _is_json(body: bytes) -> bool:
 class Pages:
     """A page that is sent as fast as its client takes it. See Stream."""
 
+    patience_s = 30.0       # it is in memory
+
     def __init__(self, data: bytes) -> None:
         self.length = self.left = len(data)
         self._data = memoryview(data)
