@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 
 import pytest
 
+from nsqc.store.log.format import checksum
 from tests.support.counting import consume, numbered, publish
 from tests.support.daemon import wait_until
 
@@ -109,6 +111,57 @@ def test_a_journal_that_cannot_be_the_next_one(killed, number, kind):
     killed.start()
     assert killed.channel("t", "c")["depth"] == 0
     assert killed.log.count(report) == 2
+    assert other.read_bytes() == b"not ours"
+
+
+def move(folder, first: int, to: int) -> None:
+    """Gives a segment another first offset, as if the log had come there."""
+    index = (folder / f"{first:020}.idx").read_bytes()
+    head = index[:8] + struct.pack(">q", to) + index[16:28]
+    entries = [index[at:at + 12] for at in range(32, len(index), 16)]
+    moved = head + struct.pack(">I", checksum(head))
+    for offset, fields in enumerate(entries, to):
+        moved += fields + struct.pack(">I", checksum(struct.pack(">q", offset) + fields))
+    (folder / f"{to:020}.idx").write_bytes(moved)
+    (folder / f"{first:020}.idx").unlink()
+    (folder / f"{first:020}.dat").rename(folder / f"{to:020}.dat")
+
+
+def test_offsets_end_before_the_next_start_would_not_know_them(killed):
+    """Publishes are refused, with the reason; what is there is delivered, at this start and at the next one."""
+    folder = killed.data_path / "t.log"
+    last = max(int(path.stem) for path in folder.glob("*.dat"))
+    end = 2**62 - 2**32
+    move(folder, last, end - 1 - (COUNT - last))
+    killed.start()
+    killed.post("/pub?topic=t", b"the last one")
+    status, data = killed.http("POST", "/pub?topic=t", b"refused")
+    assert status == 503 and b"its offsets end" in data
+    client = killed.connect()
+    client.command("PUB t", b"refused")
+    assert client.frame()[1].startswith(b"E_PUB_FAILED")
+    assert killed.log.count("TOPIC(t): publishes are refused") == 1
+    assert described(killed)["next_offset"] == end
+    killed.kill()
+    killed.start()
+    wanted = {*numbered(COUNT), b"the last one"}
+    assert consume(killed, "t", "c", wanted).keys() == wanted
+    assert killed.http("POST", "/pub?topic=t", b"refused")[0] == 503
+    killed.post("/topic/delete?topic=t")
+    killed.post("/pub?topic=t", b"accepted")
+    assert described(killed)["next_offset"] == 1
+
+
+def test_a_name_that_no_log_comes_to_is_left_alone(killed):
+    other = killed.data_path / "t.log" / f"{2**62 - 10:020}.dat"
+    other.write_bytes(b"not ours")
+    killed.start()
+    assert killed.log.count(f"{other.name} is not a segment of this log") == 1
+    killed.post("/pub?topic=t", b"new")
+    assert described(killed)["next_offset"] == COUNT + 1
+    assert killed.stop() == 0
+    status, text = verify(killed.data_path)
+    assert status == 0 and f"{other.name}: note: is not a segment of this log" in text
     assert other.read_bytes() == b"not ours"
 
 

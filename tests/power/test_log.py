@@ -8,6 +8,7 @@ missing, whatever the disk has made of the rest.
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 import urllib.request
@@ -99,6 +100,26 @@ def delivered(node: Daemon, channel: str, wanted: set[bytes]) -> set[bytes]:
     wait_until(lambda: node.channel("t", channel)["depth"] + node.channel("t", channel)["deferred_count"] == 0
                or there.update(consume(node, "t", channel, set(), seconds=0.1)), "the channel to be empty")
     return there
+
+
+def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(daemon):
+    node = daemon(*LOG)
+    for number in range(3):
+        node.post("/pub?topic=t", b"%d" % number)
+    node.kill()
+    other_boot(node.data_path)
+    for kind in ("dat", "idx"):
+        os.truncate(node.data_path / "t.log" / f"{0:020}.{kind}", 0)       # its name was synced, its data was not
+    node.start()
+    assert node.stop() == 0
+    node.start()
+    node.kill()
+    node.start()
+    node.post("/pub?topic=t", b"later")
+    assert log_of(node) == {b"later": 1 << 32}
+    assert node.stop() == 0
+    node.start()
+    assert log_of(node) == {b"later": 1 << 32}
 
 
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):

@@ -76,6 +76,8 @@ def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[
 def check_order(files: LogFiles) -> list[Finding]:
     """Segments that are not in order or missing, and files without a segment."""
     findings = [Finding(os.path.join(files.folder, name), "has no .dat", False) for name in files.orphans]
+    findings += [Finding(os.path.join(files.folder, name), "is not a segment of this log", False)
+                 for name in files.strays]
     for segment, following in zip(files.segments, files.segments[1:], strict=False):
         if segment.first + segment.entries > following.first:
             findings.append(Finding(segment_path(files.folder, segment.first, "dat"),

@@ -17,6 +17,7 @@ from nsqc.store.disk.segment import count
 from nsqc.store.log.format import LARGEST_SEGMENT, TIME_UNIT
 from nsqc.store.log.names import id_of, segment_path, split_name
 from nsqc.store.log.segmentfile import SegmentFile
+from nsqc.store.log.strays import is_stray
 
 # First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
 Bounds = tuple[int, int, int]
@@ -48,6 +49,7 @@ class LogFiles(NamedTuple):
     due: list[int]  # first offsets of segments that have a .due file
     orphans: list[str]  # names of .idx and .due files without a .dat
     id: int  # 0: it has none
+    strays: list[str]  # names of files that are not of the log
 
     @property
     def bounds(self) -> list[Bounds]:
@@ -75,6 +77,9 @@ def read_folder(folder: str) -> LogFiles:
     with os.scandir(folder) as entries:
         found = [entry.name for entry in entries if entry.is_file()]
     names = [parts for name in found if (parts := split_name(name)) is not None]
+    stray = {first for first, _ in names if is_stray(folder, first)}
+    strays = sorted(f"{first:020}.{kind}" for first, kind in names if first in stray)
+    names = [(first, kind) for first, kind in names if first not in stray]
     log_id = min(filter(None, map(id_of, found)), default=0)
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
@@ -82,7 +87,7 @@ def read_folder(folder: str) -> LogFiles:
                 for first, following in itertools.pairwise([*firsts, 2**63 - 1])]
     due = sorted(first for first, kind in names if kind == "due" and first in known)
     orphans = sorted(f"{first:020}.{kind}" for first, kind in names if first not in known)
-    return LogFiles(folder, segments, due, orphans, log_id)
+    return LogFiles(folder, segments, due, orphans, log_id, strays)
 
 
 def read_segment(folder: str, first: int, below: int) -> Segment:

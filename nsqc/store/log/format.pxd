@@ -15,6 +15,17 @@ cdef extern from *:
     """
     const uint32_t MORE "NSQC_MORE"     # in a position: the batch continues with the next record
 
+cdef extern from *:
+    """
+    #define NSQC_MOST_OFFSET (1LL << 62)
+    #define NSQC_FARTHEST (1LL << 61)
+    #define NSQC_FULL_FROM ((1LL << 62) - (1LL << 32))
+    """
+    const int64_t MOST_OFFSET "NSQC_MOST_OFFSET"    # that a segment may begin with; see names.py, too
+    const int64_t FARTHEST "NSQC_FARTHEST"          # that one may begin with, whatever its index says; see strays.py
+    # Publishes are refused from here on: what is accepted until that is noticed has no offset above MOST_OFFSET.
+    const int64_t FULL_FROM "NSQC_FULL_FROM"
+
 cdef struct IndexEntry:
     int64_t position        # of the record in its segment
     bint more               # the batch continues

@@ -32,6 +32,9 @@ cdef struct AppendJob:
     Piece last              # the segment appended to
     bint fresh              # it does not exist yet, and begins with the first record
     bint makes_folder       # nor does the folder
+    bint syncs_parent       # the folder's name may not be on disk
+    bint syncs_names        # nor names in the folder: what is acknowledged as synced needs both
+    int64_t names           # Recorder.names as the job began
     uint64_t id             # of the log, for its folder
     int64_t least_ns        # what the index of a fresh segment may begin with at the earliest
     bint syncs              # everything is on disk when the job is done
@@ -40,6 +43,8 @@ cdef struct AppendJob:
     # The result.
     int error               # then nothing was added
     bint spoilt             # and the files may still contain what was refused: the segment must end here
+    bint made_names         # there are names in the folder that it has not synced
+    bint synced_names       # all names of before are on disk, the folder's own included
     Piece *pieces           # owned: segments written to, the first being the one appended to
     int64_t count, room
 

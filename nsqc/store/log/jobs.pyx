@@ -180,16 +180,19 @@ cdef int open_files(AppendJob *job, Piece *piece, bint fresh) noexcept nogil:
 
 
 cdef int sync_folders(AppendJob *job) noexcept nogil:
-    """New names are durable; 0 or errno."""
+    """Names in the folder are durable, and its own, whoever has made it; 0 or errno."""
     cdef char c_path[PATH_BYTES]
     cdef char *c_slash
     cdef int error = io_sync_path(job.c_folder, O_RDONLY | O_DIRECTORY)
-    if error or not job.makes_folder:
-        return error
-    snprintf(c_path, PATH_BYTES, "%s", job.c_folder)
-    c_slash = strrchr(c_path, c"/")
-    c_slash[0 if c_slash != c_path else 1] = 0
-    return io_sync_path(c_path, O_RDONLY | O_DIRECTORY)
+    if error == 0 and job.syncs_parent:
+        snprintf(c_path, PATH_BYTES, "%s", job.c_folder)
+        c_slash = strrchr(c_path, c"/")
+        c_slash[0 if c_slash != c_path else 1] = 0
+        error = io_sync_path(c_path, O_RDONLY | O_DIRECTORY)
+    if error == 0:
+        job.syncs_parent = job.syncs_names = job.made_names = False
+        job.synced_names = True
+    return error
 
 
 cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, int64_t offset, int64_t records,
@@ -199,7 +202,6 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
     cdef int64_t written, due_begin = due_at[0], due_offset, index_at
     cdef uint32_t time = piece.time
     cdef char *c_index
-    cdef bint folder = fresh
     cdef int error
     if piece.bytes + length > MOST_SEGMENT:
         return EIO
@@ -219,7 +221,7 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         due_at[0] += DUE_BYTES
     if due_at[0] > due_begin:
         error = write_due(job, piece, job.due.c_data + due_begin, due_at[0] - due_begin)
-        folder = folder or piece.due_bytes == 0
+        job.made_names = job.made_names or piece.due_bytes == 0
     if error == 0 and fresh:
         # First: a segment whose index has a head is one whose index was not lost, so records without entries are what a
         # kill has left of a batch.
@@ -240,7 +242,7 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         if error:
             # What the kernel has of these files may be clean in memory only: nothing is appended to them any more.
             job.spoilt = True
-    if error == 0 and folder and (job.syncs or fresh):
+    if error == 0 and (fresh or job.syncs and (job.made_names or job.syncs_names or job.syncs_parent)):
         # In any case before the first record of a segment is acknowledged: its name says which offsets were used.
         error = sync_folders(job)
     if error == 0:

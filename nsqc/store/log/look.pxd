@@ -17,6 +17,7 @@ cdef struct SegmentName:
 cdef struct Seen:
     bint clean              # segments and state are what the folder has. Otherwise nothing is known
     uint64_t id             # 0: it has none
+    int64_t mark            # where numbering continues at the least
     SegmentSeen *segments   # owned
     int64_t count
     SegmentName *names      # owned; while it is looked at

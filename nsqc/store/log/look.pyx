@@ -11,7 +11,8 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_size
 from nsqc.store.log.earlier cimport make_earlier
-from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, IndexEntry, entry_load, head_load
+from nsqc.store.log.format cimport (ENTRY_BYTES, FARTHEST, INDEX_HEAD_BYTES, MOST_OFFSET, IndexEntry, entry_load,
+                                    head_load)
 from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
 from nsqc.store.log.journal cimport state_free
 from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free, nsqc_is_file,
@@ -54,19 +55,19 @@ cdef enum:
     NAME_BYTES = 24             # of a file of a segment
     DIGITS = 20
     ID_BYTES = 19               # of the file that has the id
+    MARK_BYTES = 25             # of the one that says where numbering continues
+    MARK_PREFIX = 5
     BUFFER_BYTES = 8192         # for an index, or a record
     MOST_RECORD = 67108864      # a larger one is looked at by who mends
     WAITS = 0                   # steps of a look
     RUNS = 1
     DONE = 2
 
-cdef int64_t MOST_OFFSET = 1 << 62
-
 
 # ---------------------------------------------------------------------- names
 
 cdef int64_t offset_named(const char *c_name) noexcept nogil:
-    """In the name of a segment's file; -1: there is none."""
+    """20 digits; -1: they are not, or make one that no log comes to."""
     cdef int64_t offset = 0
     cdef int at
     if c_name[0] != c"0":
@@ -87,6 +88,13 @@ cdef int kind_named(const char *c_name) noexcept nogil:
     if strncmp(c_name + DIGITS + 1, b"idx", 3) == 0:
         return HAS_IDX
     return HAS_DUE if strncmp(c_name + DIGITS + 1, b"due", 3) == 0 else 0
+
+
+cdef int64_t mark_named(const char *c_name) noexcept nogil:
+    """Where numbering continues, as a name says; below 0: it is another name."""
+    if strncmp(c_name, b"next.", MARK_PREFIX) != 0 or strlen(c_name) != MARK_BYTES:
+        return -1
+    return offset_named(c_name + MARK_PREFIX)
 
 
 cdef uint64_t id_named(const char *c_name) noexcept nogil:
@@ -133,6 +141,7 @@ cdef bint list_names(Seen *seen, const char *c_folder) noexcept nogil:
     cdef dirent_t *entry
     cdef DIR *folder = opendir(c_folder)
     cdef int error = 0, kind
+    cdef int64_t first
     cdef uint64_t found
     cdef bint clean = True
     if folder is NULL:
@@ -142,9 +151,11 @@ cdef bint list_names(Seen *seen, const char *c_folder) noexcept nogil:
         if entry is NULL:
             break
         kind = kind_named(entry.d_name)
-        if kind and offset_named(entry.d_name) >= 0:
-            clean = nsqc_is_file(entry) and add_name(seen, offset_named(entry.d_name), kind)
+        if kind and (c"0" <= entry.d_name[0] <= c"9"):
+            first = offset_named(entry.d_name)
+            clean = 0 <= first <= FARTHEST and nsqc_is_file(entry) and add_name(seen, first, kind)
             continue
+        seen.mark = max(seen.mark, mark_named(entry.d_name))
         found = id_named(entry.d_name)
         if found and (seen.id == 0 or found < seen.id):
             seen.id = found
@@ -318,8 +329,8 @@ cdef class Looks:
                     NSQC_STORE(self.steps[index], DONE)
 
     def take(self, bytes folder not None):
-        """What a folder has: (id, segments as in the .pxd, Earlier); once. None: that has to be found out by who can
-        mend it."""
+        """What a folder has: (id, segments as in the .pxd, Earlier, mark); once. None: that has to be found out by who
+        can mend it."""
         cdef int64_t index = self.index.pop(folder), at
         cdef const char *c_folder = PyBytes_AS_STRING(folder)
         cdef Seen *seen = &self.seen[index]
@@ -337,6 +348,6 @@ cdef class Looks:
             segment = &seen.segments[at]
             segments.append((segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns,
                              segment.last_ns, segment.time))
-        found = seen.id, segments, make_earlier(&seen.state, &seen.cursors)
+        found = seen.id, segments, make_earlier(&seen.state, &seen.cursors), seen.mark
         seen_free(seen)
         return found

@@ -12,7 +12,8 @@ FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # ends the name of a folder that is being removed
 ID = re.compile(r"id\.([0-9a-f]{16})")  # an empty file: its name says which log this is
 SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
-# Of an offset that a segment may begin with. Behind it there is room for all that are ever added.
+NEXT = re.compile(r"next\.([0-9]{20})")  # an empty file: its name says where numbering continues
+# Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
 
 
@@ -52,7 +53,18 @@ def segment_path(folder: str, first: int, kind: str) -> str:
 def split_name(name: str) -> tuple[int, str] | None:
     """(first offset, kind) of a file of a segment; None: it is another file."""
     found = SEGMENT.fullmatch(name)
-    return (int(found[1]), found[2]) if found and int(found[1]) <= MOST_OFFSET else None
+    return (int(found[1]), found[2]) if found else None
+
+
+def next_path(folder: str, offset: int) -> str:
+    """The file whose name says that numbering continues with this offset."""
+    return os.path.join(folder, f"next.{offset:020}")
+
+
+def next_of(name: str) -> int:
+    """The offset in such a name; 0: it has none."""
+    found = NEXT.fullmatch(name)
+    return int(found[1]) if found and int(found[1]) <= MOST_OFFSET else 0
 
 
 def new_id() -> int:

@@ -57,6 +57,11 @@ cdef class Recorder(Scheduled):
     cdef int fd                         # -1: closed
     cdef bint stays_open                # from one write to the next
     cdef readonly bint exists           # the folder does
+    # Names that were made in the folder so far, and how many of the first of them are on disk. What an earlier run has
+    # made counts as one: a kill may have ended it before it synced.
+    cdef int64_t names, synced_names
+    cdef int64_t syncing_names          # names when the sync under way began
+    cdef bint rooted                    # the folder's own name is on disk
     cdef uint64_t id                    # of the log
     cdef JournalJob job
     cdef bint running                   # job is under way
@@ -76,6 +81,7 @@ cdef class Recorder(Scheduled):
     cdef void _compact(self) noexcept
     cdef void _compacted(self, CompactJob *job) noexcept
     cdef void _failed(self, LogBuf *written) noexcept
+    cdef void names_synced(self, int64_t names) noexcept    # so many, and the folder's own
     cdef void wrote(self) noexcept                  # something waits for a sync from now on
     cdef void _wrote(self) noexcept
     cdef void _call_waiting(self) noexcept

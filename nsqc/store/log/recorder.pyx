@@ -141,6 +141,7 @@ cdef class Recorder(Scheduled):
         self.log = log
         self.synced = synced
         self.exists = exists
+        self.names = 1
         self.id = id
         self.numbers = numbers
         self.first_number = first_number
@@ -246,6 +247,8 @@ cdef class Recorder(Scheduled):
             self._failed(&written)
             return
         self.exists = True
+        if self.at == 0:
+            self.names += 1
         self.at = self.job.at
         buf_free(&written)
         if not self.stays_open:
@@ -293,6 +296,10 @@ cdef class Recorder(Scheduled):
         if not self.told:
             self.told = True
             self.syncer.began(self.synced)
+
+    cdef void names_synced(self, int64_t names) noexcept:
+        self.synced_names = max(self.synced_names, names)
+        self.rooted = True
 
     cdef void _call_waiting(self) noexcept:
         cdef list ended

@@ -3,6 +3,9 @@
 A segment ends at the last record whose index entry is intact and whose batch is complete. What follows in the last
 segment was never acknowledged, and is cut off. Entries are written behind their records, so without a power failure a
 record that does not match its entry was damaged later, and its batch counts.
+
+Numbering continues behind all offsets that may have been used, also of messages that are lost. If segments do not say
+where, an empty file does, until one begins there: the next start does not know any more why.
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ from nsqc.store.log.earlier import Earlier, read_earlier
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
 from nsqc.store.log.gaps import is_missing, missing_ranges
 from nsqc.store.log.look import Looks
-from nsqc.store.log.names import id_of, id_path, new_id, split_name
+from nsqc.store.log.names import MOST_OFFSET, id_of, id_path, new_id, next_of, next_path, split_name
+from nsqc.store.log.strays import is_stray
 
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
 # After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
 # if records, and the segment after this one, are lost.
 JUMP = 1 << 32
-ENTRIES_AT_ONCE = 1024
+MOST_STRAYS = 10  # files of others that are named
 
 
 class SegmentFound(NamedTuple):
@@ -58,6 +62,15 @@ class Opened(NamedTuple):
     earlier: Earlier | None
 
 
+class Listed(NamedTuple):
+    """Names in a folder."""
+
+    segments: dict[int, Files]  # by first offset
+    id: int  # 0: none
+    mark: int  # where numbering continues at the least
+    strays: list[str]  # files that are not of the log
+
+
 class Files(NamedTuple):
     """Sizes of the files of one segment; None: it is missing."""
 
@@ -78,22 +91,25 @@ def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks) -> Open
             return mend_folder(folder, power_failed, log)
         except FileNotFoundError:
             return NEW
-    log_id, found, earlier = seen
+    log_id, found, earlier, mark = seen
     segments = [SegmentFound(*segment) for segment in found]
     begun = segments[-1].first if segments else None
-    return opened(folder, log_id, segments, begun, earlier, power_failed, log)
+    return opened(folder, log_id, segments, begun, mark, [], earlier, power_failed, log)
 
 
 def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """What a folder has of which something may be damaged, incomplete or missing. Raises OSError."""
-    files, log_id = list_segments(folder)
+    listed = list_segments(folder)
+    for name in listed.strays[:MOST_STRAYS]:
+        log.error("LOG(%s): %s is not a segment of this log, and is left alone", folder, name)
     # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
     # its record did as a whole.
-    if files and not power_failed:
+    if listed.segments and not power_failed:
         from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
 
         mend_indexes(folder, lambda step: log.error("LOG: %s", step))
-        files, _ = list_segments(folder)
+        listed = list_segments(folder)
+    files = listed.segments
     firsts = sorted(first for first, found in files.items() if found.dat is not None)
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
@@ -102,23 +118,28 @@ def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     for first, following in zip(firsts, [*firsts[1:], None], strict=False):
         found, is_sound = open_segment(folder, first, files[first], following, power_failed, log)
         segments.append(found)
+    empty = []
     while segments and segments[-1].end == segments[-1].first:
-        remove(folder, segments.pop().first)
+        empty.append(segments.pop().first)
     begun = firsts[-1] if firsts else None
-    return opened(folder, log_id, segments, begun, read_earlier(folder), power_failed, log, is_sound)
+    return opened(folder, listed.id, segments, begun, listed.mark, empty, read_earlier(folder), power_failed, log,
+                  is_sound)
 
 
-def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | None, earlier: Earlier,
-           power_failed: bool, log: Log, is_sound: bool = True) -> Opened:
-    """What that means. begun: the first offset of the last segment that ever was; is_sound: the last record is."""
+def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | None, mark: int, empty: list[int],
+           earlier: Earlier, power_failed: bool, log: Log, is_sound: bool = True) -> Opened:
+    """What that means. begun: the first offset of the last segment that ever was; mark: see Listed; empty: segments
+    that are to be removed; is_sound: the last record is."""
     first_journal, last_journal, journal_bytes = earlier.journals
     if begun is None:
-        begun = earlier.topic_cursor or 0
+        begun = possible(earlier.topic_cursor or 0)
     end = segments[-1].end if segments else begun
-    resume_at = max(end, begun + JUMP if power_failed else begun, earlier.reached)
+    reached = possible(earlier.reached)
+    resume_at = max(end, begun + JUMP if power_failed else begun, reached, mark)
+    keep_place(folder, end, min(resume_at, MOST_OFFSET), mark, empty, log)
     missing = missing_ranges(segment[:2] for segment in segments)
-    if not power_failed and is_missing(end, earlier.reached):
-        missing.append((end, earlier.reached))
+    if not power_failed and is_missing(end, reached):
+        missing.append((end, reached))
     if missing:
         others = f"; {len(missing) - 1} more such gaps" if missing[1:] else ""
         first, behind = missing[0]
@@ -130,10 +151,35 @@ def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | 
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
 
 
-def list_segments(folder: str) -> tuple[dict[int, Files], int]:
-    """First offsets of the segments, with sizes of their files; and the log's id, 0 if it has none. Raises OSError."""
+def possible(offset: int) -> int:
+    """What a journal says, if a log may have come to that; otherwise 0."""
+    return offset if offset <= MOST_OFFSET else 0
+
+
+def keep_place(folder: str, end: int, resume_at: int, mark: int, empty: list[int], log: Log) -> None:
+    """Leaves a file that says where numbering continues, if nothing else would say it at the next start, and removes
+    what says it now, or has said it, and is not needed any more."""
+    try:
+        if resume_at > max(end, mark):
+            os.close(os.open(next_path(folder, resume_at), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if empty and resume_at > end:
+            # Its name before theirs are gone. Without them another power failure leads to the same offset.
+            sync_folder(folder)
+    except OSError as error:
+        log.error("LOG(%s): failed to write where its numbering continues - %s", folder, error)
+        return
+    for first in empty:
+        remove(folder, first)
+    if mark and (end > mark or resume_at > mark):
+        with suppress(OSError):
+            os.unlink(next_path(folder, mark))
+
+
+def list_segments(folder: str) -> Listed:
+    """What the names in a folder say. Raises OSError."""
     found: dict[int, Files] = {}
     ids = []
+    mark = 0
     with os.scandir(folder) as entries:
         for entry in entries:
             name = split_name(entry.name)
@@ -142,7 +188,10 @@ def list_segments(folder: str) -> tuple[dict[int, Files], int]:
                 found[first] = found.get(first, Files())._replace(**{kind: entry.stat().st_size})
             elif name is None and (log_id := id_of(entry.name)):
                 ids.append(log_id)
-    return found, min(ids, default=0)
+            mark = max(mark, next_of(entry.name))
+    strays = [f"{first:020}.{kind}" for first in sorted(found) if is_stray(folder, first)
+              for kind, size in found.pop(first)._asdict().items() if size is not None]
+    return Listed(found, min(ids, default=0), mark, strays)
 
 
 def give_id(folder: str, log: Log) -> int:

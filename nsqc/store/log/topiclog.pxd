@@ -67,7 +67,7 @@ cdef class TopicLog(CommitLog):
     cdef int64_t synced                 # segments that begin before this one ended before the last sync
     cdef int64_t syncing
     cdef readonly int64_t unsynced
-    cdef bint active, new_names, rewrite
+    cdef bint active, rewrite
 
     # Adds a record to the buffer; -1: no memory. more: its batch continues with the next one.
     cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,

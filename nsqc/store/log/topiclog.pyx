@@ -176,6 +176,9 @@ cdef class TopicLog(CommitLog):
         job.syncs = self.syncs
         job.max_file = self.max_file
         job.makes_folder = not self.recorder.exists
+        job.syncs_parent = not self.recorder.rooted
+        job.syncs_names = self.recorder.synced_names < self.recorder.names
+        job.names = self.recorder.names
         job.id = self.recorder.id
         job.dat = job.idx = -1
         if self.segments.count == 0 or self.ends:
@@ -239,6 +242,9 @@ cdef class TopicLog(CommitLog):
         cdef Piece *piece
         cdef int64_t index
         self.recorder.exists = True
+        self.recorder.names += job.made_names
+        if job.synced_names:
+            self.recorder.names_synced(job.names)
         for index in range(job.count):
             piece = &job.pieces[index]
             if index == 0 and not job.fresh:
@@ -249,7 +255,6 @@ cdef class TopicLog(CommitLog):
                 segment.first = segment.end = piece.first
                 if segments_add(&self.segments, &segment) < 0:
                     raise MemoryError
-                self.new_names = True
                 last = &self.segments.items[self.segments.count - 1]
                 self.segments.bytes += piece.bytes
             last.end = piece.first + piece.records
@@ -489,18 +494,21 @@ cdef class TopicLog(CommitLog):
         for path in self.recorder.paths:
             data.append((path, again))
         self.syncing = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
+        if not self.recorder.rooted:
+            data.append((os.path.dirname(self.folder) or "/", -1))
+        self.recorder.syncing_names = self.recorder.names
         self.unsynced = 0
-        folder, self.new_names = self.new_names, False
-        return data, folder or self.rewrite, b"", []
+        return data, self.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
 
     def sync_succeeded(self):
         """The data there was when the sync began is durable."""
         self.rewrite = False
+        self.recorder.names_synced(self.recorder.syncing_names)
         self.synced = max(self.synced, self.syncing)
 
     def sync_failed(self, list done not None):
         """It has to be written again before the next sync: the kernel may consider it clean."""
-        self.rewrite = self.new_names = True
+        self.rewrite = True
         self.unsynced += 1
 
     def was_active(self) -> bool:
