@@ -22,7 +22,7 @@ from nsqc.store.slices cimport Slicer
 from nsqc.store.space cimport DiskSpace
 from nsqc.wire.names cimport name_is_ephemeral
 
-from nsqc.broker.refusals import REASONS
+from nsqc.broker import refusals
 
 TOPIC_CREATED = "topic created"
 TOPIC_DELETED = "topic deleted"
@@ -66,7 +66,7 @@ cdef class Broker(TopicOwner):
         self.topics = {}
         self.watched = {}
         self.listeners = []
-        self.refusals = dict.fromkeys(REASONS, 0)
+        self.refusals = dict.fromkeys(refusals.REASONS, 0)
         self._index()
 
     def __dealloc__(self):

@@ -29,7 +29,6 @@ from nsqc.store.slices cimport SIZE_SHIFT, STEPS
 from nsqc.wire.hton cimport load_i32
 
 from nsqc.broker import refusals
-from nsqc.broker.refusals import LOG_FULL, of_error
 
 cdef enum:
     SIZE_BYTES = 4              # of a batch's count, and of the size before each message
@@ -605,9 +604,9 @@ cdef class Topic(TopicState):
         if failure == DRAINING:
             self.owner.on_refused(refusals.DRAINING)
         elif failure != NO_SPACE:
-            self.owner.on_refused(of_error(failure))
+            self.owner.on_refused(refusals.of_error(failure))
         else:
-            self.owner.on_refused(LOG_FULL if self.log_full else refusals.NO_SPACE)
+            self.owner.on_refused(refusals.LOG_FULL if self.log_full else refusals.NO_SPACE)
 
     def refusal(self) -> str:
         """Why it accepts nothing now."""

@@ -51,15 +51,16 @@ class Log:
         if self.level <= INFO:
             self._add(INFO, text, arguments)
 
-    def warn(self, text: str, *arguments: object, kind: Hashable = None) -> None:
-        """Something is wrong, and the daemon copes. Lines that repeat are counted."""
+    def warn(self, text: str, *arguments: object, kind: Hashable = None, each: bool = False) -> None:
+        """Something is wrong, and the daemon copes. Lines that repeat are counted; each: it answers what the operator
+        did, and is written each time."""
         if self.level <= WARN:
-            self._add_once(WARN, text, arguments, kind)
+            self._add_any(WARN, text, arguments, kind, each)
 
-    def error(self, text: str, *arguments: object, kind: Hashable = None) -> None:
-        """Something failed. Lines that repeat are counted."""
+    def error(self, text: str, *arguments: object, kind: Hashable = None, each: bool = False) -> None:
+        """Something failed. Lines that repeat are counted; each: as for warn()."""
         if self.level <= ERROR:
-            self._add_once(ERROR, text, arguments, kind)
+            self._add_any(ERROR, text, arguments, kind, each)
 
     def fatal(self, text: str, *arguments: object) -> None:
         """The process ends because of this."""
@@ -76,6 +77,12 @@ class Log:
             self._waiting += self._counts(stopping=True)
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
+
+    def _add_any(self, level: int, text: str, arguments: tuple[object, ...], kind: Hashable, each: bool) -> None:
+        if each:
+            self._add(level, text, arguments)
+        else:
+            self._add_once(level, text, arguments, kind)
 
     def _add_once(self, level: int, text: str, arguments: tuple[object, ...], kind: Hashable) -> None:
         key = kind_of(text, arguments) if kind is None else kind

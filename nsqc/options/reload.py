@@ -69,10 +69,10 @@ class Reloader:
                 changes[TOPICS] = options.topics
             self._settings.change(**changes)
         except OptionError as error:
-            self._log.error("RELOAD: no option is changed, the old ones stay - %s", error)
+            self._log.error("RELOAD: no option is changed, the old ones stay - %s", error, each=True)
             return
         for key in unknown:
-            self._log.warn("RELOAD: unknown key %r is ignored", key)
+            self._log.warn("RELOAD: unknown key %r is ignored", key, each=True)
         for text in tables:
             self._log.info("RELOAD: %s", text)
         self._report(options, changes)
@@ -86,7 +86,7 @@ class Reloader:
                 self._log.info("RELOAD: %s is now %s", key, show(kind, new) or "empty")
             elif not FLAGS[name].live and new != old:
                 self._log.warn("RELOAD: %s needs a restart: it stays %s, the new value is %s", key,
-                               show(kind, old) or "empty", show(kind, new) or "empty")
+                               show(kind, old) or "empty", show(kind, new) or "empty", each=True)
         self._log.info("RELOAD: %d options changed", len(changes))
 
 

@@ -32,7 +32,7 @@ from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY,
 
 import traceback
 
-from nsqc.broker.refusals import WRITE_FAILED
+from nsqc.broker import refusals
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
 
@@ -401,7 +401,7 @@ cdef class Connection(Link):
         cdef Mark failed = self.marks.settle()
         if failed is not None:
             text = write_failed(failed.kind, failed.error)
-            self.hub.broker.refused(WRITE_FAILED)
+            self.hub.broker.refused(refusals.WRITE_FAILED)
             self.hub.complain(self.address, text)
             self._say(FRAME_ERROR, text)
             self.end()

@@ -15,7 +15,7 @@ class RecordingLog(Log):
         super().__init__()
         self.lines: list[str] = []
 
-    def error(self, text: str, *arguments: Any, kind: Hashable = None) -> None:
+    def error(self, text: str, *arguments: Any, kind: Hashable = None, each: bool = False) -> None:
         """Keeps the line."""
         self.lines.append(text % arguments if arguments else text)
 
