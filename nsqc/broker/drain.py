@@ -52,7 +52,7 @@ class Drain:
         self._since = 0.0                       # unix seconds; 0: the node serves
         self._deadline = 0.0                    # of the loop's clock
         self._over = False                      # nothing is in flight any more, or the time is over
-        # Those that had something in flight when last looked at. Always the same list during a drain: halting adds to it.
+        # Those that had something in flight when last looked at. One list throughout a drain: halting adds to it.
         self._busy: list[Consumer] = []
         self._work: Iterator[None] | None = None    # channels that are still to be halted, or let go
         self._timer: asyncio.Handle | None = None
