@@ -61,7 +61,7 @@ def test_formats_have_as_many_marks_as_arguments():
     for place, text in FORMATS:
         count = len([match for match in re.findall(ARGUMENT, text) if match != "%%"])
         assert all(index < count for _, index in marks_of(text)), place
-        assert text % tuple("1" if kind[-1] not in "d" else 1 for kind in re.findall(ARGUMENT, text) if kind != "%%")
+        assert text % tuple("1" if kind[-1] not in "dg" else 1 for kind in re.findall(ARGUMENT, text) if kind != "%%")
 
 
 @pytest.mark.parametrize("level,text,arguments,fields", [
