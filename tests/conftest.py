@@ -17,6 +17,7 @@ GROUPS = {
               "spark/test_parsing.py"),
     "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py"),
     "java": ("spark/test_connect.py", "spark/test_crash.py"),
+    "deb": ("packaging/test_deb.py",),      # two builds of a package would share a folder
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
 }
 # Tests of ten seconds and more come first: at the end the other processes would wait for them.

@@ -40,6 +40,7 @@ cdef class Broker(TopicOwner):
     # For metrics.
     cdef public bint folds_channels     # one series stands for all channels of a topic; else for ephemeral ones
     cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
+    cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
     cdef uint64_t ephemeral_messages, ephemeral_bytes       # of ephemeral topics that are deleted
     cdef NameSlot *slots                # owned; finds a topic without a Python object for its name

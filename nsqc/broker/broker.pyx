@@ -64,6 +64,7 @@ cdef class Broker(TopicOwner):
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)
         self.logs = logs
         self.topics = {}
+        self.ephemeral = {}
         self.watched = {}
         self.listeners = []
         self.refusals = dict.fromkeys(refusals.REASONS, 0)
@@ -150,6 +151,8 @@ cdef class Broker(TopicOwner):
         if logs or (self.logs is not None and self.logs.has(name.decode())):
             self._give_log(topic, rule)
         self.topics[name] = topic
+        if ephemeral:
+            self.ephemeral[name] = topic
         if 2 * <uint32_t> len(self.topics) <= self.mask:
             self._enter(topic)
         else:
@@ -170,6 +173,7 @@ cdef class Broker(TopicOwner):
             return False
         self._leave(topic)
         if topic.ephemeral:
+            del self.ephemeral[name]
             self._retire_topic(topic)
         self.log.info("TOPIC(%s): deleting", name.decode())
         # Now: a topic of that name that is created while this one goes begins with the rules of everybody, in a folder

@@ -52,7 +52,8 @@ class Drain:
         self._since = 0.0                       # unix seconds; 0: the node serves
         self._deadline = 0.0                    # of the loop's clock
         self._over = False                      # nothing is in flight any more, or the time is over
-        self._busy: list[Consumer] = []         # that had something in flight when last looked at
+        # Those that had something in flight when last looked at. One list throughout a drain: halting adds to it.
+        self._busy: list[Consumer] = []
         self._work: Iterator[None] | None = None    # channels that are still to be halted, or let go
         self._timer: asyncio.Handle | None = None
         self.closed = False                     # the daemon stops
@@ -74,6 +75,7 @@ class Drain:
         if begins:
             self._since = time.time()
             self._broker.draining = True
+            self._busy = []
             self._turn(self._broker.halt(self._busy))
             self._changed(True)
         self._again(0.0)
@@ -87,7 +89,7 @@ class Drain:
         self._cancel()
         self._broker.draining = False
         self._busy = []
-        self._turn(self._broker.halt(self._busy))
+        self._turn(self._broker.halt([]))
         self._changed(False)
 
     def state(self) -> DrainState:
@@ -131,7 +133,7 @@ class Drain:
 
     def _look(self) -> int:
         """How many messages are in flight to clients that are still there."""
-        self._busy, in_flight = busy_among(self._busy)
+        self._busy[:], in_flight = busy_among(self._busy)
         return in_flight
 
     def _again(self, seconds: float) -> None:

@@ -38,6 +38,8 @@ cdef class Survey:
     cdef Broker broker
     cdef list left                      # topics, and
     cdef Py_ssize_t at                  # the next of them
+    cdef Py_ssize_t plain               # how many of them come before the ephemeral ones
+    cdef list fans                      # the channels of these, of when what is gone was counted
     cdef Topic topic                    # that channels are added for
     cdef list channels_left             # of it, and
     cdef Py_ssize_t channel_at
@@ -50,7 +52,8 @@ cdef class Survey:
     cdef readonly object failure
 
     cdef bint _collect(self) except -1
-    cdef int _add_topic(self, Topic topic) except -1
+    cdef int _add_topic(self, Topic topic, list fan) except -1
     cdef int _add_channel(self, Channel channel) except -1
+    cdef int _add_counts(self, Row *row, Channel channel) except -1
     cdef Row *_row_of(self, Channel channel) except NULL
     cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL

@@ -1,4 +1,8 @@
-"""All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md."""
+"""All topics and channels as numbers. Names that come and go with their clients share a row: see docs/metrics.md.
+
+Such a row begins with what is gone, and a list is kept of who was there at that moment. All of these are added, also
+those that are deleted before their turn: they are in no other place, and a counter must not fall.
+"""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -49,7 +53,7 @@ cdef class Survey:
                 return
         except Exception as error:
             self.failure = error
-        self.left = self.channels_left = None
+        self.left = self.fans = self.channels_left = None
         self.topic = None
         done, self.done = self.done, None
         done()
@@ -73,15 +77,21 @@ cdef class Survey:
             if self.at == len(self.left):
                 return False
             topic = <Topic> self.left[self.at]
-            self.at += 1
             self.channels_left = None
-            if not topic.exiting:
-                self._add_topic(topic)
+            if self.at >= self.plain:
+                self._add_topic(topic, <list> self.fans[self.at - self.plain])
+            elif not (topic.exiting or topic.ephemeral):
+                self._add_topic(topic, topic.fan)
+            self.at += 1
             steps -= 1
 
     def _begin_ephemeral(self):
-        """Rows for those that are gone."""
+        """Rows for those that are gone, and a list of those that are there."""
         cdef Row *row
+        cdef Topic topic
+        self.plain = len(self.left)
+        self.left += self.broker.ephemeral.values()
+        self.fans = [topic.fan for topic in self.broker.ephemeral.values()]
         if self.broker.ephemeral_messages:
             self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
             row = self.ephemeral_topics
@@ -92,7 +102,8 @@ cdef class Survey:
             self.ephemeral_channels = self._begin_fold(EPHEMERAL, None if self.broker.folds_channels else EPHEMERAL,
                                                        self.broker.ephemeral_retired)
 
-    cdef int _add_topic(self, Topic topic) except -1:
+    cdef int _add_topic(self, Topic topic, list fan) except -1:
+        """fan: its channels, a list that nobody changes."""
         cdef Row *row
         if not topic.ephemeral:
             row = self.topics.add(topic.name, None)
@@ -102,10 +113,16 @@ cdef class Survey:
                 self.ephemeral_topics = self.topics.add(EPHEMERAL, None)
                 leave_out_log(self.ephemeral_topics)
             row = self.ephemeral_topics
-        row.cells[<int> T_DEPTH] += topic.count_waiting()
-        row.cells[<int> T_ON_DISK] += topic.count_on_disk()
         row.cells[<int> T_MESSAGES] += <int64_t> (topic.message_count + topic.taken_count)
         row.cells[<int> T_BYTES] += <int64_t> (topic.message_bytes + topic.taken_bytes)
+        self.topic = topic
+        self.channels_left = fan
+        self.channel_at = 0
+        self.fold = NULL
+        if topic.exiting:
+            return 0
+        row.cells[<int> T_DEPTH] += topic.count_waiting()
+        row.cells[<int> T_ON_DISK] += topic.count_on_disk()
         row.cells[<int> T_CHANNELS] += len(topic.channels)
         if topic.log is not None:
             row.cells[<int> T_LOG_FIRST] = topic.log.first_offset()
@@ -114,10 +131,6 @@ cdef class Survey:
             row.cells[<int> T_LOG_BYTES] = topic.log.segments.bytes
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
-        self.topic = topic
-        self.channels_left = topic.fan      # which is replaced, not changed
-        self.channel_at = 0
-        self.fold = NULL
         if topic.retired is not NULL:
             self.fold = self._begin_fold(topic.name, None if self.broker.folds_channels else EPHEMERAL, topic.retired)
         return 0
@@ -125,22 +138,20 @@ cdef class Survey:
     cdef int _add_channel(self, Channel channel) except -1:
         cdef Row *row
         if channel.exiting or self.topic.exiting:
+            if self.topic.ephemeral or not self.topic.exiting and (channel.ephemeral or self.broker.folds_channels):
+                self._add_counts(self._row_of(channel), channel)
             return 0
         row = self._row_of(channel)
+        self._add_counts(row, channel)
         row.cells[<int> C_DEPTH] += channel.count_waiting()
         row.cells[<int> C_ON_DISK] += channel.count_on_disk()
         row.cells[<int> C_IN_FLIGHT] += channel.timeouts.count
         row.cells[<int> C_DEFERRED] += channel.count_deferred()
-        row.cells[<int> C_MESSAGES] += <int64_t> channel.message_count
-        row.cells[<int> C_REQUEUES] += <int64_t> channel.requeue_count
-        row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
         row.cells[<int> C_CLIENTS] += len(channel.clients)
         if channel.cursor is not None:
             if row.cells[<int> C_LOG_LAG] == ABSENT:
                 row.cells[<int> C_LOG_LAG] = 0
             row.cells[<int> C_LOG_LAG] += channel.log_lag()
-        if channel.times is not NULL:
-            self.channels.add_times(row, channel.times)
         self.queue_bytes += (
             backlog_bytes(channel.backlog)
             + <int64_t> (channel.timeouts.room + channel.delayed.room) * <int64_t> sizeof(HeapItem)
@@ -148,6 +159,14 @@ cdef class Survey:
             + (<int64_t> channel.in_flight.mask + 1) * <int64_t> sizeof(IdSlot) * (channel.in_flight.slots is not NULL)
             + (<int64_t> sizeof(TwoTimes) if channel.times is not NULL else 0))
         self.channel_count += 1
+        return 0
+
+    cdef int _add_counts(self, Row *row, Channel channel) except -1:
+        row.cells[<int> C_MESSAGES] += <int64_t> channel.message_count
+        row.cells[<int> C_REQUEUES] += <int64_t> channel.requeue_count
+        row.cells[<int> C_TIMEOUTS] += <int64_t> channel.timeout_count
+        if channel.times is not NULL:
+            self.channels.add_times(row, channel.times)
         return 0
 
     cdef Row *_row_of(self, Channel channel) except NULL:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import codecs
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ FORMS = ("text", "json", "base64", "none")
 _SHORT_BYTES = 64 * 1024
 _SENT_AT_ONCE = 1024 * 1024
 _KEPT_BYTES = 16 * 1024
+_PIECE_CHARS = 32 * 1024    # of a long body: where every character needs an escape, they take a millisecond
 
 
 class Client(Struct, frozen=True, gc=False):
@@ -156,11 +158,13 @@ async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bod
     parts = [encoded(head)[:-1]]
     before = b',"messages":['
     for item in shown:
-        parts.append(before + _line(item, state, bodies))
+        for piece in _pieces(item, state, bodies):
+            parts.append(before + piece)
+            before = b""
+            if part.over():
+                await asyncio.sleep(0)
+                part.renew()
         before = b",\n"
-        if part.over():
-            await asyncio.sleep(0)
-            part.renew()
     parts.append(b"]}" if shown else before + b"]}")
     if sum(map(len, parts)) <= _SHORT_BYTES:
         return Reply(200, b"".join(parts), JSON, nsq=True)
@@ -175,17 +179,32 @@ def _count(channel: Channel, state: str) -> int:
     return channel.deferred_count if state == "deferred" else channel.depth
 
 
-def _line(shown: Shown, state: str, bodies: Bodies) -> bytes:
+def _pieces(shown: Shown, state: str, bodies: Bodies) -> Iterator[bytes]:
+    """A message; a long text is made in pieces, and comes last."""
     seen = shown.seen
     truncated = len(seen.body) < seen.size
     # Any: the field of the body depends on its form
     body: dict[str, Any] = bodies.show(seen.body, truncated)
+    truncated = truncated and bool(body)
+    text = body.get("body", "")
+    if len(text) <= _PIECE_CHARS:
+        yield _line(shown, state, body, truncated)
+        return
+    yield _line(shown, state, {}, truncated)[:-1] + b',"body":"'
+    for at in range(0, len(text), _PIECE_CHARS):
+        yield encoded(text[at:at + _PIECE_CHARS])[1:-1]
+    yield b'"}'
+
+
+# Any: as above
+def _line(shown: Shown, state: str, body: dict[str, Any], truncated: bool) -> bytes:
+    seen = shown.seen
     return encoded(_Line(
         id=seen.id.decode("latin-1"), timestamp=seen.timestamp, attempts=shown.attempts,
         state="deferred" if state == "queued" and (shown.due or shown.delay_ms) else state, size=seen.size,
         offset=shown.offset if shown.offset >= 0 else UNSET, due=shown.due or UNSET,
         delay_ms=shown.delay_ms or UNSET, delivered=shown.delivered or UNSET,
-        client=shown.client if shown.delivered else UNSET, truncated=truncated and bool(body), **body))
+        client=shown.client if shown.delivered else UNSET, truncated=truncated, **body))
 
 
 # ---------------------------------------------------------------------- records of a log

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
+from nsqc.httpd import peeked
+from nsqc.store.peek import Seen
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.test_read_streams import tls_wire
 from tests.support.daemon import wait_until
@@ -18,7 +20,7 @@ HOSTILE = {
     "quotes": b'"\\\b\f\n\r\t\x00\x1f', "text": "Grüße, 世界 \u2028".encode(), "surrogate": b"\xed\xa0\x80",
     "latin": b"caf\xe9", "html": b"</script><!--", "escape": b"\x1b]0;x\x07", "zeros": bytes(100), "deep": b"[" * 5000,
     "numbers": b"[1e999,-0,12345678901234567890]", "twice": b'{"a":1} {"a":2}', "string": b'"x"', "nan": b"NaN",
-    "lone": b'"\\ud800"', "bom": b"\xef\xbb\xbf{}",
+    "lone": b'"\\ud800"', "bom": b"\xef\xbb\xbf{}", "long": ("\0\u00e9\"" * 16_000).encode(),
 }
 
 
@@ -239,6 +241,17 @@ def test_hostile_bodies(node, name):
         assert value["body_json"] == json.loads(body)
     else:
         assert "body_json" not in value
+
+
+def test_a_long_text_is_made_in_pieces():
+    """Where every byte needs an escape, a megabyte takes tens of milliseconds."""
+    body = bytes(1_000_000)
+    shown = peeked.Shown(Seen(b"0" * 16, 1, 2, len(body) + 1, body, 0))
+    pieces = list(peeked._pieces(shown, "queued", peeked.Bodies("text", len(body))))
+    assert max(map(len, pieces)) < 256 * 1024
+    assert json.loads(b"".join(pieces)) == {
+        "id": "0" * 16, "timestamp": 1, "attempts": 2, "state": "queued", "size": len(body) + 1, "truncated": True,
+        "body": body.decode()}
 
 
 def test_bodies_are_cut_between_characters(node):
