@@ -57,6 +57,13 @@ class Argument(NamedTuple):
     many: bool = False
 
 
+def as_option(argument: Argument) -> Option | None:
+    """The option that a topic or channel may be given by as well, as other tools take it; None for other arguments."""
+    if argument.kind not in (Kind.TOPIC, Kind.CHANNEL):
+        return None
+    return Option(argument.name.lower(), argument.help, argument.kind)
+
+
 class Values:
     """The values of a command line, by option or argument; each reader has the type that the kind has."""
 

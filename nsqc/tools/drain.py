@@ -104,7 +104,7 @@ TOOL = Tool(
     ("drain",), "Have a daemon finish what is in flight, and stop.", run,
     options=(
         Option("drain-timeout", "how long consumers may take; by default what the daemon has configured",
-               Kind.DURATION),
+               Kind.DURATION, least=0),
         Option("keep", "do not stop the daemon at the end", Kind.BOOL, False),
         Option("undo", "have it serve again", Kind.BOOL, False),
         Option("no-wait", "do not wait for the end", Kind.BOOL, False),

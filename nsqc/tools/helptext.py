@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-from nsqc.tools.declare import Argument, Group, Kind, Option, Tool
+from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, as_option
 
 NARROWEST, WIDEST = 60, 110
 
@@ -35,7 +35,8 @@ def tool_text(tool: Tool, width: int) -> str:
     if tool.arguments:
         lines += ["", "Arguments:"]
         for argument in tool.arguments:
-            lines += entry(argument.name, argument.help, width)
+            option = as_option(argument)
+            lines += entry(argument.name + (f", or {flags(option)}" if option is not None else ""), argument.help, width)
     help_option = Option("help", "show this help", Kind.BOOL, short="h")
     options = (*tool.options, help_option)
     for group in dict.fromkeys(option.group for option in options):

@@ -32,6 +32,8 @@ def write_bytes(data: bytes | bytearray | memoryview) -> None:
             rest = rest[os.write(STDOUT, rest):]
     except BrokenPipeError:
         raise PipeClosed from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from None
 
 
 def as_json(value: object) -> None:

@@ -6,10 +6,11 @@ import re
 from collections import deque
 
 from nsqc.options.durations import parse_duration
-from nsqc.tools.declare import Argument, Kind, Option, Tool, Value, Values
+from nsqc.tools.declare import Argument, Kind, Option, Tool, Value, Values, as_option
 from nsqc.tools.errors import UsageError, suggestion
 
 NS_PER_S = 10**9
+NAMES = (Kind.TOPIC, Kind.CHANNEL)
 SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -22,6 +23,7 @@ def parse(tool: Tool, words: list[str]) -> Values:
     """The values of a command line. Raises UsageError, HelpWanted."""
     by_flag = {f"--{option.name}": option for option in tool.options}
     by_flag |= {f"-{option.short}": option for option in tool.options if option.short}
+    by_flag |= {f"--{option.name}": option for option in map(as_option, tool.arguments) if option is not None}
     values: dict[str, Value] = {option.name: () if option.many and option.default is None else option.default
                                 for option in tool.options}
     given: set[str] = set()
@@ -46,6 +48,10 @@ def parse(tool: Tool, words: list[str]) -> Values:
                     raise UsageError(f"{word} needs a value", tool.words)
                 text = rest.popleft()
             value = value_of(tool, option, text)
+            if option.kind in NAMES and not option.many and values.get(option.name, value) != value \
+                    and option.name in given:
+                # The last one would count, and the others be ignored.
+                raise UsageError(f"--{option.name} is given twice, and one is possible", tool.words)
             before = values[option.name] if option.name in given else ()
             values[option.name] = (*(before if isinstance(before, tuple) else ()), text) if option.many else value
         given.add(option.name)
@@ -72,6 +78,7 @@ def value_of(tool: Tool, option: Option, text: str) -> Value:
         value = converted(option.kind, text)
     except ValueError as error:
         raise UsageError(f"--{option.name}: {error}", tool.words) from None
+    checked_name(tool, option.kind, f"--{option.name}", value)
     if option.choices and text not in option.choices:
         raise UsageError(f"--{option.name}: {text!r} is not one of {', '.join(option.choices)}", tool.words)
     if isinstance(value, (int, float)) and ((option.least is not None and value < option.least)
@@ -100,12 +107,20 @@ def converted(kind: Kind, text: str) -> Value:
     return text
 
 
+def checked_name(tool: Tool, kind: Kind, place: str, value: Value) -> Value:
+    """The value. Raises UsageError if a topic or channel is empty: a script's variable is not set, and no name at all
+    would mean another thing, such as all topics."""
+    if kind in NAMES and value == "":
+        raise UsageError(f"{place} is empty", tool.words)
+    return value
+
+
 def bounds(option: Option) -> str:
     """The range of an option, for its error."""
     unit = "s" if option.kind is Kind.DURATION else ""
     if option.most is None:
-        return f"{option.least:g}{unit} or more"
-    return f"from {option.least or 0:g}{unit} to {option.most:g}{unit}"
+        return f"{option.least or 0:.15g}{unit} or more"
+    return f"from {option.least or 0:.15g}{unit} to {option.most:.15g}{unit}"
 
 
 def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given: set[str]) -> None:
@@ -113,13 +128,19 @@ def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given
     rest = deque(words)
     for argument in tool.arguments:
         values[argument.name] = () if argument.many else None
+        option = as_option(argument)
+        if option is not None and option.name in given:
+            given.add(argument.name)
+            values[argument.name] = values[option.name]
+            continue
         if argument.required and not rest:
             raise UsageError(f"{argument.name} is missing: {argument.help}", tool.words)
         if rest:
             given.add(argument.name)
-            values[argument.name] = taken(argument, rest)
+            values[argument.name] = checked_name(tool, argument.kind, argument.name, taken(argument, rest))
     if rest:
-        raise UsageError(f"unexpected word {rest[0]!r}", tool.words)
+        named = any(option.kind is Kind.TOPIC for option in tool.options)
+        raise UsageError(f"unexpected word {rest[0]!r}" + (", did you mean --topic?" if named else ""), tool.words)
 
 
 def taken(argument: Argument, rest: deque[str]) -> Value:

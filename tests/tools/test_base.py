@@ -51,6 +51,45 @@ def test_what_is_not_understood(words, text):
     assert text in str(caught.value)
 
 
+NAMED = Tool(("x",), "A tool.", lambda values: 0, options=(Option("rate", "r", Kind.INT, least=0, most=2_000_000),), arguments=(
+    Argument("TOPIC", "t", Kind.TOPIC), Argument("CHANNEL", "c", Kind.CHANNEL, required=False)))
+
+
+@pytest.mark.parametrize("words", [("a", "b"), ("--topic", "a", "b"), ("a", "--channel=b"), ("--channel", "b", "a"), ("b", "--topic", "a"),
+                                   ("--topic", "a", "--topic", "a", "--channel", "b")])
+def test_names_are_words_or_options(words):
+    values = parse(NAMED, list(words))
+    assert (values.text("TOPIC"), values.text("CHANNEL")) == ("a", "b")
+    assert values.given("TOPIC") and values.given("CHANNEL")
+
+
+@pytest.mark.parametrize("words, text", [
+    ((), "TOPIC is missing"), (("--channel", "b"), "TOPIC is missing"), (("--topic", "a", "b", "c"), "unexpected word 'c'"),
+    (("--topic", "a", "--topic", "b"), "--topic is given twice"), (("",), "TOPIC is empty"), (("a", ""), "CHANNEL is empty"),
+    (("--topic=",), "--topic is empty"), (("a", "--channel", ""), "--channel is empty"), (("a", "--rate", "3000000"), "from 0 to 2000000")])
+def test_names_that_are_not_understood(words, text):
+    with pytest.raises(UsageError) as caught:
+        parse(NAMED, list(words))
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("tool", LEAVES, ids=lambda tool: " ".join(tool.path))
+def test_every_tool_takes_names_as_options(tool):
+    """What is a word of one tool is an option of another: options work everywhere, and an empty name nowhere."""
+    for kind in (Kind.TOPIC, Kind.CHANNEL):
+        if kind not in {each.kind for each in (*tool.options, *tool.arguments)}:
+            continue
+        assert f"--{kind.name.lower()} {kind.name}" in help_text(tool)
+        with pytest.raises(UsageError, match="is empty"):
+            parse(tool, [f"--{kind.name.lower()}", ""])
+
+
+def test_a_full_stdout_has_its_name(tools):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=full, stderr=subprocess.PIPE, env=ENV, timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (1, b"nsqc tail: stdout: No space left on device\n")
+
+
 # ---------------------------------------------------------------------- one family
 
 

@@ -13,7 +13,7 @@ from nsqc.commands.pages.facts import choices
 from nsqc.commands.tools import declared
 from nsqc.options.declared import SERVE, Declaration, Kind, OptionSet, flag_name
 from nsqc.options.lookupd import LOOKUPD
-from nsqc.tools.declare import Argument, Group, Tool
+from nsqc.tools.declare import Argument, Group, Tool, as_option
 from nsqc.tools.declare import Kind as ToolKind
 from nsqc.tools.declare import Option as ToolOption
 
@@ -104,8 +104,9 @@ def tool_node(tool: Tool | Group) -> Node:
     if tool.arguments:
         first = tool.arguments[0]
         argument = (first.name if first.required else f"[{first.name}]", tool_values(first))
+    named = [option for option in map(as_option, tool.arguments) if option is not None]
     options = [Option(f"--{option.name}", option.help, tool_values(option), repeated=option.many)
-               for option in tool.options]
+               for option in (*tool.options, *named)]
     return Node(path, tool.help, [], [*options, help_option], argument)
 
 
