@@ -42,7 +42,7 @@ _READ_AGAIN = 64                # requeued messages of a log at a time; each is 
 _QUEUED, _IN_FLIGHT, _DEFERRED = "queued", "in_flight", "deferred"
 _FORMS = {
     "m": re.compile(r"m([0-9]{1,18})"),
-    "d": re.compile(r"d([0-9]{1,17})\.([0-9]{1,17})\.([0-9]{1,17})"),
+    "d": re.compile(r"d([0-9]{1,17})\.([0-9]{1,17})\.([0-9]{1,17})\.([0-9]{1,18})"),
     "r": re.compile(r"r([0-9]{1,18})"),
     "o": re.compile(r"o([0-9]{1,18})"),
     "t": re.compile(r"t([0-9]{1,18})\.([!-~]{16})"),
@@ -172,17 +172,19 @@ class _Looking:
         self._take(0)
         return None if peek.ended else str(peek.at)
 
-    async def _disk(self, number: int = 0, at: int = 0, skip: int = 0) -> str | None:
+    async def _disk(self, number: int = 0, at: int = 0, skip: int = 0, count: int = 0) -> str | None:
+        """count: of the record to go on with, where some behind a position are left out. They had none of their own
+        when they were shown, and delivery may have got beyond the position since."""
         queue = self.queue.disk
         while queue is not None and not queue.closed:
             extent = disk.extent(queue)
             if (number, at) < extent.read:
-                (number, at), skip = extent.read, 0
+                (number, at), skip = extent.read, max(0, count - extent.read_count) if skip else 0
             if (number, at) >= extent.write:
                 before = len(self.page.messages)
                 passed, ended = disk.add_buffered(queue, self.page, skip)
                 self._take(before, on_disk=True)
-                return None if ended else f"{number}.{at}.{passed}"
+                return None if ended else f"{number}.{at}.{passed}.{extent.write_count + passed}"
             if self.page.full or not self.reads:
                 break
             self.reads -= 1
@@ -194,7 +196,7 @@ class _Looking:
             number, at, skip = place
             if full:
                 break
-        return None if queue is None or queue.closed else f"{number}.{at}.{skip}"
+        return None if queue is None or queue.closed else f"{number}.{at}.{skip}.{count}"
 
     async def _disk_records(self, queue: DiskQueue, extent: disk.Extent, place: tuple[int, int],
                             skip: int) -> tuple[int, int, int] | None:

@@ -306,14 +306,33 @@ def test_errors(node, path, status, word):
     channel_made.close()
 
 
-@pytest.mark.parametrize("cursor", ["m999999999999999999", "d9.9.9", "d99999999999999999.99999999999999999.99999999999999999",
-                                    "r5", "o5", "d0.7.0", "d0.0.99999999"])
+@pytest.mark.parametrize("cursor", ["m999999999999999999", "d9.9.9.9", f"d{'9' * 17}.{'9' * 17}.{'9' * 17}.{'9' * 18}",
+                                    "r5", "o5", "d0.7.0.0", "d0.0.99999999.0", "d0.0.9.99999999"])
 def test_places_that_nobody_was_given_do_no_harm(node, cursor):
     node.connect().pub("forged", *[b"%d" % number for number in range(100)])
     for _ in range(3):
         page = peek(node, "forged", max_messages=1000, **{"from": cursor})
         assert all(re.fullmatch("[0-9]{1,2}", body) for body in bodies(page["messages"]))
     assert node.call("GET", "/ping").body == b"OK"
+
+
+def test_a_place_among_records_that_were_not_written_yet_is_found_when_delivery_is_beyond(tmp_path):
+    """Such a place is a position and how many records behind it were shown."""
+    node = HttpDaemon(tmp_path / "data", "--mem-queue-size=0", "--max-bytes-per-file=2000")
+    client = node.connect().sub("t", "c")
+    client.pub("t", *[b"%d" % number for number in range(200)])
+    wait_until(lambda: node.channel("t", "c")["backend_depth"] == 200)
+    for taken in (0, 30, 60):
+        while node.channel("t", "c")["depth"] > 200 - taken:
+            client.command("RDY 1")
+            client.messages(1, finish=True)
+            client.command("RDY 0")
+            client.messages(node.channel("t", "c")["in_flight_count"], finish=True)
+            wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+        first = 200 - node.channel("t", "c")["depth"]
+        found = bodies(peek(node, "t", "c", max_messages=1000, **{"from": "d0.0.50.50"})["messages"])
+        assert found == [str(number) for number in range(max(50, first), 200)]
+    node.close()
 
 
 # ---------------------------------------------------------------------- beside others

@@ -8,6 +8,8 @@ class Extent(NamedTuple):
 
     read: tuple[int, int]
     write: tuple[int, int]
+    read_count: int  # records before the read position since the daemon's start
+    write_count: int  # records before the write position
     max_record: int  # bytes of the largest record
 
 class Records(NamedTuple):

@@ -11,13 +11,14 @@ from libc.stdint cimport int64_t
 from libc.string cimport memset
 
 from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.disk.state cimport buffered_records
 from nsqc.store.disk.segment cimport Block, block_read, window_free
 from nsqc.store.disk.writebuf cimport WriteBuf
 from nsqc.store.peek cimport Page
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32
 
-Extent = namedtuple("Extent", "read write max_record")
+Extent = namedtuple("Extent", "read write read_count write_count max_record")
 Records = namedtuple("Records", "begin end data")
 
 cdef enum:
@@ -26,7 +27,8 @@ cdef enum:
 
 def extent(DiskQueue queue not None):
     """See the .pyi."""
-    return Extent((queue.read_number, queue.read_at), (queue.write_number, queue.write_at), queue.max_record)
+    return Extent((queue.read_number, queue.read_at), (queue.write_number, queue.write_at),
+                  queue.committed + buffered_records(queue) - queue.depth, queue.committed, queue.max_record)
 
 
 def read(str path not None, int64_t at, int64_t limit, int64_t max_record, int64_t want):
