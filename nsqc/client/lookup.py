@@ -43,7 +43,7 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
             for node in ask(address, path, timeout):
                 addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
             answered = True
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             cause = f"nsqlookupd {address}: {error}"
             log.warning("%s", cause)
     if not answered:

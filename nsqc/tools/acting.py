@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 OF_CHANNELS = {"channel_name", "depth", "in_flight_count", "deferred_count", "message_count", "paused"}
+NUMBERS = ("depth", "message_count", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
+           "client_count", "paused")
 
 
 class Acting:
@@ -110,8 +112,15 @@ def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
 def is_topic(topic: object) -> bool:
     """Whether this has what every nsqd says of a topic and its channels."""
     return (isinstance(topic, dict) and {"topic_name", "depth", "message_count"} <= topic.keys()
-            and isinstance(channels := topic.get("channels"), list)
-            and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS for channel in channels))
+            and has_numbers(topic) and isinstance(channels := topic.get("channels"), list)
+            and all(isinstance(channel, dict) and channel.keys() >= OF_CHANNELS and has_numbers(channel)
+                    for channel in channels))
+
+
+# Any: JSON
+def has_numbers(found: dict[str, Any]) -> bool:
+    """Whether what is to be summed up are whole numbers, or truth."""
+    return all(isinstance(found.get(name, 0), int) for name in NUMBERS)
 
 
 def on(nodes: Mapping[Node, object]) -> str:

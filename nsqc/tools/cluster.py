@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+LONGEST_HOST = 255      # of a name in DNS
+
+
 class Node(NamedTuple):
     """An nsqd by its TCP and its HTTP address."""
 
@@ -141,6 +144,8 @@ class Cluster:
         found: dict[str, Node] = {}
         for answer in answers:
             producers = answer.get("producers") if isinstance(answer, dict) else None
+            if not isinstance(producers, list | None):
+                raise NoNode("nsqlookupd names no list of nodes")
             for producer in producers or ():
                 node = self._announced(producer)
                 found.setdefault(node.tcp, node)
@@ -149,10 +154,15 @@ class Cluster:
     def _announced(self, producer: Any) -> Node:    # Any: JSON
         try:
             host, tcp, http = producer["broadcast_address"], int(producer["tcp_port"]), int(producer["http_port"])
-        except (KeyError, TypeError, ValueError):
-            raise NoNode("nsqlookupd names a node without address and ports") from None
-        # An announcement has no port for HTTPS: it is the next one by default.
-        return Node(joined(host, tcp), joined(host, http + (1 if self.tls is not None else 0)))
+            # An announcement has no port for HTTPS: it is the next one by default.
+            node = Node(joined(host, tcp), joined(host, http + (1 if self.tls is not None else 0)))
+            for address in node:
+                split_address(address)
+        except (KeyError, TypeError, ValueError, OverflowError, BadAddress):
+            raise NoNode("nsqlookupd names a node without usable address and ports") from None
+        if len(host) > LONGEST_HOST:
+            raise NoNode(f"nsqlookupd names a node with an address of {len(host)} characters")
+        return node
 
     def http_address(self, tcp: str) -> str:
         """The HTTP address of an nsqd by its TCP address: as given, or the next port, or for HTTPS the one after."""
@@ -191,8 +201,7 @@ class Cluster:
         """All topics of all nodes that answer, sorted. Raises NoNode."""
         if self.nsqlookupd:
             answers = self.lookup("/topics")
-            return sorted({str(name) for answer in answers if isinstance(answer, dict)
-                           for name in answer.get("topics") or ()})
+            return sorted({name for answer in answers for name in names_in(answer, "topics")})
         arguments = {"format": "json", "include_clients": "false"}
         found = self.each(self.nodes(), lambda api, _: api.get("/stats", arguments), lambda _: None)
         return sorted({str(topic.get("topic_name")) for stats in found.values() for topic in topics_of(stats)})
@@ -201,10 +210,9 @@ class Cluster:
         """All channels of a topic, sorted; none if there is no such topic. Raises NoNode."""
         if self.nsqlookupd:
             answers = self.lookup("/channels", topic=topic)
-            return sorted({str(name) for answer in answers if isinstance(answer, dict)
-                           for name in answer.get("channels") or ()})
+            return sorted({name for answer in answers for name in names_in(answer, "channels")})
         found = self.topic_stats(topic)
-        return sorted({str(channel["channel_name"]) for stats in found.values()
+        return sorted({str(channel.get("channel_name")) for stats in found.values()
                        for channel in stats.get("channels") or ()})
 
     # Any: JSON
@@ -235,9 +243,22 @@ class Cluster:
 def topics_of(stats: Any) -> list[dict[str, Any]]:
     """The topics in an answer to /stats. Raises NoNode if it is none."""
     topics = stats.get("topics") if isinstance(stats, dict) else stats
-    if not isinstance(stats, dict) or not all(isinstance(topic, dict) for topic in topics or ()):
+    if not isinstance(stats, dict) or not are_objects(topics) or not all(
+            are_objects(topic.get("channels")) for topic in topics or ()):
         raise NoNode(f"/stats is answered with {str(stats)[:40]!r}: not an nsqd")
     return topics or []
+
+
+def are_objects(found: object) -> bool:
+    """Whether it is a list of JSON's objects, or null."""
+    return found is None or (isinstance(found, list) and all(isinstance(each, dict) for each in found))
+
+
+# Any: JSON
+def names_in(answer: Any, key: str) -> list[str]:
+    """The names in an answer of nsqlookupd; what is no name is left out."""
+    names = answer.get(key) if isinstance(answer, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def joined(host: str, port: int) -> str:

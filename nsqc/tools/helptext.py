@@ -36,7 +36,8 @@ def tool_text(tool: Tool, width: int) -> str:
         lines += ["", "Arguments:"]
         for argument in tool.arguments:
             option = as_option(argument)
-            lines += entry(argument.name + (f", or {flags(option)}" if option is not None else ""), argument.help, width)
+            head = argument.name if option is None else f"{argument.name}, or {flags(option)}"
+            lines += entry(head, argument.help, width)
     help_option = Option("help", "show this help", Kind.BOOL, short="h")
     options = (*tool.options, help_option)
     for group in dict.fromkeys(option.group for option in options):

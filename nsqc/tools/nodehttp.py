@@ -74,7 +74,7 @@ class NodeHttp:
             return None
         try:
             value = json.loads(answer)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Unreachable(f"{self.address}: {path} answers {answer[:40]!r}: not JSON") from None
         # An nsqd before 1.0 wraps its answers in "data".
         wrapped = isinstance(value, dict) and value.keys() == {"status_code", "status_txt", "data"}
@@ -122,6 +122,6 @@ def refusal(answer: bytes) -> str:
     """What a node says in an error: {"message": ...}, or the text itself."""
     try:
         value = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return answer[:200].decode(errors="replace").strip()
     return str(value.get("message", value)) if isinstance(value, dict) else str(value)

@@ -60,11 +60,25 @@ def messages(api: NodeHttp, path: str, arguments: dict[str, str], most: int) -> 
             page = api.get(path, page_arguments)
         except BadStatus as error:
             raise refused(api, error, arguments) from None
-        if not isinstance(page, dict) or not isinstance(page.get("messages"), list):
+        # A place that does not move would be asked for without end.
+        if (not isinstance(page, dict) or not isinstance(page.get("messages"), list)
+                or not all(map(is_message, page["messages"])) or page.get("next", 0) == cursor
+                or not isinstance(page.get("next", 0), str | None)):
             raise ToolError(f"{api.address}: does not answer as nsqc does")
         yield from page["messages"]
         most -= len(page["messages"])
         cursor = page["next"]
+
+
+def is_message(message: object) -> bool:
+    """Whether this has what every nsqc says of a message."""
+    return (isinstance(message, dict) and all(isinstance(message.get(name), str) for name in ("id", "state"))
+            and all(isinstance(message.get(name, 0), int) for name in ("timestamp", "due", "delay_ms"))
+            and message.keys() >= {"timestamp", "attempts", "size"}
+            and ("delivered" not in message or "due" in message)
+            and isinstance(message.get("body_base64", ""), str)
+            and (not (client := message.get("client")) or (isinstance(client, dict)
+                 and all(isinstance(client.get(name), str) for name in ("client_id", "remote_address")))))
 
 
 def refused(api: NodeHttp, error: ToolError, arguments: dict[str, str]) -> ToolError:

@@ -60,11 +60,19 @@ def rates(now: Sums, before: Sums, seconds: float) -> tuple[int, int]:
 
 def channel_of(api: NodeHttp, topic: str, channel: str) -> dict[str, Any] | None:     # Any: JSON
     """A channel as a node has it; None: it does not. Raises Unreachable, BadStatus."""
+    from nsqc.tools.cluster import are_objects
+    from nsqc.tools.nodehttp import Unreachable
+
     stats = api.get("/stats", {"format": "json", "topic": topic, "channel": channel, "include_clients": "false"})
     topics = stats.get("topics") if isinstance(stats, dict) else None
+    if not isinstance(topics, list | None) or not all(isinstance(each, dict) and are_objects(each.get("channels"))
+                                                      for each in topics or ()):
+        raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics")
     for found in topics or ():
         for one in found.get("channels") or ():
             if one.get("channel_name") == channel:
+                if not all(isinstance(one.get(name) or 0, int) for name in Sums._fields):
+                    raise Unreachable(f"{api.address}: has statistics without numbers")
                 return dict(one)
     return None
 

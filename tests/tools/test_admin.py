@@ -332,6 +332,48 @@ def test_answers_of_something_else(stranger, answer):
         assert done.out == ""
 
 
+NODE = {"broadcast_address": "127.0.0.1", "tcp_port": 9, "http_port": 9}
+CHANNEL = {"channel_name": "c", "depth": 0, "in_flight_count": 0, "deferred_count": 0, "message_count": 0, "paused": False}
+
+
+@pytest.mark.parametrize("answer", [
+    {"producers": 5}, {"producers": {"a": 1}}, {"producers": [5]}, {"producers": [NODE | {"broadcast_address": None}]},
+    {"producers": [NODE | {"broadcast_address": "a b\n\x1b[2J"}]}, {"producers": [NODE | {"broadcast_address": ""}]},
+    {"producers": [NODE | {"broadcast_address": "/run/x"}]}, {"producers": [NODE | {"broadcast_address": "x" * 7000}]},
+    {"producers": [NODE | {"tcp_port": float("inf")}]}, {"producers": [NODE | {"http_port": -4}]},
+    {"producers": [], "topics": 7, "channels": 7}, {"producers": [], "topics": [{}], "channels": [None]}, None], ids=lambda answer: str(answer)[:50])
+def test_lookup_servers_that_lie(stranger, answer):
+    server, handler = stranger
+    handler.answer = json.dumps(answer).encode() if answer else b"[" * 100_000
+    for words in (("topic", "list"), ("topic", "delete", "t", "--yes"), ("channel", "list", "t"), ("peek", "t", "c"),
+                  ("stat", "--topic", "t", "--channel", "c", "-n", "1")):
+        done = call(*words, "--nsqlookupd", f"127.0.0.1:{server.server_port}")
+        assert done.code in (3, 4) and done.out == "", (words, done)
+        assert len(done.err.splitlines()) == 1 and len(done.err) < 200 and "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("change", [{"depth": "x"}, {"depth": None}, {"requeue_count": []}, {"client_count": "x"}])
+def test_statistics_without_numbers(stranger, change):
+    server, handler = stranger
+    topic = {"topic_name": "t", "depth": 1, "message_count": 1, "paused": False, "channels": [CHANNEL | change]}
+    handler.answer = json.dumps({"topics": [topic]}).encode()
+    for words in (("topic", "list"), ("topic", "delete", "t", "--yes"), ("channel", "list", "t"), ("channel", "empty", "t", "c", "--yes")):
+        done = call(*words, "--nsqd", "127.0.0.1:9", "--http", f"127.0.0.1:{server.server_port}")
+        assert (done.code, done.out) == (3, "") and "has no statistics" in done.err and len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("page", [
+    {"messages": [5], "next": None}, {"messages": []}, {"messages": [{}], "next": None}, {"messages": [], "next": "1"},
+    {"messages": [{"id": "a", "state": "queued", "timestamp": "x", "attempts": 1, "size": 1}], "next": None},
+    {"messages": [{"id": "a", "state": "queued", "timestamp": 1, "attempts": 1, "size": 1, "delivered": 1, "due": 1, "client": {"client_id": 1}}], "next": None}],
+    ids=str)
+def test_messages_that_are_not_understood(stranger, page):
+    server, handler = stranger
+    handler.answer = json.dumps({"topics": [{"topic_name": "t", "depth": 1, "message_count": 1, "channels": [CHANNEL]}], **page}).encode()
+    done = call("peek", "t", "c", "--nsqd", "127.0.0.1:9", "--http", f"127.0.0.1:{server.server_port}")
+    assert (done.code, done.out) == (1, "") and done.err.endswith(": does not answer as nsqc does\n")
+
+
 def test_nodes_of_a_lookup_server(tmp_path, daemon):
     server = LookupServer(tmp_path / "lookupd.log")
     try:
