@@ -419,7 +419,7 @@ def test_a_node_with_another_address_is_read_on(topic, tmp_path, stream):
         one.close()
 
 
-def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, tmp_path, stream):
+def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, tmp_path, stream, monkeypatch):
     publish(node, topic, range(10))
     port = name_of(node).rpartition(":")[2]
     http_port = str(node.http_port)
@@ -431,6 +431,15 @@ def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, t
     end, found = batch(reader, first)
     assert found == [(topic, offset) for offset in range(4, 10)] and end["topics"] == {topic: {f"localhost:{port}": 10}}
     assert len(batch(reader, reader.initialOffset())[1]) == 10
+    # A look asks each name once who it is, however many topics the node has.
+    many = [f"{topic}-{number}" for number in range(20)]
+    for name in many:
+        publish(node, name, range(1))
+    asked: list[str] = []
+    process = LogApi.process
+    monkeypatch.setattr(LogApi, "process", lambda self: asked.append(self.address) or process(self))
+    assert len(read({**both, "topic": ",".join(many)})) == 20
+    assert sorted(asked) == [f"127.0.0.1:{http_port}", f"localhost:{http_port}"]
     original = Daemon(tmp_path / "data", *FLAGS)
     copy = None
     try:

@@ -210,12 +210,19 @@ class Cluster:
         """A node that is found by two names is read by one of them, which is known if any is. Raises LogError for a
         copy of a log: its messages would come twice."""
         owners: dict[tuple[str, str], Place] = {}
+        processes: dict[str, tuple[object, ...]] = {}   # of nodes: each is asked once, however many topics it has
+
+        def process(node: str) -> tuple[object, ...]:
+            if node not in processes:
+                processes[node] = self.api(node).process()
+            return processes[node]
+
         for place in sorted(states, key=lambda place: (place not in known, place)):
             log_id = states[place].id
             owner = owners.setdefault((place.topic, log_id), place)
             if owner == place or not log_id:
                 continue
-            if self.api(owner.node).process() != self.api(place.node).process():
+            if process(owner.node) != process(place.node):
                 raise LogError(f"nsq: topic {place.topic} is the same log at {owner.node} and at {place.node} (id "
                                f"{log_id}): one is a copy of the other's files. Read one of them")
             del states[place]
