@@ -444,7 +444,9 @@ def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, t
     copy = None
     try:
         publish(original, topic, range(10))
+        original.close()
         shutil.copytree(tmp_path / "data", tmp_path / "copy")
+        original = Daemon(tmp_path / "data", *FLAGS)
         copy = Daemon(tmp_path / "copy", *FLAGS)
         with pytest.raises(LogError, match="one is a copy of the other's files"):
             read(where(original, copy, topic=topic))
