@@ -74,8 +74,8 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 	@mkdir -p data
 	@exec $(BIN)/python -m nsqc serve --data-path=data $(ARGS)
 
-# The tests wait half of the time: builds use what they leave, and then the tests that need these builds do.
-test: check-tests                        ## all tests, then those of the compiled rooms in the debug build, and of packages
+# The tests wait half of the time: builds use what they leave, and the tests that need a build follow it at once.
+test: check-tests                        ## all tests, those of the compiled rooms in the debug build, and those of packages
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
 	@$(MAKE) --no-print-directory -j2 main-test other-tests
 
@@ -85,15 +85,19 @@ main-test:
 long-test: build $(VENV)/.testing        ## tests that take a minute each
 	$(BIN)/python -m pytest -m long $(ARGS)
 
-other-tests: background
-	@$(MAKE) --no-print-directory -j2 --output-sync=target PROCESSES=3 debug-test package-test
+# Packages of the modules that are there. `make package-test` compiles others, for older systems.
+other-tests:
+	@$(MAKE) --no-print-directory GOALS="lint debug" background
+	@$(MAKE) --no-print-directory --output-sync=target PROCESSES=2 debug-test
+	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="bin dist" background
+	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@nice -n 5 $(MAKE) --no-print-directory lint debug bin dist > build/background.log 2>&1 \
-		|| { echo "nsqc: lint or a build failed:"; cat build/background.log; exit 1; }
-	@echo "nsqc: lint passed; the debug build and the packages are ready"
+	@nice -n 5 $(MAKE) --no-print-directory $(GOALS) > build/background.log 2>&1 \
+		|| { echo "nsqc: $(GOALS): failed:"; cat build/background.log; exit 1; }
+	@echo "nsqc: $(GOALS): ready"
 
 unit: build $(VENV)/.testing                             ## without daemons
 	$(PYTEST) tests --ignore=tests/e2e --ignore=tests/conformance --ignore=tests/packaging $(ARGS)
@@ -157,9 +161,14 @@ clean:                                   ## everything that was built
 
 # ---------------------------------------------------------------------- packages
 
-# What builds them, which nothing else needs: a compiler for older systems is the largest part.
+# What builds them, which nothing else needs.
 $(VENV)/.packaging: $(VENV)/.ready
-	$(REQUIREMENTS) packaging compiler | $(INSTALL) --requirement /dev/stdin
+	$(REQUIREMENTS) packaging | $(INSTALL) --requirement /dev/stdin
+	@touch $@
+
+# A compiler for older systems.
+$(VENV)/.compiler: $(VENV)/.ready
+	$(REQUIREMENTS) compiler | $(INSTALL) --requirement /dev/stdin
 	@touch $@
 
 # With `make portable` there is a Python for older systems, and packages are built with it. Else the environment's is.
@@ -176,20 +185,27 @@ endif
 OLD := bullseye
 DEBIAN_MIRROR ?= http://deb.debian.org
 
-portable: $(VENV)/.packaging             ## a Python for the packages, compiled for older systems: minutes, once
+portable: $(VENV)/.packaging $(VENV)/.compiler  ## a Python for the packages, compiled for older systems: minutes, once
 	@$(BIN)/python packaging/portable.py
 
-$(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging
+$(PORTABLE)/venv/.packaging: $(PORTABLE)/ready $(VENV)/.packaging $(VENV)/.compiler
 	$(REQUIREMENTS) run packaging | $(BIN)/pip --python $(PORTABLE)/venv/bin/python install --quiet --disable-pip-version-check 'setuptools>=77' 'cython>=3.1,<4' --requirement /dev/stdin
 	@touch $@
 
-dist/.wheel: $(PACKAGING) setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in packaging/wheel.py packaging/compiler.py $(SOURCES) $(PLAIN) $(TYPES)
+# WHEEL=here: with the modules that are compiled in place, which is quicker. Packages so built are for tests on this machine.
+WHEEL := old
+WHEEL_NEEDS := setup.py pyproject.toml README.md CHANGELOG.md LICENSE MANIFEST.in packaging/wheel.py packaging/compiler.py $(SOURCES) $(PLAIN) $(TYPES)
+dist/.wheel-old: $(PACKAGING) $(VENV)/.compiler $(WHEEL_NEEDS)
 	@$(BIN)/python packaging/wheel.py --python $(PACKAGER)
 	@touch $@
 
-dist: dist/.wheel                        ## sdist and wheel in dist/
+dist/.wheel-here: $(VENV)/.packaging $(VENV)/.built-release $(WHEEL_NEEDS)
+	@$(BIN)/python packaging/wheel.py --compiled
+	@touch $@
 
-dist/nsqc: dist/.wheel packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
+dist: dist/.wheel-$(WHEEL)               ## sdist and wheel in dist/
+
+dist/nsqc: dist/.wheel-$(WHEEL) packaging/nsqc.spec packaging/entry.py packaging/unpacked.py
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(PACKAGER) -m PyInstaller --noconfirm --log-level ERROR --distpath dist --workpath build/pyinstaller packaging/nsqc.spec
 	@touch $@
 
@@ -214,7 +230,7 @@ release: $(VENV)/.packaging               ## everything for a version in dist/re
 	@$(BIN)/python packaging/release.py collect
 
 package-test: $(VENV)/.testing bin dist  ## executable, wheel, units and Debian package, installed and run
-	$(BIN)/python -m pytest tests/packaging $(ARGS)
+	$(BIN)/python -m pytest tests/packaging $(if $(filter here,$(WHEEL)),-m "not old_systems") $(ARGS)
 
 old-test: $(VENV)/.testing deb           ## executable and Debian package in an older Debian; needs root and debootstrap
 	@command -v debootstrap >/dev/null || { echo "an older Debian is made by debootstrap (Debian: apt-get install debootstrap)"; exit 1; }

@@ -8,6 +8,7 @@ NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-obj
 NSQC_BUILD=asan               the debug build under AddressSanitizer
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
 NSQC_TRANSLATED=FOLDER        takes C from a folder, by what is in the sources, and leaves it there
+NSQC_COMPILED=FOLDER          takes the modules from a folder in which they have been compiled
 NSQC_PROGRESS=N               reports each finished module on file descriptor N (packaging/compile.py shows it)
 """
 
@@ -31,6 +32,7 @@ BUILD = os.environ.get("NSQC_BUILD", "release")
 if BUILD not in ("release", "debug", "asan"):
     raise SystemExit(f"NSQC_BUILD={BUILD}: use release, debug or asan")
 DEBUG = BUILD != "release"
+COMPILED = os.environ.get("NSQC_COMPILED", "")
 FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv or DEBUG else ("nsqc",)
 
 
@@ -137,6 +139,9 @@ class ReportingBuild(build_ext):
         super().run()
 
     def build_extension(self, ext: Extension) -> None:
+        if COMPILED:
+            self.copy_file(Path(COMPILED, self.get_ext_filename(ext.name)), self.get_ext_fullpath(ext.name))
+            return
         super().build_extension(ext)
         report("compiling", next(self._done), len(self.extensions))
 
@@ -145,5 +150,5 @@ setup(
     cmdclass={"build_ext": ReportingBuild},
     # A folder for each mode: what one has compiled is not up to date for another.
     options={"build": {"build_base": f"build/{BUILD}"}, "build_ext": {"parallel": os.cpu_count()}},
-    ext_modules=translated(),
+    ext_modules=extensions() if COMPILED else translated(),
 )

@@ -244,6 +244,7 @@ def test_size():
     assert built(DIST / "nsqc").stat().st_size < 30 * MEGABYTE
 
 
+@pytest.mark.old_systems
 def test_what_is_compiled_here_needs_no_later_glibc_than_promised():
     told = says(sys.executable, ROOT / "packaging" / "glibc.py", "--promised", built(ROOT / "build" / "wheel" / "content"))
     assert version(GLIBC.search(told)[1]) <= promised()
