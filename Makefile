@@ -12,6 +12,8 @@ PROCESSES := 5
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
+# Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
