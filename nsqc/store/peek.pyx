@@ -138,6 +138,15 @@ cdef inline bint is_before(Candidate *candidate, Candidate *other) noexcept:
     return memcmp(candidate.tie, other.tie, TIE_BYTES) < 0
 
 
+cdef inline bint is_over(int *steps, int64_t until_ns) noexcept:
+    """After each step: whether the time is over, which is looked at now and then."""
+    steps[0] -= 1
+    if steps[0] > 0:
+        return False
+    steps[0] = STEPS
+    return monotonic_ns() >= until_ns
+
+
 @cython.final
 cdef class HeapPeek:
     """Finds the deliveries that follow a place in the order of their due times. See the .pyi.
@@ -206,11 +215,8 @@ cdef class HeapPeek:
             elif due_ns > self.after.due_ns:
                 self.beyond = True
             self.at += 1
-            steps -= 1
-            if steps == 0:
-                if monotonic_ns() >= until_ns:
-                    return False
-                steps = STEPS
+            if is_over(&steps, until_ns):
+                return False
         return True
 
     cdef bint _look_at_deferred(self, int64_t until_ns) except -1:
@@ -220,11 +226,8 @@ cdef class HeapPeek:
             offer_offset(self, &candidate, self.cursor.deferred.items[self.at].due_ns,
                          self.cursor.deferred.items[self.at].offset, self.cursor.deferred.items[self.at].attempts)
             self.at += 1
-            steps -= 1
-            if steps == 0:
-                if monotonic_ns() >= until_ns:
-                    return False
-                steps = STEPS
+            if is_over(&steps, until_ns):
+                return False
         return True
 
     cdef bint _look_ahead(self, int64_t until_ns) except -1:
@@ -243,11 +246,8 @@ cdef class HeapPeek:
                 offer_offset(self, &candidate, log.delays.items[index].due_ns, self.at, 0)
             self.at += 1
             index += 1
-            steps -= 1
-            if steps == 0:
-                if monotonic_ns() >= until_ns:
-                    return False
-                steps = STEPS
+            if is_over(&steps, until_ns):
+                return False
         return True
 
     cdef int _offer(self, Candidate *candidate) except -1:
