@@ -17,7 +17,7 @@ class Readiness(Struct, frozen=True, gc=False):
 
 
 def livez(site: Site, request: Request) -> str:
-    """OK: the loop runs. A full disk or a drain are no reason to be killed."""
+    """OK: the loop runs. A full disk or a drain are not a reason to be killed."""
     return "OK"
 
 

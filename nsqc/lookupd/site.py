@@ -18,7 +18,7 @@ from nsqc.loop.slow import SlowLoop
 from nsqc.metrics.durations import Durations
 from nsqc.net.listener import Listeners
 
-OTHER = "other"     # paths that are no route
+OTHER = "other"     # paths that are not a route
 
 
 class LookupSite(Site):

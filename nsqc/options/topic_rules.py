@@ -29,7 +29,7 @@ OnChange = Callable[[bytes | None], object]
 
 class TopicRule(msgspec.Struct, frozen=True, gc=False):
     """How a topic is kept. storage: memory or log. The rest is for logs; sync: write or fsync; retain_time in
-    nanoseconds; retain_bytes: 0 is no limit; overflow: refuse or drop-oldest. source: where it comes from."""
+    nanoseconds; retain_bytes: 0 means no limit; overflow: refuse or drop-oldest. source: where it comes from."""
 
     storage: str
     sync: str

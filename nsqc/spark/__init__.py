@@ -75,7 +75,7 @@ def json(frame: DataFrame, schema: StructType | str) -> DataFrame:
 
 
 def text(frame: DataFrame) -> DataFrame:
-    """The frame with its column value as a string instead of bytes; what is no UTF-8 becomes U+FFFD. For tables and
+    """The frame with its column value as a string instead of bytes; what is not UTF-8 becomes U+FFFD. For tables and
     streams."""
     from nsqc.spark import parsing
 

@@ -131,8 +131,8 @@ class NsqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stage = self.stage
         row = offset.get("rows")
         if type(row) is not int or "log" not in offset:
-            raise DataLoss(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which is no offset of a channel: it "
-                           "belongs to another query, or was changed. Give this query another checkpointLocation")
+            raise DataLoss(f"nsq: the checkpoint has {json.dumps(offset)[:200]}, which is not an offset of a channel: "
+                           "it belongs to another query, or was changed. Give this query another checkpointLocation")
         if offset["log"] != stage.uuid:
             return self._loss(f"the checkpoint belongs to another staging log ({offset['log']}, here is {stage.uuid})",
                               stage.released)

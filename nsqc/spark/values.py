@@ -125,7 +125,7 @@ def read_pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     return read_text(value)
 
 
@@ -148,8 +148,8 @@ def read_places(value: str) -> Places:
         for node, offset in nodes.items():
             split_address(node)
             if type(offset) is not int or not -2 <= offset < 2**63:
-                raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is no offset: a whole number, -1 "
-                                 "for latest, -2 for earliest")
+                raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is not an offset: a whole number, "
+                                 "-1 for latest, -2 for earliest")
     return places
 
 

@@ -176,7 +176,7 @@ def topology_of(wanted: Wanted, options: Options) -> dict[str, str]:
 
 
 def distance_of(wanted: Wanted, options: Options) -> int:
-    """How far a client is from this daemon. A name that is empty is no place."""
+    """How far a client is from this daemon. An empty name is not a place."""
     if not options.is_topology_aware or (options.topology_zone and wanted.topology_zone == options.topology_zone):
         return SAME_ZONE
     if options.topology_region and wanted.topology_region == options.topology_region:

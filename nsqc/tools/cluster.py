@@ -256,7 +256,7 @@ def are_objects(found: object) -> bool:
 
 # Any: JSON
 def names_in(answer: Any, key: str) -> list[str]:
-    """The names in an answer of nsqlookupd; what is no name is left out."""
+    """The names in an answer of nsqlookupd; what is not a name is left out."""
     names = answer.get(key) if isinstance(answer, dict) else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

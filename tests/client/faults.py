@@ -1,4 +1,4 @@
-"""Servers that are no nsqd, or one that goes wrong: for what a real daemon cannot be made to do."""
+"""Servers that are not nsqd, or one that goes wrong: for what a real daemon cannot be made to do."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
     Connection(address(secured), tls=tls(verify=False), auth_secret="x").close()
 
 
-# ---------------------------------------------------------------------- what is no nsqd
+# ---------------------------------------------------------------------- what is not nsqd
 
 
 @pytest.mark.parametrize("answers,text", [

@@ -75,7 +75,7 @@ def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
 
 
 def talker(said: bytes) -> socketserver.ThreadingTCPServer:
-    """A service that is no nsqd: it says this to everyone."""
+    """A service that is not nsqd: it says this to everyone."""
     class Talk(socketserver.BaseRequestHandler):
         def handle(self):
             with contextlib.suppress(OSError):

@@ -270,7 +270,7 @@ def test_handshakes_and_refused_connections_are_counted(daemon, certs):
     identify(first, tls_v1=True)
     upgrade(first, client_context())
     identify(second, tls_v1=True)
-    second.send(b"this is no handshake")
+    second.send(b"this is not a handshake")
     with contextlib.suppress(OSError):
         while second.sock.recv(1000):
             pass

@@ -286,7 +286,7 @@ def test_a_log_that_begins_again_is_told_and_read_once(node):
     reader = stream(node, failOnDataLoss="false")
     end = reader.latestOffset(before, ReadAllAvailable())
     assert (end["topics"], end["joined"]) == ({"t": {name: 300}}, {"t": {name: 0}})
-    # Also planned anew, by another process.
+    # Also planned again, by another process.
     for planner in (reader, stream(node)):
         assert ranges_of(planner, before, end) == [(name, 0, 300)]
     assert reader.latestOffset(end, ReadAllAvailable()) is end

@@ -275,7 +275,7 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise ValueError("its answer is no JSON object")
+        raise ValueError("its answer is not a JSON object")
     return found
 
 

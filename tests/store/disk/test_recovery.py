@@ -226,7 +226,7 @@ def test_empty_files(place, meta):
     works_on(place, place.open(), [1])
 
 
-# ---------------------------------------------------------------------- what is no file
+# ---------------------------------------------------------------------- what is not a file
 
 
 def make_folder(path):
