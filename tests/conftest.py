@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ settings.load_profile("nsqc")
 
 def pytest_configure():
     """NSQC_BUILD says which build the tests expect; the folder they are started in decides which one they get."""
+    # A shell that starts the tests in the background has them ignore SIGINT, and all that they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     wanted = os.environ.get("NSQC_BUILD", "release")
     if wanted != "release" and TREE.name != "tree":
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
