@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import re
 import resource
 import signal
 import time
@@ -148,7 +149,7 @@ def test_a_disk_that_is_full(tools, out):
     bodies = [b"%03d" % number + b"x" * 97 for number in range(50)]
     tools.publish(topic, *bodies)
     running.says("nothing of it is finished, trying again in 0.5 s")
-    assert f"nsqc to-file: {topic}: File too large" in running.err
+    assert f"nsqc to-file: {topic}: {out}/f: File too large" in running.err
     assert (out / "f").read_bytes() == b"fits\n"
     found = tools.node.channel(topic, "nsq_to_file")
     assert found["depth"] + found["in_flight_count"] + found["deferred_count"] == 50
@@ -156,6 +157,36 @@ def test_a_disk_that_is_full(tools, out):
     tools.drained(topic, "nsq_to_file")
     assert running.stop(signal.SIGTERM) == 0
     assert sorted(content(out)) == sorted([b"fits", *bodies])
+
+
+def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
+    """It cannot be appended to, and that its name is taken is no surprise worth a line."""
+    topic = tools.topic("nsq_to_file")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f<REV>", "--compress", "gzip", *QUICK)
+    tools.publish(topic, b"fits")
+    tools.drained(topic, "nsq_to_file")
+    hard = resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1000, hard))
+    body = os.urandom(2000).hex().encode()
+    tools.publish(topic, body)
+    running.says("trying again in 0.5 s")
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert [gzip.decompress((out / f"f-00000{number}.gz").read_bytes()) for number in range(2)] == [b"fits\n", body + b"\n"]
+    assert re.fullmatch(rf"nsqc to-file: {topic}: {out}/f-000000.gz: File too large; nothing of it is finished, .*\n", running.err)
+
+
+def test_a_hangup_before_there_is_anything_to_close(tools, out, tmp_path):
+    topic, config = tools.topic("nsq_to_file"), tmp_path / "config"
+    os.mkfifo(config)
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", "--config", str(config), *QUICK, nodes=False)
+    with config.open("w") as file:      # it reads its config now
+        running.process.send_signal(signal.SIGHUP)
+        file.write(f'tcp_address = "{tools.tcp}"\nhttp_address = "{tools.http}"\n')
+    tools.publish(topic, b"x")
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0 and content(out) == [b"x"]
 
 
 def test_a_line_that_a_kill_has_cut_off_spoils_no_other(tools, out):

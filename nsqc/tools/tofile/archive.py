@@ -10,13 +10,15 @@ import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nsqc.tools.lines import lines
 from nsqc.tools.tofile.naming import Naming, numbered_name
 
 if TYPE_CHECKING:
     from nsqc.client.batch import Batch
+
+T = TypeVar("T")
 
 NEWLINE = b"\n"
 GZIP = 31               # zlib's number for a gzip header and trailer
@@ -165,12 +167,12 @@ class Archive:
         if self._rules.compression:
             # Together: a member for each batch of nsqd, often of one message, would be larger than what is in it.
             texts = [self._packed(b"".join(texts))]
-        count = os.writev(self._descriptor, texts)
+        count = self._named(lambda: os.writev(self._descriptor, texts))
         self._size += count
         if count < sum(map(len, texts)):
             rest = memoryview(b"".join(texts))[count:]
             while rest:
-                count = os.write(self._descriptor, rest)
+                count = self._named(lambda: os.write(self._descriptor, rest))   # noqa: B023
                 self._size += count
                 rest = rest[count:]
 
@@ -187,7 +189,7 @@ class Archive:
         size = self._size       # what is written from here on is for the next sync
         if self._descriptor < 0 or (size == self._synced and self._folder_synced):
             return
-        os.fsync(self._descriptor)
+        self._named(lambda: os.fsync(self._descriptor))
         if not self._folder_synced:
             sync_folder(os.path.dirname(self._path))
             self._folder_synced = True
@@ -209,9 +211,11 @@ class Archive:
         if not self._synced:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-        elif self._rules.moves:
-            with contextlib.suppress(OSError):
-                self._move()
+        else:
+            if self._rules.moves:
+                with contextlib.suppress(OSError):
+                    self._move()
+            self._count_up()
 
     # ------------------------------------------------------------------ opening
 
@@ -290,7 +294,19 @@ class Archive:
             self._descriptor = -1
         if self._rules.moves:
             self._move()
+        self._count_up()
+
+    def _count_up(self) -> None:
+        """The next file has another name, if this one cannot be appended to."""
         self._number += 1 if self._rules.exclusive or self._rules.moves else 0
+
+    def _named(self, call: Callable[[], T]) -> T:
+        """A system call whose error has the name of the file."""
+        try:
+            return call()
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def _move(self) -> None:
         """Links the complete file to its final place, without overwriting, and unlinks it."""
