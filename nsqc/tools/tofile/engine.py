@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nsqc.tools.tofile.archive import Archive
 
 PAUSE = Backoff(0.5, 30.0)
+TRIAL_FACTOR = 4
 ENOUGH = 0.25           # of all that may be in flight: then a round begins; the rest arrives while it is written
 STARVED = 0.5           # of a connection's RDY: then one begins as soon as nothing more arrives
 STARVED_SECONDS = 0.005     # or after this, if others go on
@@ -46,10 +47,12 @@ class Engine:
         self._is_quiet = False              # nothing has arrived the last time
         self._last = time.monotonic()       # begin of the last round
         self._hangups = 0
-        self._failures = 0
+        self._failures = 0                  # since everything was taken
+        self._is_failing = False            # nothing was stored since the last one
         self._failed = 0.0                  # the last time
         self._resume = 0.0                  # after a failure: when to try again
         self._told: set[str] = set()        # topics of the last failure
+        self._trial = 0                     # messages that may be in flight after it
         self.stored = 0                     # messages that were synced and finished
 
     def run(self) -> int:
@@ -73,6 +76,9 @@ class Engine:
     def _take(self, deliveries: list[Delivery]) -> None:
         self._is_quiet = not deliveries
         for delivery in deliveries:
+            if self._resume:
+                self._feed.requeue(delivery)    # it was on its way when a file could not be written
+                continue
             if not self._count:
                 self._since = time.monotonic()
             self._pending.setdefault(delivery.topic, []).append(delivery)
@@ -87,8 +93,8 @@ class Engine:
         if now < self._resume:
             return False
         if self._failures and self._resume:
-            self._resume = 0.0
-            self._feed.limit(1)         # a probe
+            self._resume, self._trial = 0.0, 1
+            self._feed.limit(1)
         if not self._count:
             return now - self._last >= self._sync_interval or self._hung_up
         return (self._count >= self._feed.in_flight * len(self._feed.topics) * ENOUGH
@@ -128,6 +134,15 @@ class Engine:
         if outcome.error is not None:
             self._pause(outcome.topic, outcome.error, outcome.begun)
         elif self._failures and outcome.deliveries and outcome.begun > self._failed:
+            self._is_failing = False
+            self._try_more()
+
+    def _try_more(self) -> None:
+        """Something was stored again after a failure: more and more is taken, because there may be room for little."""
+        self._trial *= TRIAL_FACTOR
+        if self._trial < self._feed.max_in_flight:
+            self._feed.limit(self._trial)
+        else:
             self._failures = 0
             self._feed.limit(None)
 
@@ -138,6 +153,7 @@ class Engine:
                 self._tell(topic, error, PAUSE.pause(self._failures))
             return
         self._failures += 1
+        self._is_failing = True
         pause = PAUSE.pause(self._failures)
         self._failed = time.monotonic()
         self._told.clear()
@@ -164,7 +180,7 @@ class Engine:
             self._feed.receive(0.2)     # what comes now goes back at the end
             self._settle()
         self._settle()
-        return EXIT_FAILED if self._failures else 0
+        return EXIT_FAILED if self._is_failing else 0
 
 
 def reason(error: OSError) -> str:
