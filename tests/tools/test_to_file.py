@@ -6,16 +6,21 @@ import random
 import re
 import resource
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import cramjam
 import pytest
 
+from tests.e2e.test_space import INSIDE, MOUNT
 from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
-from tests.tools.conftest import Tools, unused_address
+from tests.tools.conftest import Tool, Tools, unused_address
 
 QUICK = ("--sync-interval", "50ms")
+MAY_MOUNT = subprocess.run([*INSIDE, "mount -t tmpfs tmpfs /mnt"], capture_output=True).returncode == 0
 
 
 def content(folder, unpack=lambda data: data) -> list[bytes]:
@@ -157,6 +162,26 @@ def test_a_disk_that_is_full(tools, out):
     tools.drained(topic, "nsq_to_file")
     assert running.stop(signal.SIGTERM) == 0
     assert sorted(content(out)) == sorted([b"fits", *bodies])
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a file system")
+def test_a_file_system_that_is_full(tools, out):
+    """All is stored, once, when it is larger; nothing is held meanwhile, and one message at a time tries."""
+    topic = tools.topic("nsq_to_file")
+    bodies = [b"%05d" % number + b"x" * 1000 for number in range(3000)]
+    tools.publish(topic, *bodies)
+    command = [*INSIDE, MOUNT % 1, str(out), sys.executable, "-m", "nsqc", "to-file", "--topic", topic, "-o", str(out), "--filename-format", "f",
+               *QUICK, *tools.nodes]
+    running = Tool(command, tools.folder, cwd=tools.folder)
+    tools.running.append(running)
+    running.says("No space left on device; nothing of it is finished, trying again in 1 s")
+    wait_until(lambda: tools.node.channel(topic, "nsq_to_file")["in_flight_count"] == 0, seconds=30)
+    pid = str(running.process.pid)
+    subprocess.run(["nsenter", "--target", pid, *(() if os.geteuid() == 0 else ("--user", "--preserve-credentials")), "--mount", "mount",
+                    "-o", "remount,size=20m", str(out)], check=True)
+    tools.drained(topic, "nsq_to_file")
+    assert sorted(content(Path(f"/proc/{pid}/root{out}"))) == bodies
+    assert running.stop(signal.SIGTERM) == 0
 
 
 def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
