@@ -172,6 +172,14 @@ def test_the_local_daemon_is_found_by_its_config(tmp_path, monkeypatch):
             local_node(wrong)
 
 
+def test_a_config_without_a_usable_address(inside, tmp_path):
+    config = tmp_path / "cfg"
+    config.write_text('tcp_address = "nonsense"\n')
+    done = inside("tail", "--topic", "x", "--config", str(config))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"nsqc tail: config file {config}: 'nonsense' is not HOST:PORT")
+
+
 def test_unix_sockets_and_a_config(daemon, tools, tmp_path):
     node = daemon(unix=True)
     config = tmp_path / "cfg"
