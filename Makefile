@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -139,6 +139,9 @@ transports: build                        ## rates over TLS, deflate and snappy b
 
 scrape: build                            ## what /metrics of 20,000 topics costs; ARGS="--topics 2000" for a short run
 	$(BIN)/python -m perf.scrape.run $(ARGS)
+
+tools-bench: build                       ## tail, to-file and relay beside the load client and the disk; ARGS="--rounds 5"
+	$(BIN)/python -m perf.tools.run $(ARGS)
 
 scale: build                             ## starts, changes and statistics with 20,000 topics
 	$(BIN)/python -m perf.scale.run $(ARGS)

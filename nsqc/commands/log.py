@@ -22,9 +22,10 @@ class UsageError(Exception):
     """A path is not what the command needs."""
 
 
-def fail(text: str, code: int = EXIT_REFUSED) -> int:
-    """Prints an error; returns the exit code."""
-    print(f"nsqc log: {text}", file=sys.stderr)
+def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
+    """Prints an error of `nsqc log NAME`; returns the exit code."""
+    hint = f" (see nsqc log {name} --help)" if code == EXIT_USAGE else ""
+    print(f"nsqc log {name}: {text}{hint}", file=sys.stderr)
     return code
 
 
@@ -58,7 +59,7 @@ def locked(paths: set[str]) -> Iterator[None]:
             os.close(descriptor)
 
 
-def warn_if_running(folders: list[str]) -> None:
+def warn_if_running(name: str, folders: list[str]) -> None:
     """For commands that only read."""
     from nsqc.process.lock import LockError
 
@@ -67,7 +68,7 @@ def warn_if_running(folders: list[str]) -> None:
             with locked({path}):
                 pass
         except LockError:
-            print(f"nsqc log: warning: a daemon is running on {path}: its files change while they are read",
+            print(f"nsqc log {name}: warning: a daemon is running on {path}: its files change while they are read",
                   file=sys.stderr)
 
 
@@ -85,12 +86,12 @@ def inspect_command(
 
     try:
         folders = folders_of(paths)
-        warn_if_running(folders)
+        warn_if_running("inspect", folders)
         topics = [summary(read_log(folder)) for folder in folders]
     except UsageError as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail("inspect", str(error), EXIT_USAGE)
     except OSError as error:
-        return fail(str(error))
+        return fail("inspect", str(error))
     print_text(json.dumps(topics, indent=2) if as_json else "\n\n".join(map(as_text, topics)))
     return 0
 
@@ -107,7 +108,7 @@ def verify_command(paths: Paths) -> int:
     faults = 0
     try:
         folders = folders_of(paths)
-        warn_if_running(folders)
+        warn_if_running("verify", folders)
         for folder in folders:
             verdict = check_folder(folder)
             for finding in verdict.findings:
@@ -117,9 +118,9 @@ def verify_command(paths: Paths) -> int:
             state = "ok" if not found else f"{found} fault{'' if found == 1 else 's'}"
             print_text(f"{folder}: {state}, {verdict.records} sound messages")
     except UsageError as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail("verify", str(error), EXIT_USAGE)
     except OSError as error:
-        return fail(str(error))
+        return fail("verify", str(error))
     return EXIT_REFUSED if faults else 0
 
 
@@ -145,9 +146,9 @@ def repair_command(
                 done = "1 step" if steps == 1 else f"{steps} steps" if steps else "nothing to mend"
                 print_text(f"{folder}: {done}{', not taken' if steps and dry_run else ''}")
     except UsageError as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail("repair", str(error), EXIT_USAGE)
     except (OSError, LockError, MetadataError) as error:
-        return fail(str(error))
+        return fail("repair", str(error))
     return 0
 
 
@@ -172,8 +173,8 @@ def export_command(
     from nsqc.store.log.topicfile import MetadataError
 
     if to != "nsqd":
-        return fail(f"cannot export to {to!r}, only to nsqd", EXIT_USAGE)
-    log = Log("nsqc log: ")
+        return fail("export", f"cannot export to {to!r}, only to nsqd", EXIT_USAGE)
+    log = Log("nsqc log export: ")
     try:
         folders = folders_of(paths)
         if out:
@@ -183,9 +184,9 @@ def export_command(
             for folder in folders:
                 Export(folder, out or os.path.dirname(folder), print_text, log).run()
     except UsageError as error:
-        return fail(str(error), EXIT_USAGE)
+        return fail("export", str(error), EXIT_USAGE)
     except (OSError, LockError, ExportError, MetadataError) as error:
-        return fail(str(error))
+        return fail("export", str(error))
     finally:
         log.close()
     return 0

@@ -9,7 +9,8 @@ from importlib import import_module
 from nsqc.commands import NAMES_COMMAND, ORIGINALS, TOOLS
 from nsqc.tools.declare import Group, Tool
 
-STDERR = 2
+STDIN, STDOUT, STDERR = 0, 1, 2
+CLOSES_ON_HANGUP = ("to-file", "nsq_to_file")
 
 
 def declared(name: str) -> Tool | Group:
@@ -20,7 +21,7 @@ def declared(name: str) -> Tool | Group:
 
 def run_tool(name: str, words: list[str]) -> int:
     """Runs a tool; the exit code."""
-    die_quietly()
+    die_quietly(name)
     if name == NAMES_COMMAND:
         from nsqc.tools.completing import print_names
 
@@ -30,18 +31,24 @@ def run_tool(name: str, words: list[str]) -> int:
     return run(declared(name), words)
 
 
-def die_quietly() -> None:
-    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up. And a standard
-    file that the process was started without is opened, so that no socket gets its number; writing to it fails."""
+def die_quietly(name: str) -> None:
+    """Until the tool handles signals, SIGINT ends it without a traceback: there is nothing to clean up; and SIGHUP does
+    not end one that closes its files on it: there are none. A standard file that the process was started without is
+    opened, so that no socket gets its number; reading, or writing, it fails."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    while (descriptor := os.open(os.devnull, os.O_RDONLY)) <= STDERR:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    if name in CLOSES_ON_HANGUP:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for descriptor in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_WRONLY if descriptor == STDIN else os.O_RDONLY)
+            os.set_inheritable(opened, True)
 
 
 def run_original(name: str, words: list[str]) -> int:
     """Runs one of NSQ's tools by its own name, with its own flags; the exit code."""
-    die_quietly()
+    die_quietly(name)
     from nsqc.tools.original.program import run
 
     return run(import_module(ORIGINALS[name]).PROGRAM, words)

@@ -98,6 +98,35 @@ class Acting:
         return EXIT_FAILED if self._failed else 0
 
 
+class Subject:
+    """A topic, or one of its channels, and what is done with it: on all nodes that have it. kind: topic or channel;
+    action: the sub-command, and the call. Raises NoNode, NoName."""
+
+    def __init__(self, values: Values, kind: str, action: str):
+        self.tool = f"nsqc {kind} {action}"
+        self._acting, self._path = Acting(values, self.tool), f"/{kind}/{action}"
+        topic = values.text("TOPIC")
+        self._arguments = {"topic": topic}
+        self.name = f"topic {topic}"
+        self.nodes: dict[Node, Any]     # Any: JSON; its part of /stats
+        if kind == "topic":
+            self.nodes = {node: topics[0] for node, topics in self._acting.topics(topic).items() if topics}
+            return
+        channel = values.text("CHANNEL")
+        self._arguments["channel"] = channel
+        self.name = f"channel {channel} of topic {topic}"
+        self.nodes = self._acting.channels(topic, channel)
+
+    def confirm(self, question: str) -> None:
+        """As Acting has it; the question goes on with where."""
+        where = f"on {next(iter(self.nodes)).http}" if len(self.nodes) == 1 else f"on {len(self.nodes)} nodes"
+        self._acting.confirm(f"{question}, {where}?")
+
+    def post(self, done: str, **more: str) -> int:
+        """The call, with more arguments; done: what was. The exit code. Raises NoNode, NoName."""
+        return self._acting.post(self.nodes, self._path, {**self._arguments, **more}, f"{self.name} {done}")
+
+
 # Any: JSON
 def topics_of(api: NodeHttp, answer: Any) -> list[Any]:
     """The topics in an answer of /stats. Raises Unreachable if it is one of something else."""
@@ -121,11 +150,6 @@ def is_topic(topic: object) -> bool:
 def has_numbers(found: dict[str, Any]) -> bool:
     """Whether what is to be summed up are whole numbers, or truth."""
     return all(isinstance(found.get(name, 0), int) for name in NUMBERS)
-
-
-def on(nodes: Mapping[Node, object]) -> str:
-    """Where something is, for questions."""
-    return f"on {next(iter(nodes)).http}" if len(nodes) == 1 else f"on {len(nodes)} nodes"
 
 
 def count(number: int, word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqc.tools import output
-from nsqc.tools.acting import Acting, count, on
+from nsqc.tools.acting import Acting, Subject, count
 from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC, YES
@@ -57,54 +57,41 @@ def create(values: Values) -> int:
 
 def pause(values: Values) -> int:
     """`nsqc channel pause`."""
-    return change(values, "pause", "paused")
+    return Subject(values, "channel", "pause").post("paused")
 
 
 def unpause(values: Values) -> int:
     """`nsqc channel unpause`."""
-    return change(values, "unpause", "goes on")
-
-
-def change(values: Values, action: str, done: str) -> int:
-    """A call that nobody has to confirm."""
-    acting = Acting(values, words(action))
-    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
-    return acting.post(acting.channels(topic, channel), f"/channel/{action}", {"topic": topic, "channel": channel},
-                       f"channel {channel} of topic {topic} {done}")
+    return Subject(values, "channel", "unpause").post("goes on")
 
 
 def empty(values: Values) -> int:
     """`nsqc channel empty`."""
-    return drop(values, "empty", "emptied")
+    subject = Subject(values, "channel", "empty")
+    subject.confirm(f"Empty {subject.name} with {held(subject)}")
+    return subject.post("emptied")
 
 
 def delete(values: Values) -> int:
     """`nsqc channel delete`."""
-    return drop(values, "delete", "deleted")
+    subject = Subject(values, "channel", "delete")
+    clients = sum(int(channel.get("client_count", 0)) for channel in subject.nodes.values())
+    with_clients = f" and {count(clients, 'client')}" if clients else ""
+    subject.confirm(f"Delete {subject.name} with {held(subject)}{with_clients}")
+    return subject.post("deleted")
 
 
-def drop(values: Values, action: str, done: str) -> int:
-    """A call that loses messages."""
-    acting = Acting(values, words(action))
-    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
-    nodes = acting.channels(topic, channel)
-    held = sum(int(one["depth"]) + int(one["in_flight_count"]) + int(one["deferred_count"]) for one in nodes.values())
-    clients = sum(int(one.get("client_count", 0)) for one in nodes.values())
-    with_clients = f" and {count(clients, 'client')}" if clients and action == "delete" else ""
-    acting.confirm(f"{action.capitalize()} channel {channel} of topic {topic} with {count(held, 'message')}"
-                   f"{with_clients}, {on(nodes)}?")
-    return acting.post(nodes, f"/channel/{action}", {"topic": topic, "channel": channel},
-                       f"channel {channel} of topic {topic} {done}")
+def held(subject: Subject) -> str:
+    """How many messages a channel has, for a question."""
+    return count(sum(int(channel["depth"]) + int(channel["in_flight_count"]) + int(channel["deferred_count"])
+                     for channel in subject.nodes.values()), "message")
 
 
 def seek(values: Values) -> int:
     """`nsqc channel seek`."""
-    acting = Acting(values, words("seek"))
-    topic, channel, place = values.text("TOPIC"), values.text("CHANNEL"), values.text("PLACE")
-    nodes = acting.channels(topic, channel)
-    one_node(place, len(nodes), words("seek"))
-    return acting.post(nodes, "/channel/seek", {"topic": topic, "channel": channel, "to": place},
-                       f"channel {channel} of topic {topic} goes on at {place}")
+    subject, place = Subject(values, "channel", "seek"), values.text("PLACE")
+    one_node(place, len(subject.nodes), subject.tool)
+    return subject.post(f"goes on at {place}", to=place)
 
 
 def one_node(place: str, nodes: int, tool: str) -> None:

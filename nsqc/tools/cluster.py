@@ -11,6 +11,7 @@ from nsqc.client.errors import BadAddress
 from nsqc.client.options import ConnectionOptions
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
+from nsqc.tools.security import Security
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
@@ -44,7 +45,7 @@ class Cluster:
             raise UsageError("--http needs one address for each --nsqd", tool)
         self.poll_interval = 60.0       # seconds between two lookups, for what runs long
         self.extra: ConnectionOptions = {}      # more of these, which win
-        self._tls: ssl.SSLContext | None = None
+        self._security = Security(values, tool)
         self._http = dict(zip(self.nsqd, http, strict=True)) if http else {}
         self.is_local = not self.nsqd and not self.nsqlookupd
         if self.is_local:
@@ -65,44 +66,11 @@ class Cluster:
     @property
     def tls(self) -> ssl.SSLContext | None:
         """The context for TLS and HTTPS; None without --tls. Raises UsageError."""
-        if self._tls is None and (self._values.flag("tls") or self._needs_tls()):
-            from nsqc.client.tls import tls
-
-            text = self._values.text
-            try:
-                self._tls = tls(text("tls-ca") or None, text("tls-cert") or None, text("tls-key") or None,
-                                not self._values.flag("tls-insecure"))
-            except (OSError, ValueError) as error:     # an SSLError is an OSError
-                raise UsageError(f"TLS: {getattr(error, 'strerror', None) or error}", self._tool) from None
-        return self._tls
-
-    def _needs_tls(self) -> bool:
-        for name in ("tls-ca", "tls-cert", "tls-key", "tls-insecure"):
-            if self._values.given(name):
-                raise UsageError(f"--{name} needs --tls", self._tool)
-        return False
+        return self._security.tls
 
     def connection_options(self) -> ConnectionOptions:
         """The options for nsqc.client. Raises UsageError."""
-        from nsqc import __version__
-
-        values = self._values
-        if values.number("deflate") and values.flag("snappy"):
-            raise UsageError("--deflate and --snappy exclude each other", self._tool)
-        own: ConnectionOptions = {
-            "tls": self.tls, "auth_secret": self._secret(), "deflate": values.number("deflate"),
-            "snappy": values.flag("snappy"), "user_agent": f"{self._tool.replace(' ', '-')}/{__version__}"}
-        return {**own, **self.extra}
-
-    def _secret(self) -> bytes | None:
-        text = self._values.text("auth-secret")
-        if not text.startswith("@"):
-            return text.encode() or None
-        try:
-            with open(text[1:], "rb") as file:
-                return file.read(1 << 16).strip()
-        except OSError as error:
-            raise UsageError(f"--auth-secret: {text[1:]}: {error.strerror}", self._tool) from None
+        return {**self._security.connection_options(), **self.extra}
 
     # ------------------------------------------------------------------ HTTP
 

@@ -31,6 +31,12 @@ COMPRESSION = (
     Option("snappy", "compress with snappy", Kind.BOOL, False, SECURITY),
 )
 
+
+def other_side(prefix: str, group: str) -> tuple[Option, ...]:
+    """The options for TLS, authentication and compression once more, with a prefix."""
+    return tuple(option._replace(name=f"{prefix}{option.name}", group=group) for option in (*TLS, AUTH, *COMPRESSION))
+
+
 # What asks nodes over HTTP, and what also speaks NSQ's protocol with them.
 HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS)
 TCP_NODES = (*HTTP_NODES, AUTH, *COMPRESSION)

@@ -22,6 +22,7 @@ from nsqc.client.encode import touch
 from nsqc.client.errors import ClientError, ConnectError
 from nsqc.client.options import MIB, Options
 from nsqc.client.peers import Peer, Peers
+from nsqc.process.descriptors import raise_limit
 from nsqc.tools.errors import NoNode, ToolError
 from nsqc.tools.lines import keep_memory
 from nsqc.tools.stopping import Stop
@@ -96,6 +97,7 @@ class Feed:
         log.addHandler(self._handler)
         log.propagate = False
         keep_memory()
+        raise_limit()       # of open files: many topics of many nodes are as many connections
         for topic in topics:
             self.add(topic)
 

@@ -28,6 +28,8 @@ def local_node(path: str) -> Local:
             return Local()
         chosen = USUAL_FILE
     # Imported here: with --nsqd or without a file none of the options is needed.
+    from nsqc.client.address import checked_address
+    from nsqc.client.errors import BadAddress
     from nsqc.options.declared import OptionError, Options
     from nsqc.options.file import read_config
 
@@ -38,6 +40,10 @@ def local_node(path: str) -> Local:
     options = Options()
     addresses = [reachable(str(values.get(name, options.value(name))))
                  for name in ("tcp_address", "http_address", "https_address")]
+    try:
+        checked_address(addresses[0])
+    except BadAddress as error:
+        raise UsageError(f"config file {chosen}: {error}") from None
     return Local(addresses[0], addresses[1], addresses[2] if values.get("tls_cert") else "")
 
 

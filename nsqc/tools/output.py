@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 
-STDOUT, STDERR = 1, 2
+STDIN, STDOUT, STDERR = 0, 1, 2
+LONGEST_NOTE = 2000     # characters of a line on stderr: some of its text is what others have sent
 BOLD, DIM, RED, YELLOW, GREEN = "1", "2", "31", "33", "32"
 
 
@@ -50,6 +51,8 @@ def error(place: str, text: str) -> None:
 
 def note(text: str) -> None:
     """One line on stderr; nobody may be reading it."""
+    if len(text) > LONGEST_NOTE:
+        text = f"{text[:LONGEST_NOTE]}... ({len(text) - LONGEST_NOTE} more characters)"
     clean = " ".join(text.split()) if "\n" in text else text
     with contextlib.suppress(OSError):
         os.write(STDERR, f"{printable(clean)}\n".encode(errors="backslashreplace"))
@@ -85,7 +88,7 @@ def table(rows: list[list[str]], right: frozenset[int] = frozenset()) -> str:
 
 def confirm(question: str) -> bool:
     """Asks on the terminal; False without one."""
-    if not is_terminal(sys.stdin.fileno()) or not is_terminal(STDERR):
+    if sys.stdin is None or not is_terminal(STDIN) or not is_terminal(STDERR):
         return False
     os.write(STDERR, f"{printable(question)} [y/N] ".encode())
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -47,9 +47,8 @@ def parse(tool: Tool, words: list[str]) -> Values:
                 if not rest:
                     raise UsageError(f"{word} needs a value", tool.words)
                 text = rest.popleft()
-            value = value_of(tool, option, text)
-            if option.kind in NAMES and not option.many and values.get(option.name, value) != value \
-                    and option.name in given:
+            value = value_of(tool, option, text, word.partition("=")[0] if word.startswith("--") else word[:2])
+            if option.name in given and not option.many and values[option.name] != value:
                 # The last one would count, and the others be ignored.
                 raise UsageError(f"--{option.name} is given twice, and one is possible", tool.words)
             before = values[option.name] if option.name in given else ()
@@ -72,18 +71,18 @@ def flag_of(tool: Tool, by_flag: dict[str, Option], word: str) -> tuple[Option, 
     raise UsageError(f"there is no option {flag}{near}", tool.words)
 
 
-def value_of(tool: Tool, option: Option, text: str) -> Value:
-    """A value from its text. Raises UsageError."""
+def value_of(tool: Tool, option: Option, text: str, flag: str) -> Value:
+    """A value from its text. flag: as it was given. Raises UsageError."""
     try:
         value = converted(option.kind, text)
     except ValueError as error:
-        raise UsageError(f"--{option.name}: {error}", tool.words) from None
-    checked_name(tool, option.kind, f"--{option.name}", value)
+        raise UsageError(f"{flag}: {error}", tool.words) from None
+    checked_name(tool, option.kind, flag, value)
     if option.choices and text not in option.choices:
-        raise UsageError(f"--{option.name}: {text!r} is not one of {', '.join(option.choices)}", tool.words)
+        raise UsageError(f"{flag}: {text!r} is not one of {', '.join(option.choices)}", tool.words)
     if isinstance(value, (int, float)) and ((option.least is not None and value < option.least)
                                             or (option.most is not None and value > option.most)):
-        raise UsageError(f"--{option.name}: {text} is not {bounds(option)}", tool.words)
+        raise UsageError(f"{flag}: {text} is not {bounds(option)}", tool.words)
     return value
 
 

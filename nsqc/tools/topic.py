@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from nsqc.tools import output
-from nsqc.tools.acting import Acting, count, nodes_for, on
+from nsqc.tools.acting import Acting, Subject, count, nodes_for
 from nsqc.tools.declare import Group, Kind, Option, Tool, Value, Values
 from nsqc.tools.errors import EXIT_FAILED, UsageError
 from nsqc.tools.family import HTTP_NODES, JSON, TOPIC, YES
@@ -81,47 +81,30 @@ def create(values: Values) -> int:
 
 def pause(values: Values) -> int:
     """`nsqc topic pause`."""
-    return change(values, "pause", "paused")
+    return Subject(values, "topic", "pause").post("paused")
 
 
 def unpause(values: Values) -> int:
     """`nsqc topic unpause`."""
-    return change(values, "unpause", "goes on")
-
-
-def change(values: Values, action: str, done: str) -> int:
-    """A call that nobody has to confirm."""
-    acting = Acting(values, words(action))
-    name = values.text("TOPIC")
-    return acting.post(having(acting.topics(name)), f"/topic/{action}", {"topic": name}, f"topic {name} {done}")
+    return Subject(values, "topic", "unpause").post("goes on")
 
 
 def empty(values: Values) -> int:
     """`nsqc topic empty`."""
-    acting = Acting(values, words("empty"))
-    name = values.text("TOPIC")
-    nodes = having(acting.topics(name))
-    waiting = sum(int(topic["depth"]) for topic in nodes.values())
-    acting.confirm(f"Drop {count(waiting, 'message')} that wait in topic {name} itself, {on(nodes)}?")
-    return acting.post(nodes, "/topic/empty", {"topic": name}, f"topic {name} emptied")
+    subject = Subject(values, "topic", "empty")
+    waiting = sum(int(topic["depth"]) for topic in subject.nodes.values())
+    subject.confirm(f"Drop {count(waiting, 'message')} that wait in {subject.name} itself")
+    return subject.post("emptied")
 
 
 def delete(values: Values) -> int:
     """`nsqc topic delete`."""
-    acting = Acting(values, words("delete"))
-    name = values.text("TOPIC")
-    nodes = having(acting.topics(name))
-    channels = {channel["channel_name"] for topic in nodes.values() for channel in topic["channels"]}
+    subject = Subject(values, "topic", "delete")
+    channels = {channel["channel_name"] for topic in subject.nodes.values() for channel in topic["channels"]}
     waiting = sum(int(topic["depth"]) + sum(int(channel["depth"]) for channel in topic["channels"])
-                  for topic in nodes.values())
-    acting.confirm(f"Delete topic {name} with {count(len(channels), 'channel')} and {count(waiting, 'message')}, "
-                   f"{on(nodes)}?")
-    return acting.post(nodes, "/topic/delete", {"topic": name}, f"topic {name} deleted")
-
-
-def having(found: dict[Node, list[Any]]) -> dict[Node, Any]:     # Any: JSON
-    """The nodes that have the topic, with it."""
-    return {node: topics[0] for node, topics in found.items() if topics}
+                  for topic in subject.nodes.values())
+    subject.confirm(f"Delete {subject.name} with {count(len(channels), 'channel')} and {count(waiting, 'message')}")
+    return subject.post("deleted")
 
 
 # ---------------------------------------------------------------------- rules

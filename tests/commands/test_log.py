@@ -133,7 +133,7 @@ def test_beside_a_daemon(nsqc, data, tmp_path):
     try:
         for words in (["inspect"], ["verify"]):
             code, _, err = nsqc(*words, data)
-            assert code == 0 and err.startswith("nsqc log: warning: a daemon is running")
+            assert code == 0 and err.startswith(f"nsqc log {words[0]}: warning: a daemon is running")
         for words in (["repair"], ["repair", "--dry-run"], ["export", "--to", "nsqd"],
                       ["export", "--to", "nsqd", "--out", tmp_path / "out"]):
             code, out, err = nsqc(*words, data)

@@ -100,6 +100,13 @@ def test_transports_give_every_metric():
     assert out.count("goal") == 2
 
 
+def test_tools_give_a_rate_each():
+    out = run("perf.tools.run", "--quick", "--only", "to-file,disk floor")
+    rates = re.findall(r"^ +(client|disk floor|to-file) +([\d,]+) ", out, re.M)
+    assert [name for name, _ in rates] == ["client", "disk floor", "to-file"]
+    assert all(int(rate.replace(",", "")) > 0 for _, rate in rates)
+
+
 @pytest.mark.long
 def test_stalls_give_every_case(tmp_path):
     """On a slow disk a pause is answered after an open, a write, an fsync and a rename, 30 ms each."""

@@ -65,10 +65,11 @@ class Tools:
         self.nodes = ("--nsqd", self.tcp, "--http", self.http)
         self.running: list[Tool] = []
 
-    def run(self, *words: str, input: bytes | str = b"", nodes: bool = True, **more) -> subprocess.CompletedProcess:
+    def run(self, *words: str, input: bytes | str | None = b"", nodes: bool = True, **more) -> subprocess.CompletedProcess:
         """`nsqc WORDS` to its end, with the daemon's address."""
-        data = input.encode() if isinstance(input, str) else input
-        return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())], input=data,
+        if input is not None:
+            more["input"] = input.encode() if isinstance(input, str) else input
+        return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())],
                               capture_output=True, timeout=SECONDS, **{"env": ENV, "cwd": self.folder, **more})
 
     def start(self, *words: str, nodes: bool = True, **more) -> Tool:

@@ -218,6 +218,20 @@ def test_bench(node, tmp_path):
     assert (result["what"], result["messages"] > 0, result["rate"] > 0) == ("consume", True, True)
 
 
+def test_a_bench_of_a_node_that_hangs(daemon):
+    hung = daemon()
+    process = subprocess.Popen([sys.executable, "-m", "nsqc", "bench", "publish", "--seconds", "60s", "--timeout", "300ms", *where(hung)],
+                               stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        wait_until(lambda: any(topic["message_count"] for topic in hung.stats()["topics"]), seconds=30)
+        os.kill(hung.pid, signal.SIGSTOP)
+        err = process.communicate(timeout=60)[1]
+    finally:
+        os.kill(hung.pid, signal.SIGCONT)
+        process.kill()
+    assert (process.returncode, err.decode()) == (3, f"nsqc bench: 127.0.0.1:{hung.tcp_port}: no answer within 0.3 s\n")
+
+
 def test_a_bench_that_is_interrupted_leaves_nothing(node):
     process = subprocess.Popen([sys.executable, "-m", "nsqc", "bench", "latency", "--seconds", "60s", *where(node)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)

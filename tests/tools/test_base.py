@@ -13,6 +13,7 @@ from importlib import import_module
 import pytest
 
 from nsqc.commands import COMMANDS, TOOLS
+from nsqc.tools import output
 from nsqc.tools.declare import Argument, Kind, Option, Tool, leaves
 from nsqc.tools.errors import UsageError
 from nsqc.tools.helptext import help_text
@@ -44,7 +45,8 @@ def test_values():
     ((), "FIRST is missing"), (("x", "--nam", "a"), "there is no option --nam, did you mean --name?"), (("x", "--name"), "--name needs a value"),
     (("x", "--on=1"), "--on takes no value"), (("x", "-n", "ten"), "'ten' is not a whole number"), (("x", "-n", "10"), "10 is not from 0 to 9"),
     (("x", "--time", "1"), "is not a duration"), (("x", "--size", "1x"), "is not a size"), (("x", "--share", "nan"), "is not a number"),
-    (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "there is no option -z")])
+    (("x", "--mode", "c"), "'c' is not one of a, b"), (("x", "-z"), "there is no option -z"), (("x", "-n", "-1"), "-n: -1 is not from 0 to 9"),
+    (("x", "-n", "1", "--count=2"), "--count is given twice"), (("x", "--mode", "a", "--mode", "b"), "--mode is given twice")])
 def test_what_is_not_understood(words, text):
     with pytest.raises(UsageError) as caught:
         parse(TOOL, list(words))
@@ -82,6 +84,28 @@ def test_every_tool_takes_names_as_options(tool):
         assert f"--{kind.name.lower()} {kind.name}" in help_text(tool)
         with pytest.raises(UsageError, match="is empty"):
             parse(tool, [f"--{kind.name.lower()}", ""])
+
+
+def test_what_is_said_twice_is_no_error():
+    assert parse(TOOL, ["x", "--time", "1s", "--time=1000ms", "--on", "--on"]).decimal("time") == 1.0
+
+
+def test_without_stdin_nothing_is_published_and_that_is_said(tools):
+    topic = tools.topic("c")
+    done = tools.run("pub", "--topic", topic, input=None, stdin=None, preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (1, b"nsqc pub: stdin: Bad file descriptor\nnsqc pub: 0 messages published\n")
+
+
+def test_a_question_without_stdin_is_answered_no(tools):
+    topic = tools.topic("c")
+    done = tools.run("topic", "empty", topic, input=None, stdin=None, preexec_fn=lambda: os.close(0))
+    assert done.returncode != 0 and b"Traceback" not in done.stderr and b"--yes" in done.stderr
+
+
+def test_a_long_line_is_cut_and_has_nothing_that_a_terminal_obeys(capfd):
+    output.note("\x1b[2J" + "h" * 100_000)
+    line = capfd.readouterr().err
+    assert line.startswith("\\x1b[2Jhhh") and line.endswith("h... (98004 more characters)\n") and len(line) < 2100
 
 
 def test_a_full_stdout_has_its_name(tools):
@@ -146,6 +170,14 @@ def test_the_local_daemon_is_found_by_its_config(tmp_path, monkeypatch):
     for wrong in (str(tmp_path / "none"), str(tmp_path)):
         with pytest.raises(UsageError):
             local_node(wrong)
+
+
+def test_a_config_without_a_usable_address(inside, tmp_path):
+    config = tmp_path / "cfg"
+    config.write_text('tcp_address = "nonsense"\n')
+    done = inside("tail", "--topic", "x", "--config", str(config))
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"nsqc tail: config file {config}: 'nonsense' is not HOST:PORT")
 
 
 def test_unix_sockets_and_a_config(daemon, tools, tmp_path):

@@ -155,3 +155,26 @@ def test_a_lookup_server_that_is_down_is_waited_for(original, tools):
     assert running.process.poll() is None
     assert running.stop(signal.SIGINT) == 0
     wait_until(lambda: running.process.poll() is not None)
+
+
+@pytest.mark.parametrize("name, kind, option, takes", [
+    ("nsq_tail", "consumer", "lookupd_poll_interval,1s", True), ("to_nsq", "producer", "lookupd_poll_interval,1s", False),
+    ("nsq_to_http", "consumer", "max_attempts,3", True), ("nsq_to_nsq", "consumer", "max_attempts,3", False),
+    ("nsq_to_file", "consumer", "max_attempts,0", True), ("nsq_tail", "consumer", "default_requeue_delay,1s", False),
+    ("nsq_to_nsq", "consumer", "default_requeue_delay,1s", True), ("nsq_to_nsq", "producer", "max_requeue_delay,1s", False)])
+def test_options_of_the_client_that_a_tool_has_a_use_for(inside, name, kind, option, takes):
+    done = inside(name, f"--{kind}-opt={option}")
+    assert (done.returncode == 1) is takes     # the next thing that is missing
+    assert ("is not supported by nsqc" in done.stderr) is not takes
+
+
+def test_options_of_the_client_arrive(original, tools):
+    topic = tools.topic("c")
+    options = ("client_id,me", "hostname,here", "heartbeat_interval,5s", "msg_timeout,90s", "sample_rate,99", "deflate", "deflate_level,2",
+               "output_buffer_size,4096", "output_buffer_timeout,100ms", "dial_timeout,9s", "write_timeout,2s")
+    running = original.start("nsq_tail", "--topic", topic, "--channel=c", f"--nsqd-tcp-address={tools.tcp}",
+                             *[f"--consumer-opt={option}" for option in options])
+    (client,) = wait_until(lambda: tools.node.channel(topic, "c")["clients"], seconds=30)
+    assert (client["client_id"], client["hostname"], client["sample_rate"], client["deflate"], client["snappy"]) == ("me", "here", 99, True, False)
+    assert client["user_agent"].startswith("nsq_tail/1.3.0")
+    assert running.stop(signal.SIGINT) == 0

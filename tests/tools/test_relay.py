@@ -53,6 +53,34 @@ def test_a_target_that_dies_and_one_that_never_lived(tools, target, daemon):
     assert {b"more %d" % number for number in range(500)} <= arrived
 
 
+@pytest.mark.long
+def test_nodes_on_both_sides_are_killed(tools, daemon):
+    """All of them keep messages on disk: none is lost, and some come twice."""
+    source, *targets = nodes = [daemon("--mem-queue-size=0", "--msg-timeout=1s") for _ in range(3)]
+    for node in nodes:
+        prepared(node, "t")
+    to = [word for node in targets for word in ("--to", f"127.0.0.1:{node.tcp_port}")]
+    running = tools.start("relay", "--topic", "t", "--channel", "c", "--max-in-flight", "100", "--nsqd", f"127.0.0.1:{source.tcp_port}",
+                          "--http", f"127.0.0.1:{source.http_port}", *to, nodes=False)
+    bodies = []
+    for number, node in enumerate([source, *targets, source, *targets]):
+        more = [b"%d-%d" % (number, each) for each in range(1500)]
+        source.connect().pub("t", *more)
+        bodies += more
+        wait_until(lambda: any(each.channel("t", "c")["depth"] for each in targets), seconds=30)
+        node.kill()
+        node.start(f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
+
+    def is_through() -> bool:
+        found = source.channel("t", "c")
+        return not (found["depth"] or found["in_flight_count"] or found["deferred_count"])
+
+    wait_until(is_through, seconds=60)
+    assert running.stop(signal.SIGTERM) == 0
+    arrived = [body for node in targets for body in taken(node, "t", "c")]
+    assert set(arrived) == set(bodies)
+
+
 def test_without_any_target_nothing_is_taken(tools):
     topic = tools.topic("nsq_to_nsq")
     tools.publish(topic, b"a", b"b")

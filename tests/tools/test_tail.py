@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -165,3 +166,13 @@ def test_large_messages_are_few_at_a_time(tools):
     assert len(running.process.stdout.read()) == 16 * 1_000_001
     assert running.wait() == 0
     running.process.stdout.close()
+
+
+def test_it_may_open_as_many_files_as_the_system_allows(tools):
+    topic = tools.topic("c")
+    running = tools.start("tail", "--topic", topic, "--channel", "c",
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+    wait_until(lambda: tools.node.channel(topic, "c")["clients"], seconds=30)
+    soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+    assert soft == hard > 64
+    assert running.stop() == 130

@@ -3,18 +3,24 @@
 import gzip
 import os
 import random
+import re
 import resource
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import cramjam
 import pytest
 
+from tests.e2e.test_space import INSIDE, MOUNT
 from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
-from tests.tools.conftest import Tools, unused_address
+from tests.tools.conftest import Tool, Tools, unused_address
 
 QUICK = ("--sync-interval", "50ms")
+MAY_MOUNT = subprocess.run([*INSIDE, "mount -t tmpfs tmpfs /mnt"], capture_output=True).returncode == 0
 
 
 def content(folder, unpack=lambda data: data) -> list[bytes]:
@@ -148,7 +154,7 @@ def test_a_disk_that_is_full(tools, out):
     bodies = [b"%03d" % number + b"x" * 97 for number in range(50)]
     tools.publish(topic, *bodies)
     running.says("nothing of it is finished, trying again in 0.5 s")
-    assert f"nsqc to-file: {topic}: File too large" in running.err
+    assert f"nsqc to-file: {topic}: {out}/f: File too large" in running.err
     assert (out / "f").read_bytes() == b"fits\n"
     found = tools.node.channel(topic, "nsq_to_file")
     assert found["depth"] + found["in_flight_count"] + found["deferred_count"] == 50
@@ -156,6 +162,56 @@ def test_a_disk_that_is_full(tools, out):
     tools.drained(topic, "nsq_to_file")
     assert running.stop(signal.SIGTERM) == 0
     assert sorted(content(out)) == sorted([b"fits", *bodies])
+
+
+@pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a file system")
+def test_a_file_system_that_is_full(tools, out):
+    """All is stored, once, when it is larger; nothing is held meanwhile, and one message at a time tries."""
+    topic = tools.topic("nsq_to_file")
+    bodies = [b"%05d" % number + b"x" * 1000 for number in range(3000)]
+    tools.publish(topic, *bodies)
+    command = [*INSIDE, MOUNT % 1, str(out), sys.executable, "-m", "nsqc", "to-file", "--topic", topic, "-o", str(out), "--filename-format", "f",
+               *QUICK, *tools.nodes]
+    running = Tool(command, tools.folder, cwd=tools.folder)
+    tools.running.append(running)
+    running.says("No space left on device; nothing of it is finished, trying again in 1 s")
+    wait_until(lambda: tools.node.channel(topic, "nsq_to_file")["in_flight_count"] == 0, seconds=30)
+    pid = str(running.process.pid)
+    subprocess.run(["nsenter", "--target", pid, *(() if os.geteuid() == 0 else ("--user", "--preserve-credentials")), "--mount", "mount",
+                    "-o", "remount,size=20m", str(out)], check=True)
+    tools.drained(topic, "nsq_to_file")
+    assert sorted(content(Path(f"/proc/{pid}/root{out}"))) == bodies
+    assert running.stop(signal.SIGTERM) == 0
+
+
+def test_a_compressed_file_that_cannot_grow_is_left_behind(tools, out):
+    """It cannot be appended to, and that its name is taken is no surprise worth a line."""
+    topic = tools.topic("nsq_to_file")
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f<REV>", "--compress", "gzip", *QUICK)
+    tools.publish(topic, b"fits")
+    tools.drained(topic, "nsq_to_file")
+    hard = resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (1000, hard))
+    body = os.urandom(2000).hex().encode()
+    tools.publish(topic, body)
+    running.says("trying again in 0.5 s")
+    resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0
+    assert [gzip.decompress((out / f"f-00000{number}.gz").read_bytes()) for number in range(2)] == [b"fits\n", body + b"\n"]
+    assert re.fullmatch(rf"nsqc to-file: {topic}: {out}/f-000000.gz: File too large; nothing of it is finished, .*\n", running.err)
+
+
+def test_a_hangup_before_there_is_anything_to_close(tools, out, tmp_path):
+    topic, config = tools.topic("nsq_to_file"), tmp_path / "config"
+    os.mkfifo(config)
+    running = tools.start("to-file", "--topic", topic, "-o", str(out), "--filename-format", "f", "--config", str(config), *QUICK, nodes=False)
+    with config.open("w") as file:      # it reads its config now
+        running.process.send_signal(signal.SIGHUP)
+        file.write(f'tcp_address = "{tools.tcp}"\nhttp_address = "{tools.http}"\n')
+    tools.publish(topic, b"x")
+    tools.drained(topic, "nsq_to_file")
+    assert running.stop(signal.SIGTERM) == 0 and content(out) == [b"x"]
 
 
 def test_a_line_that_a_kill_has_cut_off_spoils_no_other(tools, out):

@@ -216,6 +216,14 @@ def test_a_node_that_goes_and_comes_back(daemon):
         screen.until(lambda text: "2 nodes, 1 silent" in text and "there" not in text)
         screen.press("4")
         screen.until(f"127.0.0.1:{second.http_port}  Connection refused")
+        # With the last one nothing arrives any more, and that is shown as well.
+        screen.press("1")
+        screen.until("here")
+        first.kill()
+        screen.until(lambda text: "2 nodes, 2 silent" in text and "here" not in text)
+        first.start(f"--tcp-address=127.0.0.1:{first.tcp_port}", f"--http-address=127.0.0.1:{first.http_port}")
+        first.post("/topic/create?topic=again")
+        screen.until(lambda text: "2 nodes, 1 silent" in text and "again" in text)
     finally:
         screen.close()
 

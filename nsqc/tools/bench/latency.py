@@ -20,7 +20,7 @@ def measure(load: Load, rate: float) -> Result:
     times: list[float] = []
     topic = load.topic.encode()
     filler = bytes(load.size - STAMP.size)
-    with load.connect() as producer, load.connect() as consumer:
+    with load.connected(2) as (producer, consumer):
         consumer.subscribe(load.topic, "latency")
         consumer.ready(min(load.ready, consumer.max_ready))
         poll = select.poll()

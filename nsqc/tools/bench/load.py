@@ -5,16 +5,16 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from nsqc.client.connection import Connection
 from nsqc.client.encode import mpub, pub
 from nsqc.client.options import ConnectionOptions
-from nsqc.tools.errors import ToolError
+from nsqc.tools.errors import NoNode
 
 SAMPLE_S = 0.1          # rates over time are counted by such intervals
-STALLED_S = 10.0        # without any progress
 MOST_TIMES = 200_000    # of single commands that are kept
 
 
@@ -36,6 +36,21 @@ class Load(NamedTuple):
     def connect(self) -> Connection:
         """One connection. Raises ClientError."""
         return Connection(self.address, timeout=self.timeout, **self.options)
+
+    @contextmanager
+    def connected(self, count: int) -> Iterator[list[Connection]]:
+        """So many connections. After a failure they are closed at once: saying goodbye to a node that hangs takes long.
+        Raises ClientError."""
+        connections: list[Connection] = []
+        try:
+            connections += (self.connect() for _ in range(count))
+            yield connections
+        except BaseException:
+            for connection in connections:
+                connection.close()
+            raise
+        for connection in connections:
+            connection.leave()
 
 
 class Result(NamedTuple):
@@ -85,13 +100,12 @@ class Samples:
 
 
 def publish(load: Load) -> Result:
-    """Publishes for a while; the time of a command is from sending it to its OK. Raises ClientError, ToolError."""
+    """Publishes for a while; the time of a command is from sending it to its OK. Raises ClientError, NoNode."""
     body = bytes(load.size)
     topic = load.topic.encode()
     command = pub(topic, body) if load.batch == 1 else mpub(topic, (body,) * load.batch, 0, load.batch, 1 << 30)[0]
     times: list[float] = []
-    with ExitStack() as stack:
-        connections = [stack.enter_context(load.connect()) for _ in range(load.connections)]
+    with load.connected(load.connections) as connections:
         sent: dict[int, deque[float]] = {connection.fileno(): deque() for connection in connections}
         by_descriptor = {connection.fileno(): connection for connection in connections}
         poll = select.poll()
@@ -106,9 +120,9 @@ def publish(load: Load) -> Result:
         while any(sent.values()):
             for descriptor in [d for d, c in by_descriptor.items() if c.unsent]:
                 poll.modify(descriptor, select.POLLIN | select.POLLOUT)
-            ready = poll.poll(STALLED_S * 1000)
+            ready = poll.poll(load.timeout * 1000)
             if not ready:
-                raise ToolError(f"{load.address}: takes no more messages")
+                raise NoNode(f"{load.address}: no answer within {load.timeout:g} s")
             for descriptor, _ in ready:
                 connection, waiting = by_descriptor[descriptor], sent[descriptor]
                 connection.flush()
@@ -131,8 +145,7 @@ def consume(load: Load) -> Result:
     Raises ClientError."""
     times: list[float] = []
     note = ""
-    with ExitStack() as stack:
-        connections = [stack.enter_context(load.connect()) for _ in range(load.connections)]
+    with load.connected(load.connections) as connections:
         by_descriptor = {connection.fileno(): connection for connection in connections}
         poll = select.poll()
         for descriptor, connection in by_descriptor.items():

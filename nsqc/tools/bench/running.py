@@ -46,14 +46,22 @@ def bench(values: Values) -> int:
             api.close()
             api.post("/topic/delete", {"topic": topic})
         api.close()
-    if path:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(chart(results, described(values, nodes[0].tcp)))
     if values.flag("json"):
         output.as_json({"node": nodes[0].tcp, "size": load.size, "results": [result.as_dict() for result in results]})
     else:
         output.line(table(results))
+    if path:
+        write_chart(path, chart(results, described(values, nodes[0].tcp)))
     return 0
+
+
+def write_chart(path: str, text: str) -> None:
+    """Raises OSError, with the name of the file."""
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
 
 
 def check_writable(path: str) -> None:

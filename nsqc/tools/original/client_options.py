@@ -25,6 +25,9 @@ KNOWN: dict[str, tuple[str, float, float]] = {
     "output_buffer_timeout": ("duration", 0, MOST), "max_in_flight": ("int", 0, MOST),
     "msg_timeout": ("duration", 0, MOST), "auth_secret": ("string", 0, 0),
 }
+# What not every tool has a use for.
+LOOKUP = ("lookupd_poll_interval",)
+AGAIN = ("default_requeue_delay", "max_requeue_delay", "max_attempts")
 # go-nsq has these, and nsqc has nothing that they could change.
 FOREIGN = ("read_timeout", "local_addr", "lookupd_poll_jitter", "lookupd_poll_timeout", "backoff_strategy",
            "max_backoff_duration", "backoff_multiplier", "low_rdy_idle_timeout", "low_rdy_timeout",
@@ -37,10 +40,13 @@ def split(text: str) -> tuple[str, str]:
     return key.replace("-", "_"), value if comma else "true"
 
 
-def check(text: str) -> None:
-    """Raises ValueError with go-nsq's words, where it has any."""
+def check(text: str, used: tuple[str, ...]) -> None:
+    """used: those of LOOKUP and AGAIN that the tool has a use for. Raises ValueError with go-nsq's words, where it has
+    any."""
     key, value = split(text)
-    if key in FOREIGN:
+    if key == "max_attempts" and value == "0":
+        return      # never to give up is what all tools do
+    if key in FOREIGN or (key in LOOKUP + AGAIN and key not in used):
         raise ValueError(f"option {key} is not supported by nsqc")
     if key not in KNOWN:
         raise ValueError(f"invalid option {key}")
@@ -72,9 +78,10 @@ def plain(kind: str, value: float) -> str:
     return format_duration(int(value)) if kind == "duration" else f"{value:g}"
 
 
-def flag(name: str) -> Flag:
-    """--consumer-opt or --producer-opt."""
-    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)", check)
+def flag(name: str, *used: str) -> Flag:
+    """--consumer-opt or --producer-opt; used: as check() has it."""
+    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)",
+                lambda text: check(text, used))
 
 
 class Given(NamedTuple):
@@ -97,6 +104,16 @@ class Given(NamedTuple):
     def seconds(self, name: str, default: float) -> float:
         """A duration."""
         return parse_duration(self.values[name]) / S if name in self.values else default
+
+    @property
+    def requeue_delay(self) -> float:
+        """Seconds until a message that has failed is delivered again."""
+        return self.seconds("default_requeue_delay", 90.0)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds for connecting and for each answer, which go-nsq has two options for: the longer; 0: not given."""
+        return max(self.seconds("dial_timeout", 0), self.seconds("write_timeout", 0))
 
     def connection(self, user_agent: str) -> ConnectionOptions:
         """Those that a connection has itself."""

@@ -37,7 +37,7 @@ def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given
             raise Fatal(f"ERROR: {error}") from None
     values: dict[str, Value] = {
         "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "auth-secret": given.text("auth_secret"),
-        "timeout": given.seconds("dial_timeout", given.seconds("write_timeout", timeout)), "tls": given.on("tls_v1"),
+        "timeout": given.timeout or timeout, "tls": given.on("tls_v1"),
         "tls-ca": given.text("tls_root_ca_file"), "tls-cert": given.text("tls_cert"),
         "tls-key": given.text("tls_key"), "tls-insecure": given.on("tls_insecure_skip_verify"),
         "deflate": 0, "snappy": False}

@@ -50,4 +50,4 @@ PROGRAM = Program("nsq_tail", (
     NSQD, LOOKUPD, MAX_IN_FLIGHT,
     Flag("n", "int", 0, "messages to print before the end; 0: no end"),
     Flag("print-topic", "bool", False, "print the topic before each message"),
-    client_options.flag("consumer-opt")), run)
+    client_options.flag("consumer-opt", *client_options.LOOKUP)), run)

@@ -125,4 +125,4 @@ PROGRAM = Program("nsq_to_file", (
     Flag("log-level", "string", "info", "lowest level that is logged: debug, info, warn, error or fatal"),
     Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection to nsqlookupd"),
     Flag("http-client-request-timeout", "duration", 5.0, "time for a request to nsqlookupd"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)
+    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP)), run)

@@ -10,7 +10,7 @@ from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_name
 from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.original.status import Status
-from nsqc.tools.tohttp.declaration import read_header
+from nsqc.tools.tohttp.declaration import LONGEST_DELAY, read_header
 from nsqc.tools.tohttp.running import Settings, send
 
 OCTETS = "application/octet-stream"
@@ -41,8 +41,9 @@ def run(flags: Flags) -> int:
         (topic,), channel, post or get, bool(get), headers, flags.text("content-type"),
         f"nsq_to_http v{NSQD_VERSION}", MODES.get(flags.text("mode"), "all"), flags.number("n"), max(most, 1),
         flags.decimal("sample"), flags.decimal("http-client-connect-timeout"),
-        flags.decimal("http-client-request-timeout"), given.seconds("default_requeue_delay", 90.0),
-        given.number("max_attempts", 0), tls(), True), warn_line, status.add, insists=False)
+        flags.decimal("http-client-request-timeout"), given.requeue_delay,
+        given.seconds("max_requeue_delay", LONGEST_DELAY), given.number("max_attempts", 0), tls(), True),
+        warn_line, status.add, insists=False)
     return 0
 
 
@@ -83,4 +84,4 @@ PROGRAM = Program("nsq_to_http", (
     Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
     Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection"),
     Flag("http-client-request-timeout", "duration", 20.0, "time for a whole request"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)
+    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP, *client_options.AGAIN)), run)

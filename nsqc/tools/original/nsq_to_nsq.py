@@ -31,8 +31,8 @@ def run(flags: Flags) -> int:
     most = flags.number("max-in-flight")
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
-    cluster = cluster_of("nsq_to_nsq", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"),
-                         client_options.read(flags.texts("consumer-opt")))
+    given = client_options.read(flags.texts("consumer-opt"))
+    cluster = cluster_of("nsq_to_nsq", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
     producers = cluster_of("nsq_to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
     options = Options("nsq_to_nsq", (), cluster.timeout, cluster.connection_options())
     target_options = Options("nsq_to_nsq", (), producers.timeout, producers.connection_options())
@@ -40,7 +40,7 @@ def run(flags: Flags) -> int:
     rules = Filter(flags.text("require-json-field"),
                    flags.text("require-json-value") if flags.text("require-json-field") else "",
                    frozenset(flags.texts("whitelist-json-field")))
-    plan = Plan(addresses, target, rules, flags.text("mode") == "epsilon-greedy", status.add)
+    plan = Plan(addresses, target, rules, flags.text("mode") == "epsilon-greedy", given.requeue_delay, status.add)
     with Stop() as stop, Feed(cluster, topics, channel, max(most, 1), options, stop, warn_line,
                               insists=False) as feed:
         feed.start()
@@ -59,4 +59,5 @@ PROGRAM = Program("nsq_to_nsq", (
     Flag("whitelist-json-field", "value", (), "relay only this field of each object (may be repeated)"),
     MAX_IN_FLIGHT,
     Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt"), client_options.flag("producer-opt")), run)
+    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP, "default_requeue_delay"),
+    client_options.flag("producer-opt")), run)

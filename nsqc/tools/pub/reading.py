@@ -47,6 +47,8 @@ class Source:
             count = os.readv(self.descriptor, [room])
         except IsADirectoryError:
             raise ToolError(f"{self.name}: is a folder") from None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "stdin" if self.name == "-" else self.name) from None
         self.done += count
         return count
 

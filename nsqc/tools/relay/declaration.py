@@ -5,10 +5,11 @@ from __future__ import annotations
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight, other_side
 
 PLACE = "nsqc relay"
-TARGETS, FILTER = "Targets", "Filter"
+REFUSED_DELAY = 90.0    # seconds until a message that a target refuses is tried again
+TARGETS, FILTER, TO_SECURITY = "Targets", "Filter", "TLS, authentication, compression of the targets"
 
 
 def run(values: Values) -> int:
@@ -27,6 +28,7 @@ def run(values: Values) -> int:
     from nsqc.tools.feed import Feed, check_topics
     from nsqc.tools.relay.engine import Engine, Plan
     from nsqc.tools.relay.filtering import Filter
+    from nsqc.tools.security import Security
     from nsqc.tools.stopping import Stop
 
     cluster = Cluster(values, PLACE)
@@ -37,6 +39,12 @@ def run(values: Values) -> int:
     if same and (not values.text("to-topic") or values.text("to-topic") in topics):
         raise UsageError(f"{min(same)} would get its own messages: give another --to-topic", PLACE)
     options = Options("relay", (), cluster.timeout, cluster.connection_options())
+    theirs = Security(values, PLACE, "to-")
+    target_options = options
+    if theirs.is_given() or values.flag("to-plain"):
+        if theirs.is_given() and values.flag("to-plain"):
+            raise UsageError("--to-plain excludes other options for the targets' security", PLACE)
+        target_options = Options("relay", (), cluster.timeout, theirs.connection_options())
     if not values.flag("wait"):
         check_topics(cluster, topics)
     rules = Filter(values.text("require-json-field"), values.text("require-json-value"),
@@ -44,8 +52,8 @@ def run(values: Values) -> int:
     with Stop() as stop, Feed(cluster, topics, values.text("channel"), values.number("max-in-flight"), options, stop,
                               say, values.number("connections")) as feed:
         feed.start()
-        plan = Plan(addresses, values.text("to-topic"), rules, values.text("mode") == "least-busy")
-        engine = Engine(feed, stop, plan, options, say)
+        plan = Plan(addresses, values.text("to-topic"), rules, values.text("mode") == "least-busy", REFUSED_DELAY)
+        engine = Engine(feed, stop, plan, target_options, say)
         engine.run()
         if engine.dropped:
             say(f"{engine.relayed:,} messages relayed, {engine.dropped:,} filtered out")
@@ -76,18 +84,23 @@ TOOL = Tool(
                group=FILTER, metavar="VALUE"),
         Option("whitelist-json-field", "only this field of each object", default=None, group=FILTER, many=True,
                metavar="FIELD"),
-        *TCP_NODES),
+        *TCP_NODES,
+        *other_side("to-", TO_SECURITY),
+        Option("to-plain", "none of that for the targets", Kind.BOOL, False, TO_SECURITY)),
     text="""A message is finished when a target has acknowledged it: at least once, in no certain order. A
         target that fails is tried again after a pause that grows to 15 s, and the others get its messages.
         Without any target nothing is taken, and what is here goes back. A message that a target refuses, such
         as one that is too large for it, is tried again every 90 s, and never dropped. Messages that do not fit
         the filter are finished.
 
-        TLS, authentication and compression are the same for both sides.""",
+        TLS, authentication and compression are the same for both sides, unless the targets have options of
+        their own (--to-tls and so on, or --to-plain).""",
     examples=(
         ("nsqc relay --topic orders --to backup:4150", "from the local daemon to another one"),
         ("nsqc relay --topic orders --nsqlookupd lookup:4161 --to east1:4150 --to east2:4150 --to-topic orders.west",
          "from a whole cluster to another, which calls the topic differently"),
+        ("nsqc relay --topic orders --to backup:4150 --to-tls --to-auth-secret @backup.secret",
+         "the target wants TLS and a secret, the local daemon neither"),
         ("nsqc relay --topic events --nsqd 127.0.0.1:4150 --to 127.0.0.1:4150 --to-topic errors "
          "--require-json-field level --require-json-value error",
          "a part of the messages, on the same nsqd")))

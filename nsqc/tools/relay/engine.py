@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 BATCH_BYTES = 512 * 1024
 BATCH_ROWS = 10_000
 TICK_SECONDS = 0.2
-REFUSED_DELAY_MS = 90_000       # before a message that a target refuses is delivered again
 PATIENCE_SECONDS = 2.0          # without any target, before messages go back
 CLOSE_SECONDS = 10.0            # for answers at the end
 TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
@@ -32,12 +31,14 @@ TOO_LARGE = ("E_BAD_MESSAGE", "E_BAD_BODY")
 
 class Plan(NamedTuple):
     """topic: of the targets, or empty for the same. prefers_fast: the target that owes least, instead of each in turn.
-    answered: called with the address and the seconds of each answer."""
+    refused_delay: seconds until a message that a target refuses is tried again. answered: called with the address and
+    the seconds of each answer."""
 
     addresses: Sequence[str]
     topic: str
     rules: Filter
     prefers_fast: bool
+    refused_delay: float
     answered: Callable[[str, float, int], None] | None = None
 
 
@@ -204,8 +205,8 @@ class Engine:
             return
         self.refused += parcel.count
         self._say(f"{error}: {parcel.count} message{'' if parcel.count == 1 else 's'} not relayed, "
-                  f"again in {REFUSED_DELAY_MS // 1000} s")
-        self._feed.requeue(work.delivery, REFUSED_DELAY_MS)
+                  f"again in {self._plan.refused_delay:g} s")
+        self._feed.requeue(work.delivery, round(self._plan.refused_delay * 1000))
 
     def _mind_targets(self) -> None:
         """Without any target nothing more is taken, and what is here goes back after a while."""

@@ -1,14 +1,16 @@
-"""The files of one topic: opened, appended to, synced, rotated, moved. On a worker thread."""
+"""The files of one topic: opened, appended to, synced, rotated, moved. One thread writes, another syncs meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import threading
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from nsqc.tools.lines import lines
 from nsqc.tools.tofile.naming import Naming, numbered_name
@@ -16,10 +18,13 @@ from nsqc.tools.tofile.naming import Naming, numbered_name
 if TYPE_CHECKING:
     from nsqc.client.batch import Batch
 
+T = TypeVar("T")
+
 NEWLINE = b"\n"
 GZIP = 31               # zlib's number for a gzip header and trailer
 LAST_NUMBER = 999_999
-PIECE_BYTES = 8 << 20   # compressed at a time
+PIECE_BYTES = 8 << 20   # compressed, and written, at a time
+MOST_TEXTS = 1024       # in one writev: IOV_MAX
 
 
 class Rules(NamedTuple):
@@ -47,52 +52,81 @@ class Rules(NamedTuple):
 
 
 class Archive:
-    """say gets a level (debug, info, warn) and a text. Methods raise OSError; the file is then as it was at the last
-    sync."""
+    """store(), tick(), close() and mend() are for one thread, sync() for another; all raise OSError. After a failure
+    the file is as it was at the last sync. say gets a level (debug, info, warn) and a text."""
 
     def __init__(self, topic: str, rules: Rules, say: Callable[[str, str], None]):
         self.topic = topic
         self._rules, self._say = rules, say
+        # Held while it is synced, and while the open file is another one: an error of fsync is reported once, so the
+        # two threads must not sync at the same time.
+        self._lock = threading.Lock()
+        self._epoch = 0             # counts failures: what was written in an earlier one and not synced is gone
+        self._failure: OSError | None = None    # of a sync, until the writing thread has cut off what it lost
         self._descriptor = -1
         self._name = ""             # with <REV>
         self._path = ""             # of the open file
         self._number = 0
         self._opened = 0.0          # time.monotonic()
-        self._written = 0           # bytes before compression, of the open file
+        self._texts: list[bytes] = []       # to be written in one go
+        self._waiting = 0           # bytes in it
+        self._written = 0           # bytes before compression, of the open file, those that wait included
         self._size = self._synced = 0       # bytes of the open file: all, those that were synced
         self._folder_synced = True
+        self._present = ("", -1)    # name by the clock, and the second it was made in
 
     # ------------------------------------------------------------------ a round
 
-    def store(self, batches: list[Batch]) -> None:
-        """Writes batches and syncs, to as many files as rotation asks for."""
+    def store(self, batches: Iterable[Batch]) -> int:
+        """Writes batches, to as many files as rotation asks for; the epoch, for sync()."""
+        self.mend()
         try:
             for batch in batches:
                 self._write(batch)
-            self._sync()
-        except OSError:
+            self._flush()
+        except (OSError, MemoryError):
             self._revert()
             raise
+        return self._epoch
+
+    def sync(self, epoch: int) -> None:
+        """Syncs what store() has written; afterwards it may be finished."""
+        with self._lock:
+            if self._failure is not None or epoch != self._epoch:
+                raise self._failure or OSError(errno.EIO, "what was not synced is cut off after another failure")
+            try:
+                self._sync()
+            except OSError as error:
+                self._failure = error
+                raise
 
     def tick(self) -> None:
         """Closes the file if rotation asks for it, or opens the next one if empty files are wanted."""
+        self.mend()
         try:
             if self._is_due():
                 self._close()
             if self._descriptor < 0 and not self._rules.skip_empty:
                 self._open()
-                self._sync()
+                with self._lock:
+                    self._sync()
         except OSError:
             self._revert()
             raise
 
     def close(self) -> None:
         """Syncs and closes; the next message opens a file again."""
+        self.mend()
         try:
             self._close()
         except OSError:
             self._revert()
             raise
+
+    def mend(self) -> None:
+        """Cuts off what a sync has failed to store."""
+        if self._failure is not None:
+            self._revert()
 
     # ------------------------------------------------------------------ writing
 
@@ -120,47 +154,68 @@ class Archive:
         return max(start + row, start + 1)
 
     def _append(self, text: bytes) -> None:
+        self._texts.append(text)
         self._written += len(text)
-        data = memoryview(self._packed(text))
-        while data:
-            count = os.write(self._descriptor, data)
-            self._size += count
-            data = data[count:]
+        self._waiting += len(text)
+        if self._waiting >= PIECE_BYTES or len(self._texts) >= MOST_TEXTS:
+            self._flush()
+
+    def _flush(self) -> None:
+        texts, self._texts, self._waiting = self._texts, [], 0
+        if not texts:
+            return
+        if self._rules.compression:
+            # Together: a member for each batch of nsqd, often of one message, would be larger than what is in it.
+            texts = [self._packed(b"".join(texts))]
+        count = self._named(lambda: os.writev(self._descriptor, texts))
+        self._size += count
+        if count < sum(map(len, texts)):
+            rest = memoryview(b"".join(texts))[count:]
+            while rest:
+                count = self._named(lambda: os.write(self._descriptor, rest))   # noqa: B023
+                self._size += count
+                rest = rest[count:]
 
     def _packed(self, text: bytes) -> bytes:
         """A whole gzip member or zstd frame: what is synced can be unpacked whatever follows."""
         if self._rules.compression == "gzip":
             return zlib.compress(text, self._rules.level, GZIP)
-        if self._rules.compression == "zstd":
-            import cramjam
+        import cramjam
 
-            return bytes(cramjam.zstd.compress(text, self._rules.level))
-        return text
+        return bytes(cramjam.zstd.compress(text, self._rules.level))
 
     def _sync(self) -> None:
-        if self._descriptor < 0 or (self._size == self._synced and self._folder_synced):
+        """With the lock."""
+        size = self._size       # what is written from here on is for the next sync
+        if self._descriptor < 0 or (size == self._synced and self._folder_synced):
             return
-        os.fsync(self._descriptor)
+        self._named(lambda: os.fsync(self._descriptor))
         if not self._folder_synced:
             sync_folder(os.path.dirname(self._path))
             self._folder_synced = True
-        self._synced = self._size
+        self._synced = size
 
     def _revert(self) -> None:
         """After a failure: cuts off what was not synced, because its messages are delivered again, and closes."""
-        if self._descriptor < 0:
-            return
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._descriptor, self._synced)
-        with contextlib.suppress(OSError):
-            os.close(self._descriptor)
-        self._descriptor = -1
+        with self._lock:
+            self._failure = None
+            self._epoch += 1
+            self._texts, self._waiting = [], 0
+            if self._descriptor < 0:
+                return
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._synced)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1
         if not self._synced:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
-        elif self._rules.moves:
-            with contextlib.suppress(OSError):
-                self._move()
+        else:
+            if self._rules.moves:
+                with contextlib.suppress(OSError):
+                    self._move()
+            self._count_up()
 
     # ------------------------------------------------------------------ opening
 
@@ -168,7 +223,7 @@ class Archive:
         """Whether the open file has to be closed."""
         if self._descriptor < 0:
             return False
-        name = self._rules.naming.name(self.topic, time.time())
+        name = self._name_now()
         age = time.monotonic() - self._opened
         if name != self._name:
             self._say("info", f"new filename {name}, rotating...")
@@ -181,14 +236,22 @@ class Archive:
             return False
         return True
 
+    def _name_now(self) -> str:
+        """The name by the clock, made once a second."""
+        now = time.time()
+        if self._present[1] != int(now):
+            self._present = (self._rules.naming.name(self.topic, now), int(now))
+        return self._present[0]
+
     def _open(self) -> None:
-        name = self._rules.naming.name(self.topic, time.time())
-        if name != self._name:
-            self._name, self._number = name, 0
-        while not self._open_number():
-            if not self._rules.naming.numbered or self._number >= LAST_NUMBER:
-                raise FileExistsError(17, "no name is left for another file", self._path)
-            self._number += 1
+        with self._lock:
+            name = self._name_now()
+            if name != self._name:
+                self._name, self._number = name, 0
+            while not self._open_number():
+                if not self._rules.naming.numbered or self._number >= LAST_NUMBER:
+                    raise FileExistsError(errno.EEXIST, "no name is left for another file", self._path)
+                self._number += 1
 
     def _open_number(self) -> bool:
         """Opens the file with the present number; False if that name is taken."""
@@ -216,17 +279,34 @@ class Archive:
         if size and os.pread(descriptor, 1, size - 1) != NEWLINE:
             # A kill has cut off the last line: the next message must not become its end.
             self._append(NEWLINE)
+            self._flush()
         return True
 
     def _close(self) -> None:
         if self._descriptor < 0:
             return
-        self._sync()
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._flush()
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure     # a success of this sync would not be one of what that one has lost
+            self._sync()
+            os.close(self._descriptor)
+            self._descriptor = -1
         if self._rules.moves:
             self._move()
+        self._count_up()
+
+    def _count_up(self) -> None:
+        """The next file has another name, if this one cannot be appended to."""
         self._number += 1 if self._rules.exclusive or self._rules.moves else 0
+
+    def _named(self, call: Callable[[], T]) -> T:
+        """A system call whose error has the name of the file."""
+        try:
+            return call()
+        except OSError as error:
+            error.filename = self._path
+            raise
 
     def _move(self) -> None:
         """Links the complete file to its final place, without overwriting, and unlinks it."""

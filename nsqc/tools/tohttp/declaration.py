@@ -12,6 +12,7 @@ from nsqc.tools.errors import UsageError
 from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
 
 PLACE = "nsqc to-http"
+LONGEST_DELAY = 900.0   # seconds until a failed message is delivered again
 SERVERS, FAILURES = "Servers", "Failures"
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\U0010ffff]*)")
 
@@ -38,7 +39,7 @@ def run(values: Values) -> int:
         values.text("content-type") or "application/octet-stream", f"nsqc-to-http/{__version__}", values.text("mode"),
         values.number("at-once"), values.number("max-in-flight"), values.decimal("sample"),
         values.decimal("connect-timeout"), values.decimal("request-timeout"), values.decimal("requeue-delay"),
-        values.number("max-attempts"), tls_of(values), values.flag("wait")), say)
+        LONGEST_DELAY, values.number("max-attempts"), tls_of(values), values.flag("wait")), say)
 
 
 def read_header(text: str, place: str) -> tuple[str, str]:

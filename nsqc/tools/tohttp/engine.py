@@ -20,14 +20,13 @@ TICK_SECONDS = 0.5
 PAUSE = Backoff(1.0, 120.0)
 OUT = Backoff(5.0, 900.0)       # how long a server that fails is left alone while others work
 STREAK = 3                      # failures in a row, over all servers, from which it pauses
-LONGEST_DELAY = 900.0           # seconds until a failed message is delivered again
 CLOSE_SECONDS = 30.0
 REPORT_SECONDS = 5.0            # between two lines about the same server
 
 
 class Plan(NamedTuple):
     """urls: where to; head: of a request, given its URL and body. mode: round-robin, least-busy or all. requeue_delay:
-    seconds, times the attempts; max_attempts: after which a message is dropped, 0: never."""
+    seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is dropped, 0: never."""
 
     urls: Sequence[Url]
     is_get: bool
@@ -36,6 +35,7 @@ class Plan(NamedTuple):
     at_once: int
     sample: float
     requeue_delay: float
+    max_requeue_delay: float
     max_attempts: int
     answered: Callable[[str, float], None] | None = None
 
@@ -182,7 +182,7 @@ class Engine:
             server.reported = now
             what = f"status {outcome.status}" if outcome.status else outcome.error
             self._say(f"{server.url.text}: {what}; the message is tried again")
-        delay = min(self._plan.requeue_delay * max(job.attempts, 1), LONGEST_DELAY)
+        delay = min(self._plan.requeue_delay * max(job.attempts, 1), self._plan.max_requeue_delay)
         self._feed.requeue(job.delivery, round(delay * 1000))
         self._streak += 1
         if self._streak >= STREAK and now >= self._resume:

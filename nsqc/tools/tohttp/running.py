@@ -32,6 +32,7 @@ class Settings(NamedTuple):
     connect_timeout: float
     request_timeout: float
     requeue_delay: float
+    max_requeue_delay: float
     max_attempts: int
     tls: ssl.SSLContext
     wait: bool
@@ -68,7 +69,7 @@ def send(cluster: Cluster, settings: Settings, say: Callable[[str], None],
         sender = Sender(settings.connect_timeout, settings.request_timeout, settings.tls, stop.wake)
         try:
             plan = Plan(urls, settings.is_get, head_writer(settings), settings.mode, settings.at_once, settings.sample,
-                        settings.requeue_delay, settings.max_attempts, answered)
+                        settings.requeue_delay, settings.max_requeue_delay, settings.max_attempts, answered)
             Engine(feed, stop, plan, sender, say).run()
         finally:
             sender.close()

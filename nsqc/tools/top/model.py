@@ -42,9 +42,10 @@ class Model:
         self._samples: dict[str, Sample] = {}
         self._history: dict[Key, deque[float]] = {}
         self._next_tick = 0.0
+        self._health: tuple[frozenset[str], dict[str, str]] = (frozenset(), {})     # who answers, who fails and how
 
     def take(self) -> bool:
-        """Takes what has arrived; whether there was anything."""
+        """Takes what has arrived; whether there is anything new, which may be that a node has gone silent."""
         arrived = False
         while self._sampler.arrived:
             sample = self._sampler.arrived.popleft()
@@ -54,7 +55,9 @@ class Model:
         if arrived and now >= self._next_tick:
             self._next_tick = now + self._sampler.interval * 0.9
             self._tick()
-        return arrived
+        before, self._health = self._health, (frozenset(sample.node for sample in self._live()),
+                                              dict(self._sampler.errors))
+        return arrived or before != self._health
 
     def _live(self) -> list[Sample]:
         """Of the nodes that answer."""

@@ -1,0 +1,1 @@
+"""What the tools that consume reach, beside the load client and the disk."""
