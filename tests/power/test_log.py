@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,43 @@ def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(da
     assert log_of(node) == {b"later": 1 << 32}
 
 
+def test_the_end_that_is_reported_never_falls(daemon):
+    """Not even while nothing is published: a reader that was further is not behind the end."""
+    node = daemon(*LOG)
+    for number in range(3):
+        node.post("/pub?topic=t", b"%d" % number)
+    node.post("/channel/create?topic=t&channel=c")
+    assert described(node)["next_offset"] == 3
+    node.kill()
+    other_boot(node.data_path)
+    for kind, size in (("dat", 31), ("idx", 32 + 16)):
+        os.truncate(node.data_path / "t.log" / f"{0:020}.{kind}", size)
+    for _ in range(2):
+        node.start()
+        known = described(node)
+        assert known["next_offset"] == 1 << 32
+        assert known["last_time"]
+        for offset in (1, 3, 1 << 32):
+            status, body = node.http("GET", f"/topic/read?topic=t&offset={offset}")
+            assert (status, body) == (200, b"")
+            assert node.http("POST", f"/channel/seek?topic=t&channel=c&to={offset}")[0] == 200
+        assert described(node)["channels"][0]["lag_messages"] == node.channel("t", "c")["depth"] == 0
+        status, body = node.http("GET", f"/topic/read?topic=t&offset={(1 << 32) + 1}")
+        assert (status, json.loads(body)["next_offset"]) == (416, 1 << 32)
+        assert node.http("POST", f"/channel/seek?topic=t&channel=c&to={(1 << 32) + 1}")[0] == 416
+        assert re.search(rb'topic_log_next_offset{topic="t"} (\S+)', node.http("GET", "/metrics")[1])[1] == b"4294967296"
+        assert node.stop() == 0
+    node.start()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(node.http, "GET", f"/topic/read?topic=t&offset={offset}&wait_ms=20000")
+                   for offset in (3, 1 << 32)]
+        time.sleep(0.1)
+        node.post("/pub?topic=t", b"later")
+        assert [b"later" in waits.result()[1] for waits in waiting] == [True, True]
+    assert described(node)["next_offset"] == (1 << 32) + 1
+    assert delivered(node, "c", {b"later"}) == {b"later"}
+
+
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node, "kept", "read")
@@ -170,6 +209,8 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         other_boot(path)
         after = daemon(*LOG, "--log-sync=write", data_path=path)
         acknowledged = {body for batch in books.until(position) for body in batch.bodies}
+        used = max((before[body] for body in acknowledged), default=-1)
+        assert described(after)["next_offset"] > used, "the end has fallen"
         offsets = log_of(after)
         assert offsets.keys() <= books.sent.keys()
         still = sorted(acknowledged & offsets.keys(), key=offsets.__getitem__)
@@ -179,7 +220,6 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
             assert [offsets[body] for body in still] == [before[body] for body in still]
         client = after.connect()
         client.pub("t", b"later-1-0/1-")
-        used = max((before[body] for body in acknowledged), default=-1)
         assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
         there = delivered(after, "kept", {b"later-1-0/1-"} | set(offsets))
         # Of a batch that was not synced, any part may be gone.

@@ -19,6 +19,7 @@ cdef struct Segments:
     int64_t count, room
     int64_t bytes           # of all records
 
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for so many more; -1: no memory
 cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil      # at the end; -1: no memory
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
 cdef void segments_free(Segments *segments) noexcept nogil

@@ -8,17 +8,24 @@ cdef enum:
     FIRST_ROOM = 4
 
 
-cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
     cdef Segment *grown
+    cdef int64_t room = segments.count + count
+    if room <= segments.room:
+        return 0
+    room = max(room, 2 * segments.room, <int64_t> FIRST_ROOM)
+    grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
+    if grown is NULL:
+        return -1
+    segments.items = grown
+    segments.room = room
+    return 0
+
+
+cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
     cdef Segment *last
-    cdef int64_t room
-    if segments.count == segments.room:
-        room = max(2 * segments.room, <int64_t> FIRST_ROOM)
-        grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
-        if grown is NULL:
-            return -1
-        segments.items = grown
-        segments.room = room
+    if segments_reserve(segments, 1) < 0:
+        return -1
     segment.before = 0
     if segments.count:
         last = &segments.items[segments.count - 1]

@@ -64,10 +64,14 @@ cdef class TopicLog(CommitLog):
     cdef public int64_t damaged         # records that were found damaged
 
     # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.
-    cdef int64_t synced                 # segments that begin before this one ended before the last sync
-    cdef int64_t syncing
+    cdef int64_t synced                 # segments that begin before this offset are on disk
+    cdef bint behind                    # those from there on may not be
+    cdef int64_t syncing                # synced, once the sync under way has succeeded
+    cdef bint covers                    # and then nothing is behind
+    cdef bint sync_runs
     cdef readonly int64_t unsynced
-    cdef bint active, rewrite
+    cdef bint active
+    cdef bint rewrite                   # a sync has failed: what it covered is written again before the next one
 
     # Adds a record to the buffer; -1: no memory. more: its batch continues with the next one.
     cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,
@@ -84,6 +88,8 @@ cdef class TopicLog(CommitLog):
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # of its topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
+    cdef void _refuse(self, int error) noexcept
+    cdef bint _take_behind(self, AppendJob *job) noexcept
     cdef int _take_pieces(self, AppendJob *job) except -1
     cdef void _take_tail(self, AppendJob *job) noexcept
     cdef void _add_delays(self, LogBuf *due) noexcept

@@ -3,7 +3,7 @@
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 from posix.unistd cimport close
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -17,7 +17,8 @@ from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, DueEntry, due_load, du
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
 from nsqc.store.log.openfiles cimport stays_open, was_closed
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
+from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank,
+                                      segments_reserve)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
@@ -163,8 +164,10 @@ cdef class TopicLog(CommitLog):
     cdef bint begin_write(self) noexcept:
         cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
         cdef Segment *last
-        if job is NULL:
-            self.write_error = ENOMEM
+        if job is NULL or not self._take_behind(job) or segments_reserve(&self.segments, most_pieces(self)) < 0:
+            if job is not NULL:
+                free_append(job)
+            self._refuse(ENOMEM)
             return False
         job.job.run = run_append
         job.c_folder = PyBytes_AS_STRING(self.c_folder)
@@ -204,6 +207,37 @@ cdef class TopicLog(CommitLog):
         self.io.submit(&job.job, self)
         return True
 
+    cdef void _refuse(self, int error) noexcept:
+        """What waits to be written is not: whoever has published it is told so."""
+        cdef int64_t records = self.out.records, body_bytes = self.out.length - records * HEAD_BYTES
+        buf_free(&self.out)
+        buf_free(&self.due)
+        self.write_error = error
+        if self.owner is not None:
+            self.owner.on_write_failed(error, records, body_bytes)
+
+    cdef bint _take_behind(self, AppendJob *job) noexcept:
+        """What the job has to know about segments that may not be on disk; False: no memory."""
+        cdef int64_t index, count = 0
+        cdef Segment *segments = self.segments.items
+        if self.behind:
+            while count < self.segments.count and segments[self.segments.count - 1 - count].first >= self.synced:
+                count += 1
+        if not self.syncs:
+            # What it appends to is not on disk any more.
+            job.unsynced = max(count, <int64_t> (self.segments.count > 0 and not self.ends))
+            return True
+        if count:
+            job.behind = <int64_t *> malloc(<size_t> count * sizeof(int64_t))
+            if job.behind is NULL:
+                return False
+            job.behind_count = count
+            for index in range(count):
+                job.behind[index] = segments[self.segments.count - count + index].first
+            # A sync that is under way may be about to fail, and whoever looks behind it sees clean files.
+            job.rewrites = self.rewrite or self.sync_runs
+        return True
+
     cdef void job_done(self, Job *c_job) noexcept:
         cdef AppendJob *job = <AppendJob *> c_job
         cdef int64_t records = job.out.records, body_bytes
@@ -221,6 +255,8 @@ cdef class TopicLog(CommitLog):
         else:
             if job.spoilt:
                 self.ends = True
+            if job.behind_failed:
+                self.rewrite = True
             close_job_files(job)
             rebase_due(&self.due, records)
         body_bytes = job.out.length - records * HEAD_BYTES
@@ -238,7 +274,7 @@ cdef class TopicLog(CommitLog):
     cdef int _take_pieces(self, AppendJob *job) except -1:
         """Enters what was written into the table of segments."""
         cdef Segment segment
-        cdef Segment *last
+        cdef Segment *last = NULL
         cdef Piece *piece
         cdef int64_t index
         self.recorder.exists = True
@@ -253,8 +289,7 @@ cdef class TopicLog(CommitLog):
             else:
                 memset(&segment, 0, sizeof(segment))
                 segment.first = segment.end = piece.first
-                if segments_add(&self.segments, &segment) < 0:
-                    raise MemoryError
+                segments_add(&self.segments, &segment)      # begin_write() has made room
                 last = &self.segments.items[self.segments.count - 1]
                 self.segments.bytes += piece.bytes
             last.end = piece.first + piece.records
@@ -266,7 +301,12 @@ cdef class TopicLog(CommitLog):
         self.ends = False
         self.active = True
         self.recorder.wrote()
-        if not self.syncs:
+        if job.syncs:
+            self.behind = False
+            self.synced = last.first
+        else:
+            self.behind = True
+            self.covers = False
             self.unsynced += job.out.records
         if self.unsynced >= self.syncer.every:
             self.syncer.start_rested(self)
@@ -381,8 +421,13 @@ cdef class TopicLog(CommitLog):
 
     @property
     def first(self) -> int:
-        """The first offset there is; next, if there is none."""
-        return self.first_offset()
+        """The first offset there is; following, if there is none."""
+        return self.segments.items[0].first if self.segments.count else self.following
+
+    @property
+    def following(self) -> int:
+        """The next record has this offset at the least. Never falls; next does, where a power failure takes records."""
+        return max(self.next, self.resume_at)
 
     @property
     def bytes(self) -> int:
@@ -475,8 +520,14 @@ cdef class TopicLog(CommitLog):
 
     @property
     def needs_sync(self) -> bool:
-        """Whether anything was written since the last sync began."""
-        return self.unsynced > 0 or self.recorder.at > 0
+        """Whether anything was written that may not be on disk."""
+        return self.behind or self.recorder.at > 0
+
+    def sync_from(self, int64_t offset):
+        """An earlier run has been killed: what it has written in segments from this offset on may not be on disk."""
+        self.synced = offset
+        self.behind = True
+        self.recorder.wrote()
 
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
@@ -486,7 +537,7 @@ cdef class TopicLog(CommitLog):
         cdef list data = []
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
-            if segment.first >= self.synced and not self.syncs:
+            if self.behind and segment.first >= self.synced:
                 data.append((self._path(segment.first, "dat"), again))
                 data.append((self._path(segment.first, "idx"), again))
                 if segment.due_bytes:
@@ -497,18 +548,22 @@ cdef class TopicLog(CommitLog):
         if not self.recorder.rooted:
             data.append((os.path.dirname(self.folder) or "/", -1))
         self.recorder.syncing_names = self.recorder.names
+        self.covers = self.sync_runs = True
         self.unsynced = 0
         return data, self.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
 
     def sync_succeeded(self):
         """The data there was when the sync began is durable."""
-        self.rewrite = False
+        self.rewrite = self.sync_runs = False
         self.recorder.names_synced(self.recorder.syncing_names)
         self.synced = max(self.synced, self.syncing)
+        if self.covers:
+            self.behind = False
 
     def sync_failed(self, list done not None):
         """It has to be written again before the next sync: the kernel may consider it clean."""
         self.rewrite = True
+        self.covers = self.sync_runs = False
         self.unsynced += 1
 
     def was_active(self) -> bool:
@@ -619,10 +674,17 @@ cdef void keep_files(TopicLog log, AppendJob *job) noexcept:
     log.idx = job.idx
 
 
+cdef inline int64_t most_pieces(TopicLog log) noexcept:
+    """New segments that what waits may take. Of two in a row, each begun because a batch did not fit into the one
+    before, the records are more than one can have."""
+    return 3 + 2 * (log.out.length // max(log.max_file, <int64_t> 1))
+
+
 cdef void free_append(AppendJob *job) noexcept:
     buf_free(&job.out)
     buf_free(&job.due)
     free(job.pieces)
+    free(job.behind)
     free(job)
 
 
