@@ -44,6 +44,26 @@ cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
     memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
 
 
+cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
+                              int64_t now_ns) noexcept nogil:
+    cdef int64_t gone = 0, left = segments.bytes, size
+    cdef Segment *segment
+    cdef bint old, surplus
+    while gone < segments.count - 1:
+        segment = &segments.items[gone]
+        old = now_ns - segment.last_ns > retain_ns
+        size = left - segment.bytes
+        surplus = size >= retain_bytes
+        if segment.end <= needed:
+            if not (old and surplus):
+                break
+        elif not drops or not ((retain_ns > 0 and old) or (retain_bytes > 0 and left > retain_bytes)):
+            break
+        left = size
+        gone += 1
+    return gone
+
+
 cdef void segments_free(Segments *segments) noexcept nogil:
     free(segments.items)
     memset(segments, 0, sizeof(segments[0]))

@@ -7,11 +7,9 @@ from nsqc.store.backlog import CommitLog, CommitSchedule
 from nsqc.store.clock import Clock
 from nsqc.store.disk.pool import IoPool
 from nsqc.store.disk.syncer import Data, Done, Syncer
+from nsqc.store.log.readers import WaitsForRecords
 from nsqc.store.log.recorder import Recorder
 from nsqc.store.log.recovery import Opened
-
-class WaitsForRecords:
-    def cancel(self) -> None: ...
 
 @final
 class TopicLog(CommitLog):
