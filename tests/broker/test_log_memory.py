@@ -16,6 +16,7 @@ SHIM = Path(__file__).parent.parent / "support" / "nomemory.c"
 SCRIPT = """
 import ctypes, os, sys
 from pathlib import Path
+import msgspec
 from nsqc.broker.topic import PENDING
 from nsqc.broker.topicstate import OpenBatch
 from tests.broker.harness import publish, run, until, written
@@ -37,6 +38,11 @@ async def scenario(broker):
     accepted, refused = set(), set()
     for skip in range(MOST):
         for times in (1, 3):
+            if sync == "turns":     # what was written without a sync is synced first
+                topic.set_rule(msgspec.structs.replace(topic.rule, sync="write"))
+                assert await publish(topic, b"before-%d-%d" % (skip, times)) == 0
+                accepted.add(b"before-%d-%d" % (skip, times))
+                topic.set_rule(msgspec.structs.replace(topic.rule, sync="fsync"))
             bodies = [b"%d-%d-%d" % (skip, times, part) + b"x" * 150 for part in range(4)]
             memory.nomemory_fail(module.encode(), skip, times)
             if storage == "log":
@@ -66,13 +72,13 @@ async def scenario(broker):
     assert set(got) == accepted, (set(got) & refused, accepted - set(got))
     print(len(accepted), len(refused))
 
-run(Path(sys.argv[1]), scenario, topic_storage=storage, log_sync=sync, max_bytes_per_file=400, mem_queue_size=0)
+run(Path(sys.argv[1]), scenario, topic_storage=storage, log_sync="write" if sync == "turns" else sync, max_bytes_per_file=400, mem_queue_size=0)
 """
 
 
 @pytest.mark.parametrize("storage,sync,module", [
     ("log", "write", "/topiclog."), ("log", "fsync", "/topiclog."), ("log", "write", "/log/jobs."),
-    ("log", "write", "/segments."), ("memory", "write", "/writing."), ("memory", "write", "/writebuf.")])
+    ("log", "write", "/segments."), ("log", "turns", "/unsynced."), ("log", "turns", "/log/jobs."), ("memory", "write", "/writing."), ("memory", "write", "/writebuf.")])
 def test_each_allocation_fails_once(tmp_path, storage, sync, module):
     shim = program("nomemory.so", [SHIM], "-shared", "-fPIC", "-ldl")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), storage, sync, module],

@@ -228,3 +228,43 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
         after.close()
+
+
+def by_turns(node: Daemon, books: Books, seed: int) -> list[tuple[int, int]]:
+    """Has the rule change between write and fsync. For each message published under fsync: the positions before it was
+    sent, and behind its OK."""
+    promises, chosen = [], random.Random(seed)
+    for _ in range(4):
+        for sync in ("write", "fsync"):
+            status, text = node.http("PUT", "/topic/rules?topic=t", json.dumps({"sync": sync}).encode())
+            assert status == 200, text
+            if sync == "write":
+                time.sleep(chosen.random() * 0.1)
+        begin = books.clock()
+        node.post("/pub?topic=t", b"sure-%d" % begin)
+        promises.append((begin, books.clock()))
+    return promises
+
+
+def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_path):
+    """While the rule changes, over a kill."""
+    node, trace, books = traced(*LOG, "--log-sync=write", "--sync-timeout=1h", "--sync-every=1000000")
+    make_channels(node, "kept")
+    promises = []
+    for run in range(2):
+        with Publishers(node, books, "t", ("pub", "mpub", "dpub", "http"), seed=SEED + run, name=f"run{run}"):
+            promises += by_turns(node, books, SEED + run)
+            time.sleep(0.05)
+            node.kill()
+        if run == 0:
+            node.start()
+    ends = [behind for _, behind in promises]
+    for position, path, _ in disks(trace, sorted(random.Random(SEED).sample(ends[:-1], 2) + [ends[-1]]), tmp_path, SEED):
+        other_boot(path)
+        after = daemon(*LOG, data_path=path)
+        before = max(begin for begin, behind in promises if behind <= position)
+        required = {body for batch in books.until(before) for body in batch.bodies}
+        required |= {b"sure-%d" % begin for begin, behind in promises if behind <= position}
+        offsets = log_of(after)
+        assert required <= offsets.keys(), f"{path.name}: {len(required - offsets.keys())} of {len(required)} are gone"
+        after.close()
