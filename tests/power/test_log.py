@@ -268,3 +268,28 @@ def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_p
         offsets = log_of(after)
         assert required <= offsets.keys(), f"{path.name}: {len(required - offsets.keys())} of {len(required)} are gone"
         after.close()
+
+
+@pytest.mark.long
+def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
+    """Retention removes what is finished. A power failure amid that takes nothing that is not."""
+    node, trace, books = traced(*LOG, "--log-sync=fsync")
+    make_channels(node, "c")
+    begin = trace.position
+    finished: list[tuple[int, set[bytes]]] = []     # in a phase that began at this position
+    with Publishers(node, books, "t", ("pub", "mpub", "http"), seed=SEED):
+        for _ in range(3):
+            time.sleep(0.1)
+            phase = trace.position
+            finished.append((phase, set(consume(node, "t", "c", set(), seconds=0.3))))
+        node.kill()
+    assert sum(event.kind == "unlink" and event.path.endswith(".dat") for event in trace.events()) > 3
+    for position, path, _ in disks(trace, moments(trace, begin, 3, SEED + 2), tmp_path, SEED):
+        other_boot(path)
+        after = daemon(*LOG, "--log-sync=fsync", data_path=path)
+        required = {body for batch in books.until(position) for body in batch.bodies}
+        required -= {body for phase, bodies in finished if phase < position for body in bodies}
+        there = delivered(after, "c", required)
+        assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
+        assert there <= books.sent.keys()
+        after.close()
