@@ -13,7 +13,7 @@ cdef struct Delays:
     Delay *items            # owned
     int64_t first, count, room  # items[first : first + count] count
 
-# Adds entries of a .due file before an offset. longest_ns: one that does not say how long it was to wait waits no longer.
+# Adds entries of a .due file that lie before an offset. longest_ns: of one that does not say what was asked for.
 cdef void delays_add(Delays *delays, const char *c_from, int64_t length, int64_t end, int64_t longest_ns,
                      Clock clock) noexcept
 # Due time of a message; 0: it is not deferred.

@@ -34,6 +34,6 @@ cdef inline void use_end(Uses *uses, int64_t offset) noexcept:
         else:
             use_end_before(uses, offset)
 
-cdef bint use_begin(Uses *uses, Segments *segments, int64_t offset) noexcept    # use_add(), if the last does not have it
+cdef bint use_begin(Uses *uses, Segments *segments, int64_t offset) noexcept    # use_add(), if the last has it not
 cdef void use_end_before(Uses *uses, int64_t offset) noexcept                   # use_end() of one before the last
 cdef void drop_unused(Uses *uses) noexcept                                      # the oldest ones
