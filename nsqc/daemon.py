@@ -170,7 +170,7 @@ class Daemon:
         self.boot_id = nsqc_dat.boot_id()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
         self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
-                         self.sync_workers, self.log, options.max_req_timeout)
+                         self.sync_workers, self.log, options.max_req_timeout, ids.stopped)
         self.guids = GuidFactory.make(options.node_id, self.saved.reached_unit)
         self.broker = Broker(self.settings, self.log, self.timers, self.disks, self.write_health, self.guids,
                              self.loop, self.rules, self.space, self.logs)

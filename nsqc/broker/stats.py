@@ -209,7 +209,7 @@ def _log_stats(topic: Topic) -> LogStats | UnsetType:
     log = topic.log
     if log is None or log.damaged == 0:
         return UNSET  # a topic like any other
-    return LogStats(log.first, log.next, log.bytes, len(log.table), log.damaged)
+    return LogStats(log.first, log.following, log.bytes, len(log.table), log.damaged)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,

@@ -126,7 +126,7 @@ cdef class Survey:
         row.cells[<int> T_CHANNELS] += len(topic.channels)
         if topic.log is not None:
             row.cells[<int> T_LOG_FIRST] = topic.log.first_offset()
-            row.cells[<int> T_LOG_NEXT] = topic.log.next
+            row.cells[<int> T_LOG_NEXT] = max(topic.log.next, topic.log.resume_at)
             row.cells[<int> T_LOG_SEGMENTS] = topic.log.segments.count
             row.cells[<int> T_LOG_BYTES] = topic.log.segments.bytes
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten

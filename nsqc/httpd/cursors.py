@@ -103,4 +103,4 @@ class Place:
             return log.next
         if offset < log.first:
             return gone(log)
-        return beyond(log) if offset > log.next else offset
+        return beyond(log) if offset > log.following else offset

@@ -98,10 +98,10 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
             places.append((channel, position, oldest))
         await _next_slice(part)
     log_of(topic)
-    first, following, segments = log.first, log.next, log.table
+    first, last, following, segments = log.first, log.next - 1, log.following, log.table
     # Offsets that retention has removed, or that numbering has left out, are stepped over.
     places = [(channel, _there(segments, position), _there(segments, oldest)) for channel, position, oldest in places]
-    offsets = {first, following - 1}.union(oldest for _, _, oldest in places)
+    offsets = {first, last}.union(oldest for _, _, oldest in places)
     times = await app.readers.run(partial(records.timestamps, log.folder, segments, sorted(offsets)))
     now = time.time_ns()
     channels = []
@@ -116,7 +116,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         first_offset=first,
         next_offset=following,
         first_time=times[first],
-        last_time=times[following - 1],
+        last_time=times[last],
         bytes=sum(segment[2] for segment in segments),
         segments=len(segments),
         damaged=log.damaged,
@@ -176,17 +176,19 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
         offset = await offset_at(app, topic, query.time)
     else:
         offset = log.first if query.offset is None else query.offset
-    if offset == log.next and query.wait_ms:
+    if log.next <= offset <= log.following and query.wait_ms:
         await _until_readable(request, log, offset, query.wait_ms / 1000)
     for _ in range(_TRIES):
         log = log_of(topic)
         if offset < log.first:
             return gone(log)
-        if offset > log.next:
+        if offset > log.following:
             return beyond(log)
         segment = files.segment_of(log.table, offset)
-        if offset == log.next or segment is None:
-            return _reply(log, offset, offset, 0, query.lines)
+        if offset >= log.next or segment is None:
+            # Between the last record and the next one numbering may have left something out.
+            end = log.following if offset >= log.next else offset
+            return _reply(log, end, end, 0, query.lines)
         try:
             found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.max_messages,
                                                   query.max_bytes, query.lines))

@@ -108,6 +108,6 @@ def gone(log: TopicLog) -> Reply:
 
 def beyond(log: TopicLog) -> Reply:
     """The answer for an offset behind the end."""
-    following = log.next
+    following = log.following
     return Reply(416, encoded({"message": "OFFSET_BEYOND_END", "next_offset": following}), JSON, nsq=True,
                  extra=f"X-NSQ-Next-Offset: {following}\r\n")

@@ -99,7 +99,7 @@ OF_TOPICS = (
     _counter(TOPICS, "topic_message_bytes", "Bytes of their bodies.", BYTES, _TOPIC),
     _gauge(TOPICS, "topic_channels", "Channels of the topic.", labels=_TOPIC),
     _gauge(TOPICS, "topic_log_first_offset", "Offset of the first record in the topic's log.", labels=_TOPIC),
-    _gauge(TOPICS, "topic_log_next_offset", "Offset behind the last record in the topic's log.", labels=_TOPIC),
+    _gauge(TOPICS, "topic_log_next_offset", "Offset that the next record in the topic's log gets.", labels=_TOPIC),
     _gauge(TOPICS, "topic_log_segments", "Segments of the topic's log.", labels=_TOPIC),
     _gauge(TOPICS, "topic_log_size_bytes", "Bytes of the records in the topic's log.", BYTES, _TOPIC),
 )

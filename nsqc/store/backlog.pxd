@@ -54,7 +54,8 @@ cdef class CommitOwner(BacklogOwner):
 
 cdef class CommitLog(JobOwner):
     # A topic's log as its commits see it.
-    cdef bint begin_write(self) noexcept        # False: there is nothing to write; else Commit.one_ended() follows
+    # Commit.one_ended() follows. False: there is no memory for it, and what was to be written is refused.
+    cdef bint begin_write(self) noexcept
     cdef int64_t unwritten_records(self) noexcept
 
 
@@ -161,5 +162,6 @@ cdef class Backlog(QueueWatcher):
     cdef int64_t delayed_on_disk(self) noexcept     # those on disk that have a delay to keep
     cdef void attach(self, DiskQueue disk) noexcept     # what it had to keep in memory may go to disk now
     cdef void mark_dirty(self) noexcept
+    cdef void refused(self) noexcept
     cdef int _put_disk(self, Message *message, uint32_t attempts, uint32_t defer_ms, Place *place) noexcept
     cdef void _apply_delay(self, Entry *entry) noexcept

@@ -168,7 +168,7 @@ cdef class Commit:
                 # It has nothing to write any more, or there is no memory for it.
                 if backlog.disk.buffered() > 0 and backlog.disk.write_error == ENOMEM:
                     self.failed = ENOMEM
-                    backlog.mark_dirty()
+                    backlog.refused()
                 self.running -= 1
         if self.log is not None and self.log.unwritten_records() > 0:
             self.running += 1
@@ -288,6 +288,17 @@ cdef class Backlog(QueueWatcher):
                 self.commit.dirty.append(self)
                 self.listed = True
             self.commit.schedule.add(self.commit)
+
+    cdef void refused(self) noexcept:
+        """There is no memory to write what is in the buffer. A channel tries again; of a topic, nobody has it."""
+        cdef int64_t records, body_bytes = 0
+        if self.keeps:
+            self.mark_dirty()
+            return
+        records = self.disk.discard(&body_bytes)
+        self.error = ENOMEM
+        if self.owner is not None:
+            self.owner.on_write_failed(ENOMEM, records, body_bytes)
 
     cdef bint pop(self, Entry *entry) noexcept:
         cdef uint16_t attempts

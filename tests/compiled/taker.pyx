@@ -8,11 +8,14 @@ from nsqc.store.message cimport Message
 
 
 cdef class Taker(Consumer):
-    """Takes so many messages, and finishes none."""
+    """Takes so many messages, and finishes none. bodies: of all of them."""
+
+    cdef readonly list bodies
 
     def __init__(self, int64_t ready_count):
         self.id = 1
         self.ready_count = ready_count
+        self.bodies = []
         self.msg_timeout_ns = 60000000000
 
     def subscribe(self, Channel channel not None):
@@ -21,4 +24,4 @@ cdef class Taker(Consumer):
         channel.update(self)
 
     cdef void deliver(self, Message *message, uint16_t attempts) noexcept:
-        pass
+        self.bodies.append(message.body[:message.size])

@@ -165,6 +165,31 @@ def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
         books.check(there)
 
 
+@pytest.mark.parametrize("skip", [0, 1, 4])
+def test_a_sync_of_what_came_before_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
+    """The first publish under fsync syncs what was published without."""
+    node, trace = traced("--log-sync=write", "--sync-timeout=1h", "--sync-every=1000000")
+    client, sent = node.connect(), {b"%d-" % number + b"x" * 1000 for number in range(60)}
+    client.pub("t", *sent)
+    for body in sorted(sent)[:3]:
+        client.pub("t", body + b"again")
+    assert node.http("PUT", "/topic/rules?topic=t", b'{"sync": "fsync"}')[0] == 200
+    trace.fail("sync", errno.EIO, skip=skip, times=2)
+    tries = 0
+    while node.http("POST", "/pub?topic=t", b"sure")[0] != 200:
+        tries += 1
+    assert tries, "nothing has failed"
+    node.kill()
+    disk = Disk()
+    disk.play(trace.events())
+    disk.write(tmp_path / "disk", Chance())
+    other_boot(tmp_path / "disk")
+    after = daemon(*LOG, data_path=tmp_path / "disk")
+    there = consume(after, "t", "c", sent | {b"sure"})
+    assert sent | {b"sure"} <= there.keys(), f"{len(sent - there.keys())} of {len(sent)} are missing"
+    assert there[b"sure"] == 1
+
+
 def test_syncs_that_fail_refuse_publishes_and_heal(traced):
     node, trace = traced("--log-sync=fsync")
     node.connect().pub("t", b"before")

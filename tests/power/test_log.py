@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,8 +75,10 @@ def disks(trace: Trace, positions: list[int], folder: Path, seed: int) -> Iterat
 
 
 def described(node: Daemon) -> dict[str, object]:
-    """/topic/log."""
-    return json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    """/topic/log; of a topic that was not in nsqd.dat yet when the power failed, what it has then: nothing."""
+    status, body = node.http("GET", "/topic/log?topic=t")
+    assert status in (200, 404), body
+    return json.loads(body) if status == 200 else {"first_offset": 0, "next_offset": 0, "id": None}
 
 
 def log_of(node: Daemon) -> dict[bytes, int]:
@@ -120,6 +124,43 @@ def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(da
     assert node.stop() == 0
     node.start()
     assert log_of(node) == {b"later": 1 << 32}
+
+
+def test_the_end_that_is_reported_never_falls(daemon):
+    """Not even while nothing is published: a reader that was further is not behind the end."""
+    node = daemon(*LOG)
+    for number in range(3):
+        node.post("/pub?topic=t", b"%d" % number)
+    node.post("/channel/create?topic=t&channel=c")
+    assert described(node)["next_offset"] == 3
+    node.kill()
+    other_boot(node.data_path)
+    for kind, size in (("dat", 31), ("idx", 32 + 16)):
+        os.truncate(node.data_path / "t.log" / f"{0:020}.{kind}", size)
+    for _ in range(2):
+        node.start()
+        known = described(node)
+        assert known["next_offset"] == 1 << 32
+        assert known["last_time"]
+        for offset in (1, 3, 1 << 32):
+            status, body = node.http("GET", f"/topic/read?topic=t&offset={offset}")
+            assert (status, body) == (200, b"")
+            assert node.http("POST", f"/channel/seek?topic=t&channel=c&to={offset}")[0] == 200
+        assert described(node)["channels"][0]["lag_messages"] == node.channel("t", "c")["depth"] == 0
+        status, body = node.http("GET", f"/topic/read?topic=t&offset={(1 << 32) + 1}")
+        assert (status, json.loads(body)["next_offset"]) == (416, 1 << 32)
+        assert node.http("POST", f"/channel/seek?topic=t&channel=c&to={(1 << 32) + 1}")[0] == 416
+        assert re.search(rb'topic_log_next_offset{topic="t"} (\S+)', node.http("GET", "/metrics")[1])[1] == b"4294967296"
+        assert node.stop() == 0
+    node.start()
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(node.http, "GET", f"/topic/read?topic=t&offset={offset}&wait_ms=20000")
+                   for offset in (3, 1 << 32)]
+        time.sleep(0.1)
+        node.post("/pub?topic=t", b"later")
+        assert [b"later" in waits.result()[1] for waits in waiting] == [True, True]
+    assert described(node)["next_offset"] == (1 << 32) + 1
+    assert delivered(node, "c", {b"later"}) == {b"later"}
 
 
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
@@ -170,6 +211,8 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         other_boot(path)
         after = daemon(*LOG, "--log-sync=write", data_path=path)
         acknowledged = {body for batch in books.until(position) for body in batch.bodies}
+        used = max((before[body] for body in acknowledged), default=-1)
+        assert described(after)["next_offset"] > used, "the end has fallen"
         offsets = log_of(after)
         assert offsets.keys() <= books.sent.keys()
         still = sorted(acknowledged & offsets.keys(), key=offsets.__getitem__)
@@ -179,10 +222,74 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
             assert [offsets[body] for body in still] == [before[body] for body in still]
         client = after.connect()
         client.pub("t", b"later-1-0/1-")
-        used = max((before[body] for body in acknowledged), default=-1)
         assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
         there = delivered(after, "kept", {b"later-1-0/1-"} | set(offsets))
         # Of a batch that was not synced, any part may be gone.
         assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
+        after.close()
+
+
+def by_turns(node: Daemon, books: Books, seed: int) -> list[tuple[int, int]]:
+    """Has the rule change between write and fsync. For each message published under fsync: the positions before it was
+    sent, and behind its OK."""
+    promises, chosen = [], random.Random(seed)
+    for _ in range(4):
+        for sync in ("write", "fsync"):
+            status, text = node.http("PUT", "/topic/rules?topic=t", json.dumps({"sync": sync}).encode())
+            assert status == 200, text
+            if sync == "write":
+                time.sleep(chosen.random() * 0.1)
+        begin = books.clock()
+        node.post("/pub?topic=t", b"sure-%d" % begin)
+        promises.append((begin, books.clock()))
+    return promises
+
+
+def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_path):
+    """While the rule changes, over a kill."""
+    node, trace, books = traced(*LOG, "--log-sync=write", "--sync-timeout=1h", "--sync-every=1000000")
+    make_channels(node, "kept")
+    promises = []
+    for run in range(2):
+        with Publishers(node, books, "t", ("pub", "mpub", "dpub", "http"), seed=SEED + run, name=f"run{run}"):
+            promises += by_turns(node, books, SEED + run)
+            time.sleep(0.05)
+            node.kill()
+        if run == 0:
+            node.start()
+    ends = [behind for _, behind in promises]
+    for position, path, _ in disks(trace, sorted(random.Random(SEED).sample(ends[:-1], 1) + [ends[-1]]), tmp_path, SEED):
+        other_boot(path)
+        after = daemon(*LOG, data_path=path)
+        before = max(begin for begin, behind in promises if behind <= position)
+        required = {body for batch in books.until(before) for body in batch.bodies}
+        required |= {b"sure-%d" % begin for begin, behind in promises if behind <= position}
+        offsets = log_of(after)
+        assert required <= offsets.keys(), f"{path.name}: {len(required - offsets.keys())} of {len(required)} are gone"
+        after.close()
+
+
+@pytest.mark.long
+def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
+    """Retention removes what is finished. A power failure amid that takes nothing that is not."""
+    node, trace, books = traced(*LOG, "--log-sync=fsync")
+    make_channels(node, "c")
+    begin = trace.position
+    finished: list[tuple[int, set[bytes]]] = []     # in a phase that began at this position
+    with Publishers(node, books, "t", ("pub", "mpub", "http"), seed=SEED):
+        for _ in range(3):
+            time.sleep(0.1)
+            phase = trace.position
+            finished.append((phase, set(consume(node, "t", "c", set(), seconds=0.3))))
+        node.kill()
+    assert sum(event.kind == "unlink" and event.path.endswith(".dat") for event in trace.events()) > 3
+    for position, path, _ in disks(trace, moments(trace, begin, 3, SEED + 2), tmp_path, SEED):
+        other_boot(path)
+        after = daemon(*LOG, "--log-sync=fsync", data_path=path)
+        required = {body for batch in books.until(position) for body in batch.bodies}
+        required -= {body for phase, bodies in finished if phase < position for body in bodies}
+        there = delivered(after, "c", required)
+        assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
+        assert there <= books.sent.keys()
         after.close()

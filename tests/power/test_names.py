@@ -1,82 +1,12 @@
-"""Names of a log's files, and of its folder, are on disk when what relies on them is.
-
-A broker works under the shim and is killed at the moment in question, with nothing beside it that happens to sync a
-folder. The disk then has all that was synced, and nothing else.
-"""
+"""Names of a log's files, and of its folder, are on disk when what relies on them is."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 
 from nsqc.store.log.due import read_due
 from nsqc.store.log.progress import read_progress
-from tests.support.power.disk import Chance, Disk
-from tests.support.power.trace import Trace
-
-SCRIPT = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from tests.broker import harness
-from tests.broker.harness import publish, run, until
-
-class Disks(harness.DiskQueues):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        Disks.syncer = self.syncer
-
-harness.DiskQueues = Disks
-
-async def deferred(topic, body):
-    assert topic.publish(body, 3_600_000) < 0
-    written = asyncio.get_running_loop().create_future()
-    topic.when_written(written.set_result)
-    assert await written == 0
-
-async def recorded(topic):
-    await until(lambda: topic.log.recorder.at > 0 and not topic.log.busy)
-
-async def synced(topic):
-    Disks.syncer.start(topic.log)
-    await Disks.syncer.synced(topic.log)
-    assert not Disks.syncer.failing
-
-async def scenario(broker):
-    topic = broker.get_topic(b"t")
-    topic.start()
-%s
-    os.kill(os.getpid(), signal.SIGKILL)
-
-run(Path(sys.argv[1]), scenario, topic_storage="log", log_sync=sys.argv[2])
-"""
-
-
-class Machine:
-    """A data path, and brokers that work on it one after the other."""
-
-    def __init__(self, tmp_path: Path):
-        self.folder = tmp_path / "data"
-        self.folder.mkdir()
-        self.disk_path = tmp_path / "disk"
-        self.trace = Trace(tmp_path / "trace", self.folder)
-
-    def run(self, sync: str, steps: str) -> None:
-        """Runs steps, which know `topic`, up to a kill behind the last one."""
-        script = SCRIPT % textwrap.indent(textwrap.dedent(steps), "    ")
-        done = subprocess.run([sys.executable, "-c", script, str(self.folder), sync], env=self.trace.environment(),
-                              capture_output=True, text=True, timeout=60)
-        assert done.returncode == -9, done.stderr
-
-    def disk(self) -> Path:
-        """The log's folder after a power failure."""
-        disk = Disk()
-        disk.play(self.trace.events())
-        disk.write(self.disk_path, Chance())
-        return self.disk_path / "t.log"
+from tests.power.machine import Machine
 
 
 @pytest.fixture

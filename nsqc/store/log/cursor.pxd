@@ -7,30 +7,12 @@
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.fifo cimport Entry
-from nsqc.store.log.journal cimport CursorState
+from nsqc.store.log.blocks cimport Reader
 from nsqc.store.log.offsets cimport OffsetSet
-from nsqc.store.log.reads cimport ReadRecords
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.log.uses cimport Uses
 from nsqc.store.log.waiting cimport DeferredHeap, RequeuedFifo
-
-
-cdef struct Use:            # of a segment
-    int64_t first           # offset of its first record
-    int64_t limit           # offset behind its last, as far as it was known
-    int64_t count           # unfinished messages before next that lie in it
-
-cdef struct Uses:           # in order: items[first : first + count]
-    Use *items              # owned
-    int64_t first, count, room
-
-
-cdef struct Reader:
-    # A block of records and a place in it.
-    ReadRecords block       # its data is owned; begin and end are the offsets of its records
-    int64_t offset, at      # of a record in the block
-    bint running            # the block is being read by a thread
-    bint stale              # what is being read is not wanted any more
 
 
 cdef class Cursor(Journaled):
@@ -74,7 +56,6 @@ cdef class Cursor(Journaled):
     cdef const char *_tail_record(self) noexcept
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept
     cdef bint _was_read(self, Reader *reader) noexcept
-    cdef int restore(self, CursorState *state) except -1        # what an earlier run has left
     cdef void _step_over(self, int64_t next) noexcept
     cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept

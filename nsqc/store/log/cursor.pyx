@@ -3,20 +3,20 @@
 cimport cython
 from libc.errno cimport EAGAIN, ENOENT, ENOMEM
 from libc.stdint cimport int64_t, uint16_t, uint32_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memmove, memset
+from libc.stdlib cimport free
+from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport record_load
-from nsqc.store.log.journal cimport CursorState
-from nsqc.store.log.offsets cimport (Range, Waiting, Walk, offsets_add, offsets_free, offsets_next, offsets_remove,
-                                     waiting_next)
+from nsqc.store.log.blocks cimport find_record, forget_reader, known_damaged, release_reader
+from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offsets_next, offsets_remove
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
-from nsqc.store.log.reads cimport records_free, run_read_records
+from nsqc.store.log.reads cimport run_read_records
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
+from nsqc.store.log.uses cimport drop_unused, use_add, use_end
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
                                      deferred_push, requeued_first, requeued_free, requeued_least, requeued_pop,
                                      requeued_push)
@@ -29,7 +29,6 @@ cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
     MOST_WANT = 262144
     AGAIN_WANT = 16384          # bytes of a block for requeued messages
-    FIRST_USES = 4
 
 
 @cython.final
@@ -85,13 +84,14 @@ cdef class Cursor(Journaled):
             due_ns = self.log.delay_of(self.next)
             if due_ns > self.log.clock.monotonic:
                 self._advance(self.next + 1)
-                if not use_add(self, self.next - 1) or self.defer(self.next - 1, 0, due_ns) < 0:
+                if (not use_add(&self.uses, &self.log.segments, self.next - 1)
+                        or self.defer(self.next - 1, 0, due_ns) < 0):
                     self.next -= 1
                     self.owner.on_unreadable()
                     return False
                 continue
             entry.message = record_load(c_record, &attempts)
-            if entry.message is NULL or not use_add(self, self.next):
+            if entry.message is NULL or not use_add(&self.uses, &self.log.segments, self.next):
                 if entry.message is not NULL:
                     message_unref(entry.message)
                 self.read_error = ENOMEM
@@ -268,7 +268,7 @@ cdef class Cursor(Journaled):
     # ------------------------------------------------------------------ coming back
 
     cdef void done(self, int64_t offset) noexcept:
-        use_end(self, offset)
+        use_end(&self.uses, offset)
         if self.number >= 0:
             if offset >= self.journaled:
                 self.add_cursor(OP_ADVANCE, self.next)
@@ -361,21 +361,6 @@ cdef class Cursor(Journaled):
         drop_unused(&self.uses)
         return min(self.uses.items[self.uses.first].first, self.next) if self.uses.count else self.next
 
-    cdef int restore(self, CursorState *state) except -1:
-        """Takes what an earlier run has left. What was in flight waits first, with what was requeued, by offset."""
-        cdef Walk walk
-        cdef Range *skip
-        self.log.clock.refresh()
-        memset(&walk, 0, sizeof(walk))
-        while True:
-            skip = offsets_next(&state.skips, &walk)
-            if skip is NULL:
-                break
-            if offsets_add(&self.skips, skip.first, skip.end) < 0:
-                raise MemoryError
-        restore_out(self, state)
-        return 0
-
     # ------------------------------------------------------------------ how much
 
     cdef bint is_drained(self) noexcept:
@@ -399,37 +384,6 @@ cdef class Cursor(Journaled):
     cdef void release(self) noexcept:
         release_reader(&self.ahead)
         release_reader(&self.again)
-
-
-# ---------------------------------------------------------------------- blocks
-
-cdef const char *find_record(Reader *reader, int64_t offset) noexcept:
-    """The record of an offset that the block has."""
-    if offset < reader.offset:
-        reader.offset = reader.block.begin
-        reader.at = 0
-    while reader.offset < offset:
-        reader.at += SIZE_BYTES + <int64_t> load_i32(reader.block.c_data + reader.at)
-        reader.offset += 1
-    return reader.block.c_data + reader.at
-
-
-cdef inline bint known_damaged(Reader *reader, int64_t offset) noexcept:
-    """Whether the last read has found that this record is not intact."""
-    return reader.block.offset <= offset < reader.block.begin
-
-
-cdef void release_reader(Reader *reader) noexcept:
-    if not reader.running:
-        records_free(&reader.block)
-        reader.block.want = 0
-
-
-cdef void forget_reader(Reader *reader) noexcept:
-    if reader.running:
-        reader.stale = True
-    else:
-        reader.block.begin = reader.block.end = -1
 
 
 cdef void forget(Cursor cursor) noexcept:
@@ -475,129 +429,3 @@ cdef int64_t delayed_ahead(Cursor cursor) noexcept:
         if first < end:
             count -= cursor.log.delayed_from(first) - cursor.log.delayed_from(end)
     return count
-
-
-# ---------------------------------------------------------------------- what segments are needed for
-
-cdef bint use_add(Cursor cursor, int64_t offset) noexcept:
-    """One more message of a segment is unfinished; not of one before the last one. False: no memory."""
-    cdef Uses *uses = &cursor.uses
-    cdef Use *last
-    cdef Use *grown
-    cdef Segment *segment
-    cdef int64_t room
-    last = &uses.items[uses.first + uses.count - 1] if uses.count else NULL
-    if last is not NULL and last.first <= offset < last.limit:
-        last.count += 1
-        return True
-    segment = &cursor.log.segments.items[segments_find(&cursor.log.segments, offset)]
-    if last is not NULL and last.first == segment.first:
-        last.limit = segment.end
-        last.count += 1
-        return True
-    drop_unused(uses)
-    if uses.first + uses.count == uses.room:
-        if uses.first:
-            memmove(uses.items, uses.items + uses.first, <size_t> uses.count * sizeof(Use))
-            uses.first = 0
-        else:
-            room = max(2 * uses.room, <int64_t> FIRST_USES)
-            grown = <Use *> realloc(uses.items, <size_t> room * sizeof(Use))
-            if grown is NULL:
-                return False
-            uses.items = grown
-            uses.room = room
-    last = &uses.items[uses.first + uses.count]
-    last.first = segment.first
-    last.limit = segment.end
-    last.count = 1
-    uses.count += 1
-    return True
-
-
-cdef void use_end(Cursor cursor, int64_t offset) noexcept:
-    """A message is finished."""
-    cdef Uses *uses = &cursor.uses
-    cdef int64_t low = uses.first, high = uses.first + uses.count, middle
-    if uses.count == 0:
-        return
-    if uses.items[high - 1].first <= offset:
-        uses.items[high - 1].count -= 1
-        return
-    while low < high:
-        middle = (low + high) // 2
-        if uses.items[middle].first <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    if low > uses.first:
-        uses.items[low - 1].count -= 1
-
-
-cdef void drop_unused(Uses *uses) noexcept:
-    while uses.count and uses.items[uses.first].count == 0:
-        uses.first += 1
-        uses.count -= 1
-
-
-# ---------------------------------------------------------------------- at the start
-
-cdef int restore_out(Cursor cursor, CursorState *state) except -1:
-    """What is unfinished: it waits first, by offset, or for its time."""
-    cdef Walk ranges, entries
-    cdef Range *out
-    cdef Waiting *waiting
-    cdef int64_t offset, first = cursor.log.first_offset()
-    memset(&ranges, 0, sizeof(ranges))
-    memset(&entries, 0, sizeof(entries))
-    out = offsets_next(&state.out, &ranges)
-    waiting = waiting_next(&state.waiting, &entries)
-    offset = out.first if out is not NULL else 0
-    while out is not NULL or waiting is not NULL:
-        if out is not NULL and (waiting is NULL or offset < waiting.offset):
-            wait_again(cursor, offset, first, 1, 0)
-            offset += 1
-            if offset == out.end:
-                out = offsets_next(&state.out, &ranges)
-                offset = out.first if out is not NULL else 0
-        else:
-            wait_again(cursor, waiting.offset, first, waiting.attempts,
-                       due_again(cursor, waiting) if waiting.due_ns > cursor.log.clock.wall else 0)
-            waiting = waiting_next(&state.waiting, &entries)
-    return 0
-
-
-cdef int64_t due_again(Cursor cursor, Waiting *waiting) noexcept:
-    """The monotonic time that it waits for: if the clock has jumped, one full delay at most, which is noted."""
-    cdef TopicLog log = cursor.log
-    cdef int64_t due_ns = log.clock.monotonic + min(waiting.due_ns - log.clock.wall, log.longest_delay_ns), asked_ns
-    if waiting.attempts == 0:
-        asked_ns = log.delay_of(waiting.offset)
-        if asked_ns:
-            due_ns = min(due_ns, asked_ns)
-    if due_ns - log.clock.monotonic < waiting.due_ns - log.clock.wall:
-        cursor._record_req(waiting.offset, waiting.attempts, due_ns - log.clock.monotonic + log.clock.wall)
-    return due_ns
-
-
-cdef int wait_again(Cursor cursor, int64_t offset, int64_t first, uint32_t attempts, int64_t due_ns) except -1:
-    cdef Requeued item
-    cdef Deferred deferred
-    cdef int64_t index = segments_find(&cursor.log.segments, offset)
-    if index < 0 or offset >= cursor.log.segments.items[index].end:
-        return 0        # it is not in the log any more, or never got there
-    if due_ns:
-        deferred.due_ns = due_ns
-        deferred.offset = offset
-        deferred.attempts = attempts
-        if deferred_push(&cursor.deferred, &deferred) < 0:
-            raise MemoryError
-    else:
-        item.offset = offset
-        item.after = 0
-        item.attempts = attempts
-        if requeued_push(&cursor.requeued, &item) < 0:
-            raise MemoryError
-    if not use_add(cursor, offset):
-        raise MemoryError
-    return 0

@@ -10,6 +10,7 @@ from nsqc.store.log.journal cimport CursorState, state_free, state_init, state_n
 from nsqc.store.log.listing cimport JOURNAL, CursorFile, Listing, file_name, listing_free, listing_read
 from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
 from nsqc.store.log.replay cimport state_replay
+from nsqc.store.log.restore cimport cursor_restore
 
 NO_NUMBER = -1
 
@@ -81,7 +82,7 @@ cdef class Earlier:
         if state is NULL:
             return None
         cursor = Cursor(log, name, owner, state.number, min(state.cursor, log.next))
-        cursor.restore(state)
+        cursor_restore(cursor, state)
         if self.damaged:
             cursor.add_name(name)       # a snapshot of what is left of the journal might not have it
         return cursor

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t
 
 cdef enum:
-    INDEX_HEAD_BYTES = 32   # magic, first offset, base time, 0, crc32c
+    INDEX_HEAD_BYTES = 32   # magic, first offset, base time, unsynced, crc32c
     ENTRY_BYTES = 16        # position, time, crc32c of the record, check
     DUE_BYTES = 24          # offset, due time, delay, crc32c
     TIME_SHIFT = 24         # times in an index are in units of 2^24 ns since the base time
@@ -36,8 +36,14 @@ cdef struct IndexEntry:
 cdef void entry_store(char *c_to, int64_t offset, IndexEntry *entry) noexcept nogil
 cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noexcept nogil     # False: damaged
 cdef bint entry_blank(const char *c_from) noexcept nogil       # True: it never reached the disk, so nor need its record
-cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil
-cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexcept nogil       # False: damaged
+
+cdef struct IndexHead:
+    int64_t first               # offset of the segment's first record
+    int64_t base_ns             # of the times in the entries
+    uint32_t unsynced           # see docs/ondisk.md; 0: not known
+
+cdef void head_store(char *c_to, IndexHead *head) noexcept nogil
+cdef bint head_load(const char *c_from, IndexHead *head) noexcept nogil     # False: damaged
 
 cdef struct DueEntry:
     int64_t offset

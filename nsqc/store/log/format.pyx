@@ -46,17 +46,18 @@ cdef bint entry_blank(const char *c_from) noexcept nogil:
     return load_i64(c_from) == 0 and load_i64(c_from + 8) == 0
 
 
-cdef void head_store(char *c_to, int64_t first, int64_t base_ns) noexcept nogil:
+cdef void head_store(char *c_to, IndexHead *head) noexcept nogil:
     memcpy(c_to, INDEX_MAGIC, MAGIC_BYTES)
-    store_i64(c_to + 8, first)
-    store_i64(c_to + 16, base_ns)
-    store_i32(c_to + 24, 0)
+    store_i64(c_to + 8, head.first)
+    store_i64(c_to + 16, head.base_ns)
+    store_i32(c_to + 24, <int> head.unsynced)
     store_i32(c_to + 28, <int> crc32c(<const unsigned char *> c_to, 28))
 
 
-cdef bint head_load(const char *c_from, int64_t *first, int64_t *base_ns) noexcept nogil:
-    first[0] = load_i64(c_from + 8)
-    base_ns[0] = load_i64(c_from + 16)
+cdef bint head_load(const char *c_from, IndexHead *head) noexcept nogil:
+    head.first = load_i64(c_from + 8)
+    head.base_ns = load_i64(c_from + 16)
+    head.unsynced = <uint32_t> load_i32(c_from + 24)
     return (memcmp(c_from, INDEX_MAGIC, MAGIC_BYTES) == 0
             and <uint32_t> load_i32(c_from + 28) == crc32c(<const unsigned char *> c_from, 28))
 

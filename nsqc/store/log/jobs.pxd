@@ -38,10 +38,15 @@ cdef struct AppendJob:
     uint64_t id             # of the log, for its folder
     int64_t least_ns        # what the index of a fresh segment may begin with at the earliest
     bint syncs              # everything is on disk when the job is done
+    int64_t *behind         # owned: first offsets of segments that may not be on disk yet, and are synced first
+    int64_t behind_count
+    bint rewrites           # a sync of them may have failed: they are written again before
+    int64_t unsynced        # segments at the end that are not on disk when the next one begins
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
     int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one
     # The result.
     int error               # then nothing was added
+    bint behind_failed      # because of a sync of what is behind
     bint spoilt             # and the files may still contain what was refused: the segment must end here
     bint made_names         # there are names in the folder that it has not synced
     bint synced_names       # all names of before are on disk, the folder's own included

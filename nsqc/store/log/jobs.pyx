@@ -10,9 +10,10 @@ from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.segment cimport RECORD_ATTEMPTS_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.disk.syscalls cimport io_begin_sync, io_open, io_sync_data, io_sync_path, io_truncate, io_write
+from nsqc.store.disk.syscalls cimport (io_begin_sync, io_open, io_read, io_size, io_sync_data, io_sync_path,
+                                       io_truncate, io_write)
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
-                                    entry_store, head_store)
+                                    IndexHead, entry_store, head_store)
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
@@ -20,6 +21,7 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_u16
 
 cdef enum:
     FIRST_ROOM = 4096
+    REWRITE_BYTES = 1048576     # of one read and write when data is written again
 
 cdef int64_t MOST_FALL_NS = 366 * 86_400 * 1_000_000_000
 cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
@@ -97,6 +99,11 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef int64_t at = 0, begin, size, records, span, offset = job.offset, due_at = 0
     cdef int64_t least_ns = job.least_ns
     cdef bint fresh = job.fresh
+    job.error = sync_behind(job)
+    if job.error:
+        job.behind_failed = True
+        close_files(job)
+        return
     piece = new_piece(job, &job.last)
     if piece is NULL:
         job.error = ENOMEM
@@ -123,6 +130,7 @@ cdef void run_append(Job *c_job) noexcept nogil:
             offset += span
         if at < job.out.length:
             close_files(job)
+            job.unsynced = 0 if job.syncs else job.unsynced + fresh
             least_ns = piece.base_ns + ((<int64_t> piece.time) << TIME_SHIFT)
             memset(&following, 0, sizeof(following))
             following.first = offset
@@ -202,6 +210,7 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
     cdef int64_t written, due_begin = due_at[0], due_offset, index_at
     cdef uint32_t time = piece.time
     cdef char *c_index
+    cdef IndexHead index_head
     cdef int error
     if piece.bytes + length > MOST_SEGMENT:
         return EIO
@@ -212,7 +221,10 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
     if c_index is NULL:
         return ENOMEM
     if fresh:
-        head_store(c_index, piece.first, piece.base_ns)
+        index_head.first = piece.first
+        index_head.base_ns = piece.base_ns
+        index_head.unsynced = <uint32_t> (job.unsynced + 1)
+        head_store(c_index, &index_head)
     make_entries(c_index + head, c_from, piece.bytes, offset, records, piece.base_ns, &time)
     while due_at[0] < job.due.length:
         due_offset = load_i64(job.due.c_data + due_at[0])
@@ -251,6 +263,53 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         piece.records += records
         piece.due_bytes += due_at[0] - due_begin
         piece.time = time
+    return error
+
+
+cdef int sync_behind(AppendJob *job) noexcept nogil:
+    """What was written before without being synced is on disk; 0 or errno."""
+    cdef int64_t index
+    cdef int error = 0
+    for index in range(job.behind_count):
+        if error == 0:
+            error = sync_again(job, job.behind[index], b"dat")
+        if error == 0:
+            error = sync_again(job, job.behind[index], b"idx")
+        if error == 0:
+            error = sync_again(job, job.behind[index], b"due")
+    return error
+
+
+cdef int sync_again(AppendJob *job, int64_t first, const char *c_kind) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int error
+    segment_path(c_path, job.c_folder, first, c_kind)
+    error = rewrite(c_path) if job.rewrites else 0
+    if error == 0:
+        error = io_sync_path(c_path, O_RDONLY)
+    return 0 if error == ENOENT else error      # retention has removed it, or there are no due times
+
+
+cdef int rewrite(const char *c_path) noexcept nogil:
+    """Writes what a file has once more: after a sync that failed, the kernel may consider it clean. 0 or errno."""
+    cdef int64_t at = 0, got = 0, size, written
+    cdef char *c_data
+    cdef int error = 0, fd = io_open(c_path, O_RDWR)
+    if fd < 0:
+        return -fd
+    c_data = <char *> malloc(REWRITE_BYTES)
+    size = io_size(fd)
+    if c_data is NULL or size < 0:
+        error = ENOMEM if c_data is NULL else <int> -size
+    while error == 0 and at < size:
+        got = io_read(fd, c_data, min(<int64_t> REWRITE_BYTES, size - at), at)
+        if got <= 0:
+            error = <int> -got
+            break
+        error = io_write(fd, c_data, got, at, &written)
+        at += got
+    free(c_data)
+    close(fd)
     return error
 
 

@@ -9,6 +9,7 @@ from nsqc.store.log.listing cimport Listing
 cdef struct SegmentSeen:    # see nsqc/store/log/segments.pxd
     int64_t first, end, bytes, due_bytes, base_ns, last_ns
     uint32_t time
+    uint32_t unsynced       # as the head of its index says
 
 cdef struct SegmentName:
     int64_t first

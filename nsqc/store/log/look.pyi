@@ -2,8 +2,8 @@ from typing import final
 
 from nsqc.store.log.earlier import Earlier
 
-# first, end, bytes, due_bytes, base_ns, last_ns, time: see segments.pxd
-_Segment = tuple[int, int, int, int, int, int, int]
+# first, end, bytes, due_bytes, base_ns, last_ns, time, unsynced: see recovery.SegmentFound
+_Segment = tuple[int, int, int, int, int, int, int, int]
 
 @final
 class Looks:

@@ -11,8 +11,8 @@ from cpython.bytes cimport PyBytes_AS_STRING
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_size
 from nsqc.store.log.earlier cimport make_earlier
-from nsqc.store.log.format cimport (ENTRY_BYTES, FARTHEST, INDEX_HEAD_BYTES, MOST_OFFSET, IndexEntry, entry_load,
-                                    head_load)
+from nsqc.store.log.format cimport (ENTRY_BYTES, FARTHEST, INDEX_HEAD_BYTES, MOST_OFFSET, IndexEntry, IndexHead,
+                                    entry_load, head_load)
 from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
 from nsqc.store.log.journal cimport state_free
 from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free, nsqc_is_file,
@@ -185,10 +185,10 @@ cdef bint record_intact(int dat, int64_t position, int64_t length, uint32_t crc)
     return intact
 
 
-cdef bint index_read(int idx, int64_t first, int64_t *base_ns, int64_t *entries, IndexEntry *last) noexcept nogil:
+cdef bint index_read(int idx, int64_t first, IndexHead *head, int64_t *entries, IndexEntry *last) noexcept nogil:
     """The head and the last entry of an index; False: they are not as they were written."""
     cdef char[BUFFER_BYTES] buffer
-    cdef int64_t size = io_size(idx), at, named
+    cdef int64_t size = io_size(idx), at
     cdef const char *c_last
     if size < INDEX_HEAD_BYTES + ENTRY_BYTES or (size - INDEX_HEAD_BYTES) % ENTRY_BYTES:
         return False
@@ -203,22 +203,25 @@ cdef bint index_read(int idx, int64_t first, int64_t *base_ns, int64_t *entries,
             return False
         c_last = buffer + INDEX_HEAD_BYTES
     entries[0] = (size - INDEX_HEAD_BYTES) // ENTRY_BYTES
-    return (head_load(buffer, &named, base_ns) and named == first
+    return (head_load(buffer, head) and head.first == first
             and entry_load(c_last, first + entries[0] - 1, last) and not last.more)
 
 
 cdef bint look_at_files(int dat, int idx, SegmentSeen *segment) noexcept nogil:
     """Whether a segment is as it was written up to its end, as far as its last entry and record say."""
+    cdef IndexHead head
     cdef IndexEntry last
     cdef long long size, changed_ns
     cdef int64_t entries
-    if not index_read(idx, segment.first, &segment.base_ns, &entries, &last):
+    if not index_read(idx, segment.first, &head, &entries, &last):
         return False
     if nsqc_file_state(dat, &size, &changed_ns):
         return False
     segment.end = segment.first + entries
     segment.bytes = size
     segment.last_ns = changed_ns
+    segment.base_ns = head.base_ns
+    segment.unsynced = head.unsynced
     segment.time = last.time
     return record_intact(dat, last.position, size - <int64_t> last.position, last.crc)
 
@@ -347,7 +350,7 @@ cdef class Looks:
         for at in range(seen.count):
             segment = &seen.segments[at]
             segments.append((segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns,
-                             segment.last_ns, segment.time))
+                             segment.last_ns, segment.time, segment.unsynced))
         found = seen.id, segments, make_earlier(&seen.state, &seen.cursors), seen.mark
         seen_free(seen)
         return found

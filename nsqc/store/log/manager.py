@@ -32,9 +32,10 @@ class Logs:
     """Opens the logs in a data path."""
 
     def __init__(self, data_path: str | os.PathLike[str], disks: DiskQueues, power_failed: bool, max_bytes: int,
-                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log, longest_delay_ns: int = 2**63 - 1):
+                 loop: asyncio.AbstractEventLoop, workers: Executor, log: Log, longest_delay_ns: int = 2**63 - 1,
+                 stopped: bool = False):
         """max_bytes: of a segment. workers: for removals. longest_delay_ns: what an earlier run has deferred waits no
-        longer."""
+        longer. stopped: the last run has synced everything that it had written."""
         self._data_path = os.fspath(data_path)
         self._disks = disks
         self._power_failed = power_failed
@@ -43,6 +44,7 @@ class Logs:
         self._workers = workers
         self._log = log
         self._longest_delay_ns = longest_delay_ns
+        self._stopped = stopped
         self._removals: set[asyncio.Future[None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._found = self._list()
@@ -106,6 +108,8 @@ class Logs:
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, opened)
         log.longest_delay_ns = self._longest_delay_ns
+        if opened.segments and not (self._stopped and is_known):
+            log.sync_from(opened.synced if is_known else 0)
         for segment in opened.segments:
             if segment.due_bytes:
                 with suppress(OSError), open(f"{log.folder}/{segment.first:020d}.due", "rb") as due:

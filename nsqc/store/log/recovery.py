@@ -24,6 +24,7 @@ from nsqc.store.log.look import Looks
 from nsqc.store.log.names import MOST_OFFSET, id_of, id_path, new_id, next_of, next_path, split_name
 from nsqc.store.log.strays import is_stray
 
+HEAD = struct.Struct(">8xqqII")  # of an index
 ENTRY = struct.Struct(">IIII")
 MORE = 1 << 31
 # After a power failure offsets continue so far behind the first one of the last segment: no offset is used twice, even
@@ -33,7 +34,8 @@ MOST_STRAYS = 10  # files of others that are named
 
 
 class SegmentFound(NamedTuple):
-    """A segment as it is: see nsqc/store/log/segments.pxd."""
+    """A segment as it is: see nsqc/store/log/segments.pxd. unsynced: all but so many segments right before it, less
+    one, were on disk when it began; 0: not known."""
 
     first: int
     end: int
@@ -42,11 +44,12 @@ class SegmentFound(NamedTuple):
     base_ns: int
     last_ns: int
     time: int
+    unsynced: int = 0
 
 
 class Opened(NamedTuple):
     """A log that is about to be used. resume_at: the next record has this offset; ends: in a new segment.
-    id: 0 if it is new, or has none."""
+    id: 0 if it is new, or has none; synced: a run that was killed had synced the segments that begin before this."""
 
     exists: bool
     id: int
@@ -54,6 +57,7 @@ class Opened(NamedTuple):
     next: int
     resume_at: int
     ends: bool
+    synced: int
     journals: list[int]
     first_journal: int
     next_journal: int
@@ -79,7 +83,7 @@ class Files(NamedTuple):
     due: int | None = None
 
 
-NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, journals=[], first_journal=1,
+NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, synced=0, journals=[], first_journal=1,
              next_journal=1, next_number=1, journal_bytes=0, earlier=None)
 
 
@@ -146,9 +150,16 @@ def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | 
         log.error("LOG(%s): a segment is missing: messages %d to %d are gone%s", folder, first, behind - 1, others)
     return Opened(
         exists=True, id=log_id or give_id(folder, log), segments=segments, next=end, resume_at=resume_at,
-        ends=resume_at > end or not segments or not is_sound,
+        ends=resume_at > end or not segments or not is_sound, synced=first_unsynced(segments),
         journals=earlier.numbers, first_journal=first_journal or 1,
         next_journal=last_journal + 1, next_number=earlier.next_number, journal_bytes=journal_bytes, earlier=earlier)
+
+
+def first_unsynced(segments: list[SegmentFound]) -> int:
+    """The first offset of the first segment that may be only in memory, as the last one says; 0: any may be."""
+    if not segments or not (unsynced := segments[-1].unsynced) or unsynced > len(segments):
+        return 0
+    return segments[-unsynced].first
 
 
 def possible(offset: int) -> int:
@@ -219,7 +230,10 @@ def open_segment(folder: str, first: int, files: Files, following: int | None, p
     path = f"{folder}/{first:020d}"
     is_sound = True
     with open(f"{path}.dat", "r+b") as dat, open(f"{path}.idx", "r+b" if files.idx is not None else "w+b") as idx:
-        base_ns = struct.unpack(">q", (os.pread(idx.fileno(), 24, 0) + bytes(24))[16:24])[0]
+        head = os.pread(idx.fileno(), INDEX_HEAD, 0).ljust(INDEX_HEAD, b"\0")
+        begins_with, base_ns, unsynced, check = HEAD.unpack(head)
+        if begins_with != first or check != checksum(head[:-4]):
+            unsynced = 0
         count, size, time = last_record(dat.fileno(), idx.fileno(), first, files)
         if following is not None:
             known = following - first
@@ -237,7 +251,7 @@ def open_segment(folder: str, first: int, files: Files, following: int | None, p
             dat.truncate(size)
             idx.truncate(INDEX_HEAD + count * INDEX_ENTRY)
         last_ns = os.fstat(dat.fileno()).st_mtime_ns
-    return SegmentFound(first, first + count, size, files.due or 0, base_ns, last_ns, time), is_sound
+    return SegmentFound(first, first + count, size, files.due or 0, base_ns, last_ns, time, unsynced), is_sound
 
 
 def entries_of(files: Files) -> int:

@@ -19,8 +19,12 @@ cdef struct Segments:
     int64_t count, room
     int64_t bytes           # of all records
 
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for so many more; -1: no memory
 cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil      # at the end; -1: no memory
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
+# How many of the oldest nobody needs any more; see TopicLog.retain(). The last one stays: it is appended to.
+cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
+                              int64_t now_ns) noexcept nogil
 cdef void segments_free(Segments *segments) noexcept nogil
 # The last segment that begins at or before an offset; -1: none does.
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil

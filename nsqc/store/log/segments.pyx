@@ -8,17 +8,24 @@ cdef enum:
     FIRST_ROOM = 4
 
 
-cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
+cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
     cdef Segment *grown
+    cdef int64_t room = segments.count + count
+    if room <= segments.room:
+        return 0
+    room = max(room, 2 * segments.room, <int64_t> FIRST_ROOM)
+    grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
+    if grown is NULL:
+        return -1
+    segments.items = grown
+    segments.room = room
+    return 0
+
+
+cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
     cdef Segment *last
-    cdef int64_t room
-    if segments.count == segments.room:
-        room = max(2 * segments.room, <int64_t> FIRST_ROOM)
-        grown = <Segment *> realloc(segments.items, <size_t> room * sizeof(Segment))
-        if grown is NULL:
-            return -1
-        segments.items = grown
-        segments.room = room
+    if segments_reserve(segments, 1) < 0:
+        return -1
     segment.before = 0
     if segments.count:
         last = &segments.items[segments.count - 1]
@@ -35,6 +42,26 @@ cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
         segments.bytes -= segments.items[index].bytes
     segments.count -= count
     memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
+
+
+cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops,
+                              int64_t now_ns) noexcept nogil:
+    cdef int64_t gone = 0, left = segments.bytes, size
+    cdef Segment *segment
+    cdef bint old, surplus
+    while gone < segments.count - 1:
+        segment = &segments.items[gone]
+        old = now_ns - segment.last_ns > retain_ns
+        size = left - segment.bytes
+        surplus = size >= retain_bytes
+        if segment.end <= needed:
+            if not (old and surplus):
+                break
+        elif not drops or not ((retain_ns > 0 and old) or (retain_bytes > 0 and left > retain_bytes)):
+            break
+        left = size
+        gone += 1
+    return gone
 
 
 cdef void segments_free(Segments *segments) noexcept nogil:

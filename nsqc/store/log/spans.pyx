@@ -14,8 +14,8 @@ from libc.string cimport memcpy, memset
 
 from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, head_plausible,
                                       window_fill, window_free)
-from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, entry_blank,
-                                    entry_load, head_load)
+from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, IndexHead,
+                                    entry_blank, entry_load, head_load)
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.gojson cimport utf8_bytes
@@ -73,13 +73,14 @@ cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_n
     """0 or errno. Times in the index do not fall, even if the clock has: they bound the search."""
     cdef IndexEntry entry
     cdef bint valid
-    cdef int64_t length, segment, base_ns = 0, lost = 0
+    cdef IndexHead head
+    cdef int64_t length, lost = 0
     cdef int error = window_fill(&range_.index, range_.index_fd, 0, INDEX_HEAD_BYTES)
-    if error or range_.index.length < INDEX_HEAD_BYTES or not head_load(range_.index.c_data, &segment, &base_ns):
+    if error or range_.index.length < INDEX_HEAD_BYTES or not head_load(range_.index.c_data, &head):
         return error
     while error == 0 and offset[0] < range_.next:
         error = entry_of(range_, offset[0], &entry, &valid)
-        if error == 0 and valid and base_ns + ((<int64_t> entry.time) << TIME_SHIFT) >= time_ns:
+        if error == 0 and valid and head.base_ns + ((<int64_t> entry.time) << TIME_SHIFT) >= time_ns:
             break
         if error == 0:
             error = check_record(range_, offset[0], at, &length)

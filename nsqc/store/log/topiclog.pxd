@@ -8,19 +8,14 @@ from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport Commit, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool
+from nsqc.store.log.appends cimport SegmentFiles
+from nsqc.store.log.delays cimport Delays
 from nsqc.store.log.jobs cimport AppendJob, LogBuf
+from nsqc.store.log.readers cimport Readers
 from nsqc.store.log.recorder cimport Journaled, Recorder
 from nsqc.store.log.segments cimport Segments
+from nsqc.store.log.unsynced cimport Unsynced
 from nsqc.store.message cimport Message
-
-
-cdef struct Delay:
-    int64_t offset
-    int64_t due_ns          # monotonic
-
-cdef struct Delays:         # of deferred messages, in order of offset
-    Delay *items            # owned
-    int64_t first, count, room  # items[first : first + count] count
 
 
 cdef class TopicLog(CommitLog):
@@ -46,7 +41,7 @@ cdef class TopicLog(CommitLog):
     cdef AppendJob *writing             # under way; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset behind the last record that can be read
-    cdef int dat, idx                   # descriptors of the last segment; -1: closed
+    cdef SegmentFiles files
     cdef bint ends                      # the next record begins a segment
     cdef int64_t resume_at              # it begins there at the least
     cdef readonly bint closed
@@ -59,15 +54,13 @@ cdef class TopicLog(CommitLog):
     cdef bint held                      # what is appended does not become visible: the topic is paused
     cdef Delays delays
     cdef public int64_t longest_delay_ns    # what an earlier run has left waits no longer
-    cdef dict waiting                   # WaitsForRecords in the order they came: None
-    cdef list woken                     # WaitsForRecords that are still to be called
+    cdef Readers readers                # None: nobody has waited yet
     cdef public int64_t damaged         # records that were found damaged
 
     # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.
-    cdef int64_t synced                 # segments that begin before this one ended before the last sync
-    cdef int64_t syncing
-    cdef readonly int64_t unsynced
-    cdef bint active, rewrite
+    cdef Unsynced unsynced_files
+    cdef int64_t unsynced_records       # written since the last sync began
+    cdef bint active
 
     # Adds a record to the buffer; -1: no memory. more: its batch continues with the next one.
     cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,
@@ -84,7 +77,7 @@ cdef class TopicLog(CommitLog):
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # of its topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
+    cdef void _refuse(self, int error) noexcept
     cdef int _take_pieces(self, AppendJob *job) except -1
     cdef void _take_tail(self, AppendJob *job) noexcept
-    cdef void _add_delays(self, LogBuf *due) noexcept
     cdef void _wake(self) noexcept

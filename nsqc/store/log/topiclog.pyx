@@ -3,9 +3,8 @@
 cimport cython
 from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
-from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memmove, memset
-from posix.unistd cimport close
+from libc.stdlib cimport calloc
+from libc.string cimport memcpy, memset
 from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
@@ -13,11 +12,17 @@ import time
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, DueEntry, due_load, due_store
-from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
+from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, files_close, files_keep, job_files_close,
+                                     most_pieces)
+from nsqc.store.log.delays cimport delays_add, delays_drop_due, delays_free, delays_from, delays_of, due_rebase
+from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
+from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
-from nsqc.store.log.openfiles cimport stays_open, was_closed
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
+from nsqc.store.log.readers cimport WaitsForRecords
+from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank,
+                                      segments_reserve, segments_surplus)
+from nsqc.store.log.unsynced cimport (unsynced_appended, unsynced_began, unsynced_ended, unsynced_failed,
+                                      unsynced_take)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
@@ -25,22 +30,7 @@ from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
-    FIRST_DELAYS = 64
     NS_PER_MS = 1000000
-    MOST_WOKEN = 64             # readers in a loop iteration: each has its answer made then
-
-
-cdef class WaitsForRecords:
-    """Calls a function once a log has a record at an offset, unless it is cancelled."""
-
-    cdef TopicLog log
-    cdef int64_t offset
-    cdef object call
-
-    def cancel(self):
-        """The function is not called."""
-        self.call = None
-        self.log.waiting.pop(self, None)    # a log may rest for long, and be asked again and again
 
 
 @cython.final
@@ -59,9 +49,7 @@ cdef class TopicLog(CommitLog):
         self.syncer = syncer
         self.log = log
         self.clock = clock
-        self.dat = self.idx = -1
-        self.waiting = {}
-        self.woken = []
+        self.files.dat = self.files.idx = -1
         self.longest_delay_ns = INT64_MAX
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
@@ -73,19 +61,19 @@ cdef class TopicLog(CommitLog):
         self.resume_at = opened.resume_at
         self.ends = opened.ends
         self.tail_first = self.next
-        self.synced = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
+        self.unsynced_files.synced = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
         self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened.exists,
                                  opened.id if opened.exists else new_id(), opened.journals,
                                  opened.first_journal, opened.next_journal, opened.next_number, opened.journal_bytes)
 
     def __dealloc__(self):
-        close_files(self)
+        files_close(&self.files)
         segments_free(&self.segments)
         buf_free(&self.out)
         buf_free(&self.due)
         buf_free(&self.spare)
         buf_free(&self.tail)
-        free(self.delays.items)
+        delays_free(&self.delays)
 
     # ------------------------------------------------------------------ appending
 
@@ -162,9 +150,15 @@ cdef class TopicLog(CommitLog):
 
     cdef bint begin_write(self) noexcept:
         cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
-        cdef Segment *last
-        if job is NULL:
-            self.write_error = ENOMEM
+        cdef bint has_room = job is not NULL
+        if has_room:
+            job.syncs = self.syncs
+            has_room = (unsynced_take(&self.unsynced_files, &self.segments, job, self.ends) == 0
+                        and segments_reserve(&self.segments, most_pieces(self.out.length, self.max_file)) == 0)
+        if not has_room:
+            if job is not NULL:
+                append_free(job)
+            self._refuse(ENOMEM)
             return False
         job.job.run = run_append
         job.c_folder = PyBytes_AS_STRING(self.c_folder)
@@ -173,36 +167,28 @@ cdef class TopicLog(CommitLog):
         job.due = self.due
         memset(&self.out, 0, sizeof(self.out))
         memset(&self.due, 0, sizeof(self.due))
-        job.syncs = self.syncs
         job.max_file = self.max_file
         job.makes_folder = not self.recorder.exists
         job.syncs_parent = not self.recorder.rooted
         job.syncs_names = self.recorder.synced_names < self.recorder.names
         job.names = self.recorder.names
         job.id = self.recorder.id
-        job.dat = job.idx = -1
-        if self.segments.count == 0 or self.ends:
-            job.fresh = True
-            job.last.first = job.offset
-            if self.segments.count:
-                last = &self.segments.items[self.segments.count - 1]
-                job.least_ns = last.base_ns + ((<int64_t> last.time) << TIME_SHIFT)
-            close_files(self)
-        else:
-            last = &self.segments.items[self.segments.count - 1]
-            job.last.first = last.first
-            job.last.records = last.end - last.first
-            job.last.bytes = last.bytes
-            job.last.due_bytes = last.due_bytes
-            job.last.base_ns = last.base_ns
-            job.last.time = last.time
-            hand_over(self, job)
+        append_begin(job, &self.segments, self.ends, &self.files)
         job.job.bytes = job.out.length
         # Publishers wait for it: handing it to a thread and back would take longer than the write.
         job.job.is_short = job.job.is_urgent = job.out.length <= SHORT_BYTES and not job.syncs and not job.fresh
         self.writing = job
         self.io.submit(&job.job, self)
         return True
+
+    cdef void _refuse(self, int error) noexcept:
+        """What waits to be written is not: whoever has published it is told so."""
+        cdef int64_t records = self.out.records, body_bytes = self.out.length - records * HEAD_BYTES
+        buf_free(&self.out)
+        buf_free(&self.due)
+        self.write_error = error
+        if self.owner is not None:
+            self.owner.on_write_failed(error, records, body_bytes)
 
     cdef void job_done(self, Job *c_job) noexcept:
         cdef AppendJob *job = <AppendJob *> c_job
@@ -215,16 +201,18 @@ cdef class TopicLog(CommitLog):
                 self._take_pieces(job)
             except Exception as failure:
                 self.log.error("LOG(%s): after a write - %r", self.name, failure)
-            keep_files(self, job)
-            self._add_delays(&job.due)
+            files_keep(&self.files, job, self.closed)
+            delays_add(&self.delays, job.due.c_data, job.due.length, INT64_MAX, self.longest_delay_ns, self.clock)
             self._take_tail(job)
         else:
             if job.spoilt:
                 self.ends = True
-            close_job_files(job)
-            rebase_due(&self.due, records)
+            if job.behind_failed:
+                unsynced_failed(&self.unsynced_files)
+            job_files_close(job)
+            due_rebase(&self.due, records)
         body_bytes = job.out.length - records * HEAD_BYTES
-        free_append(job)
+        append_free(job)
         if self.owner is not None:
             if error:
                 self.owner.on_write_failed(error, records, body_bytes)
@@ -237,38 +225,18 @@ cdef class TopicLog(CommitLog):
 
     cdef int _take_pieces(self, AppendJob *job) except -1:
         """Enters what was written into the table of segments."""
-        cdef Segment segment
-        cdef Segment *last
-        cdef Piece *piece
-        cdef int64_t index
+        cdef Segment *last = append_enter(job, &self.segments, self.clock.wall)
+        unsynced_appended(&self.unsynced_files, job.syncs, last.first)
         self.recorder.exists = True
         self.recorder.names += job.made_names
         if job.synced_names:
             self.recorder.names_synced(job.names)
-        for index in range(job.count):
-            piece = &job.pieces[index]
-            if index == 0 and not job.fresh:
-                last = &self.segments.items[self.segments.count - 1]
-                self.segments.bytes += piece.bytes - last.bytes
-            else:
-                memset(&segment, 0, sizeof(segment))
-                segment.first = segment.end = piece.first
-                if segments_add(&self.segments, &segment) < 0:
-                    raise MemoryError
-                last = &self.segments.items[self.segments.count - 1]
-                self.segments.bytes += piece.bytes
-            last.end = piece.first + piece.records
-            last.bytes = piece.bytes
-            last.due_bytes = piece.due_bytes
-            last.base_ns = piece.base_ns
-            last.time = piece.time
-            last.last_ns = self.clock.wall
         self.ends = False
         self.active = True
         self.recorder.wrote()
-        if not self.syncs:
-            self.unsynced += job.out.records
-        if self.unsynced >= self.syncer.every:
+        if not job.syncs:
+            self.unsynced_records += job.out.records
+        if self.unsynced_records >= self.syncer.every:
             self.syncer.start_rested(self)
         return 0
 
@@ -297,92 +265,44 @@ cdef class TopicLog(CommitLog):
 
     # ------------------------------------------------------------------ deferred messages
 
-    cdef void _add_delays(self, LogBuf *due) noexcept:
-        cdef int64_t at = 0
-        cdef DueEntry entry
-        while at < due.length:
-            if due_load(due.c_data + at, &entry):
-                add_delay(self, &entry)
-            at += DUE_BYTES
-
     def restore_delays(self, bytes entries not None):
         """Due times, as a .due file has them; damaged ones and those behind the end count for nothing."""
-        cdef int64_t at = 0
-        cdef const char *c_from = entries
-        cdef DueEntry entry
         self.clock.refresh()
-        while at + DUE_BYTES <= len(entries):
-            if due_load(c_from + at, &entry) and entry.offset < self.next and entry.due_ns > self.clock.wall:
-                add_delay(self, &entry)
-            at += DUE_BYTES
+        delays_add(&self.delays, entries, len(entries), self.next, self.longest_delay_ns, self.clock)
 
     cdef int64_t delay_of(self, int64_t offset) noexcept:
-        cdef int64_t index
-        if self.delays.count == 0:
-            return 0
-        drop_due(&self.delays, self.clock.monotonic)
-        index = find_delay(&self.delays, offset)
-        if index == self.delays.first + self.delays.count or self.delays.items[index].offset != offset:
-            return 0
-        return self.delays.items[index].due_ns
+        return delays_of(&self.delays, offset, self.clock.monotonic) if self.delays.count else 0
 
     cdef int64_t delayed_from(self, int64_t offset) noexcept:
-        cdef int64_t index, count = 0
-        if self.delays.count == 0:
-            return 0
-        drop_due(&self.delays, self.clock.monotonic)
-        for index in range(find_delay(&self.delays, offset), self.delays.first + self.delays.count):
-            if self.delays.items[index].due_ns > self.clock.monotonic:
-                count += 1
-        return count
+        return delays_from(&self.delays, offset, self.clock.monotonic) if self.delays.count else 0
 
     # ------------------------------------------------------------------ readers
 
     def when_readable(self, int64_t offset, call):
         """Calls call() once there is a record at this offset, at once if there is; returns what cancels that."""
-        cdef WaitsForRecords waits = WaitsForRecords.__new__(WaitsForRecords)
-        waits.log = self
-        waits.offset = offset
-        waits.call = call
         if self.next > offset or self.closed:
             call()
-        else:
-            self.waiting[waits] = None
-        return waits
+            return WaitsForRecords.__new__(WaitsForRecords)
+        if self.readers is None:
+            self.readers = Readers(self.recorder.schedule.loop)
+        return self.readers.add(offset, call)
 
     cdef void _wake(self) noexcept:
-        cdef WaitsForRecords waits
-        cdef bint scheduled = len(self.woken) > 0
-        if self.waiting:
-            for waits in list(self.waiting):
-                if waits.offset < self.next or self.closed:
-                    self.woken.append(waits)
-                    del self.waiting[waits]
-        if self.woken and (self.closed or not scheduled):
-            self._wake_some()
-
-    def _wake_some(self):
-        """Calls those that have waited longest; the others follow in the next loop iterations."""
-        cdef WaitsForRecords waits
-        cdef list woken = self.woken
-        cdef object loop = self.recorder.schedule.loop
-        if loop is None or self.closed:
-            self.woken = []
-        else:
-            woken, self.woken = woken[:MOST_WOKEN], woken[MOST_WOKEN:]
-        for waits in woken:
-            if waits.call is not None:
-                waits.call()
-        if self.woken:
-            loop.call_soon(self._wake_some)
+        if self.readers is not None:
+            self.readers.wake(self.next, self.closed)
 
     cdef int64_t first_offset(self) noexcept:
         return self.segments.items[0].first if self.segments.count else self.next
 
     @property
     def first(self) -> int:
-        """The first offset there is; next, if there is none."""
-        return self.first_offset()
+        """The first offset there is; following, if there is none."""
+        return self.segments.items[0].first if self.segments.count else self.following
+
+    @property
+    def following(self) -> int:
+        """The next record has this offset at the least. Never falls; next does, where a power failure takes records."""
+        return max(self.next, self.resume_at)
 
     @property
     def bytes(self) -> int:
@@ -414,24 +334,10 @@ cdef class TopicLog(CommitLog):
         needed: the first offset that a channel needs. Segments before that go if their last record is older than
         retain_ns and the others have retain_bytes. drops: those that are too many or too old go, needed or not.
         """
-        cdef int64_t gone = 0, left = self.segments.bytes, index, size
-        cdef int64_t now = time.time_ns()
+        cdef int64_t index, gone = segments_surplus(&self.segments, needed, retain_ns, retain_bytes, drops,
+                                                    time.time_ns())
         cdef Segment *segment
-        cdef bint old, surplus
         cdef list paths
-        # The last segment stays: it is appended to.
-        while gone < self.segments.count - 1:
-            segment = &self.segments.items[gone]
-            old = now - segment.last_ns > retain_ns
-            size = left - segment.bytes
-            surplus = size >= retain_bytes
-            if segment.end <= needed:
-                if not (old and surplus):
-                    break
-            elif not drops or not ((retain_ns > 0 and old) or (retain_bytes > 0 and left > retain_bytes)):
-                break
-            left = size
-            gone += 1
         if gone == 0:
             return 0
         paths = []
@@ -441,7 +347,7 @@ cdef class TopicLog(CommitLog):
             paths += [(self._path(segment.first, kind), "") for kind in ("dat", "idx", "due")
                       if kind != "due" or segment.due_bytes]
         segments_drop(&self.segments, gone)
-        self.synced = max(self.synced, self.segments.items[0].first)
+        self.unsynced_files.synced = max(self.unsynced_files.synced, self.segments.items[0].first)
         self.syncer.remove(paths)
         return gone
 
@@ -450,7 +356,7 @@ cdef class TopicLog(CommitLog):
 
     def drop_delays(self) -> None:
         """Removes due times that have all passed; not those of the last segment, which may get more."""
-        drop_due(&self.delays, self.clock.monotonic)
+        delays_drop_due(&self.delays, self.clock.monotonic)
         if self.delays.count:
             return
         paths = []
@@ -474,42 +380,52 @@ cdef class TopicLog(CommitLog):
         return True
 
     @property
+    def unsynced(self) -> int:
+        """Records written since the last sync began, by appends that do not sync."""
+        return self.unsynced_records
+
+    @property
     def needs_sync(self) -> bool:
-        """Whether anything was written since the last sync began."""
-        return self.unsynced > 0 or self.recorder.at > 0
+        """Whether anything was written that may not be on disk."""
+        return self.unsynced_files.behind or self.recorder.at > 0
+
+    def sync_from(self, int64_t offset):
+        """An earlier run has been killed: what it has written in segments from this offset on may not be on disk."""
+        self.unsynced_files.synced = offset
+        self.unsynced_files.behind = True
+        self.recorder.wrote()
 
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
         self.recorder.told = False
-        cdef int64_t index, again = 0 if self.rewrite else -1
+        cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
         cdef Segment *segment
         cdef list data = []
         for index in range(self.segments.count):
             segment = &self.segments.items[index]
-            if segment.first >= self.synced and not self.syncs:
+            if self.unsynced_files.behind and segment.first >= self.unsynced_files.synced:
                 data.append((self._path(segment.first, "dat"), again))
                 data.append((self._path(segment.first, "idx"), again))
                 if segment.due_bytes:
                     data.append((self._path(segment.first, "due"), again))
         for path in self.recorder.paths:
             data.append((path, again))
-        self.syncing = self.segments.items[self.segments.count - 1].first if self.segments.count else 0
         if not self.recorder.rooted:
             data.append((os.path.dirname(self.folder) or "/", -1))
         self.recorder.syncing_names = self.recorder.names
-        self.unsynced = 0
-        return data, self.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
+        unsynced_began(&self.unsynced_files, &self.segments)
+        self.unsynced_records = 0
+        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
 
     def sync_succeeded(self):
         """The data there was when the sync began is durable."""
-        self.rewrite = False
+        unsynced_ended(&self.unsynced_files, True)
         self.recorder.names_synced(self.recorder.syncing_names)
-        self.synced = max(self.synced, self.syncing)
 
     def sync_failed(self, list done not None):
         """It has to be written again before the next sync: the kernel may consider it clean."""
-        self.rewrite = True
-        self.unsynced += 1
+        unsynced_ended(&self.unsynced_files, False)
+        self.unsynced_records += 1
 
     def was_active(self) -> bool:
         """Whether anything was written since the last call; for the idle check."""
@@ -520,7 +436,7 @@ cdef class TopicLog(CommitLog):
     def release(self):
         """Closes files and frees memory that an idle log does not need."""
         if self.writing is NULL:
-            close_files(self)
+            files_close(&self.files)
         self.recorder.close_file()
         if self.out.length == 0:
             buf_free(&self.out)
@@ -544,7 +460,7 @@ cdef class TopicLog(CommitLog):
         self.closed = True
         self.owner = None
         self.recorder.close()
-        close_files(self)
+        files_close(&self.files)
         self._wake()
         self.syncer.finish(self)
 
@@ -556,7 +472,7 @@ cdef class TopicLog(CommitLog):
         self.owner = None
         self.recorder.forget()
         self._wake()
-        close_files(self)
+        files_close(&self.files)
 
     @property
     def needs_attention(self) -> bool:
@@ -582,104 +498,3 @@ cdef class TopicLog(CommitLog):
     def errno(self) -> int:
         """Of the last write of records or of the journal; 0: both succeeded."""
         return self.write_error or self.recorder.error
-
-
-# ---------------------------------------------------------------------- descriptors
-
-cdef void close_files(TopicLog log) noexcept:
-    was_closed((log.dat >= 0) + (log.idx >= 0))
-    if log.dat >= 0:
-        close(log.dat)
-    if log.idx >= 0:
-        close(log.idx)
-    log.dat = log.idx = -1
-
-
-cdef void hand_over(TopicLog log, AppendJob *job) noexcept:
-    """The job uses the open files; keep_files() or close_job_files() follows."""
-    was_closed((log.dat >= 0) + (log.idx >= 0))
-    job.dat = log.dat
-    job.idx = log.idx
-    log.dat = log.idx = -1
-
-
-cdef void close_job_files(AppendJob *job) noexcept:
-    if job.dat >= 0:
-        close(job.dat)
-    if job.idx >= 0:
-        close(job.idx)
-    job.dat = job.idx = -1
-
-
-cdef void keep_files(TopicLog log, AppendJob *job) noexcept:
-    if log.closed or not stays_open((job.dat >= 0) + (job.idx >= 0)):
-        close_job_files(job)
-        return
-    log.dat = job.dat
-    log.idx = job.idx
-
-
-cdef void free_append(AppendJob *job) noexcept:
-    buf_free(&job.out)
-    buf_free(&job.due)
-    free(job.pieces)
-    free(job)
-
-
-# ---------------------------------------------------------------------- due times
-
-cdef void rebase_due(LogBuf *due, int64_t less) noexcept:
-    """Records before these were refused: their offsets are lower."""
-    cdef int64_t at = 0
-    cdef DueEntry entry
-    while at < due.length:
-        due_load(due.c_data + at, &entry)
-        entry.offset -= less
-        due_store(due.c_data + at, &entry)
-        at += DUE_BYTES
-
-
-cdef void add_delay(TopicLog log, DueEntry *entry) noexcept:
-    """A message without an entry is only delivered too early. One that the clock has jumped away from since it was
-    published waits for the delay that was asked for, and not until the clock comes there."""
-    cdef int64_t delay_ns = min(entry.due_ns - log.clock.wall, <int64_t> entry.delay_ms * NS_PER_MS if entry.delay_ms
-                                else log.longest_delay_ns)
-    cdef Delays *delays = &log.delays
-    cdef Delay *grown
-    cdef int64_t room
-    if delays.first + delays.count == delays.room:
-        if delays.first > delays.count:
-            memmove(delays.items, delays.items + delays.first, <size_t> delays.count * sizeof(Delay))
-            delays.first = 0
-        else:
-            room = max(delays.room + delays.room // 2, <int64_t> FIRST_DELAYS)
-            grown = <Delay *> realloc(delays.items, <size_t> room * sizeof(Delay))
-            if grown is NULL:
-                return
-            delays.items = grown
-            delays.room = room
-    delays.items[delays.first + delays.count].offset = entry.offset
-    delays.items[delays.first + delays.count].due_ns = log.clock.monotonic + delay_ns
-    delays.count += 1
-
-
-cdef void drop_due(Delays *delays, int64_t now_ns) noexcept:
-    """Those at the beginning whose time has come."""
-    while delays.count and delays.items[delays.first].due_ns <= now_ns:
-        delays.first += 1
-        delays.count -= 1
-    if delays.count == 0:
-        free(delays.items)
-        memset(delays, 0, sizeof(delays[0]))
-
-
-cdef int64_t find_delay(Delays *delays, int64_t offset) noexcept:
-    """The index of the first at or behind an offset."""
-    cdef int64_t low = delays.first, high = delays.first + delays.count, middle
-    while low < high:
-        middle = (low + high) // 2
-        if delays.items[middle].offset < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low

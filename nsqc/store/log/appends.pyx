@@ -1,0 +1,98 @@
+"""Appends to a log on the loop. See the .pxd."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+from posix.unistd cimport close
+
+from nsqc.store.log.format cimport TIME_SHIFT
+from nsqc.store.log.jobs cimport Piece, buf_free
+from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.segments cimport segments_add
+
+
+cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFiles *files) noexcept:
+    cdef Segment *last = &segments.items[segments.count - 1] if segments.count else NULL
+    job.dat = job.idx = -1
+    if last is NULL or ends:
+        job.fresh = True
+        job.last.first = job.offset
+        if last is not NULL:
+            job.least_ns = last.base_ns + ((<int64_t> last.time) << TIME_SHIFT)
+        files_close(files)
+        return
+    job.last.first = last.first
+    job.last.records = last.end - last.first
+    job.last.bytes = last.bytes
+    job.last.due_bytes = last.due_bytes
+    job.last.base_ns = last.base_ns
+    job.last.time = last.time
+    was_closed((files.dat >= 0) + (files.idx >= 0))
+    job.dat = files.dat
+    job.idx = files.idx
+    files.dat = files.idx = -1
+
+
+cdef Segment *append_enter(AppendJob *job, Segments *segments, int64_t wall_ns) noexcept:
+    cdef Segment segment
+    cdef Segment *last = NULL
+    cdef Piece *piece
+    cdef int64_t index
+    for index in range(job.count):
+        piece = &job.pieces[index]
+        if index == 0 and not job.fresh:
+            last = &segments.items[segments.count - 1]
+        else:
+            memset(&segment, 0, sizeof(segment))
+            segment.first = segment.end = piece.first
+            segments_add(segments, &segment)
+            last = &segments.items[segments.count - 1]
+        segments.bytes += piece.bytes - last.bytes
+        last.end = piece.first + piece.records
+        last.bytes = piece.bytes
+        last.due_bytes = piece.due_bytes
+        last.base_ns = piece.base_ns
+        last.time = piece.time
+        last.last_ns = wall_ns
+    return last
+
+
+cdef void append_free(AppendJob *job) noexcept:
+    buf_free(&job.out)
+    buf_free(&job.due)
+    free(job.pieces)
+    free(job.behind)
+    free(job)
+
+
+cdef int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
+    """Of two in a row, each begun because a batch did not fit into the one before, the records are more than one can
+    have."""
+    return 3 + 2 * (length // max(max_file, <int64_t> 1))
+
+
+# ---------------------------------------------------------------------- descriptors
+
+cdef void files_close(SegmentFiles *files) noexcept:
+    was_closed((files.dat >= 0) + (files.idx >= 0))
+    if files.dat >= 0:
+        close(files.dat)
+    if files.idx >= 0:
+        close(files.idx)
+    files.dat = files.idx = -1
+
+
+cdef void files_keep(SegmentFiles *files, AppendJob *job, bint closed) noexcept:
+    if closed or not stays_open((job.dat >= 0) + (job.idx >= 0)):
+        job_files_close(job)
+        return
+    files.dat = job.dat
+    files.idx = job.idx
+
+
+cdef void job_files_close(AppendJob *job) noexcept:
+    if job.dat >= 0:
+        close(job.dat)
+    if job.idx >= 0:
+        close(job.idx)
+    job.dat = job.idx = -1

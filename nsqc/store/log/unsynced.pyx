@@ -1,0 +1,57 @@
+"""What a sync of a log has to cover. See the .pxd."""
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport malloc
+
+from nsqc.store.log.segments cimport Segment
+
+
+cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, bint ends) noexcept:
+    cdef int64_t index, count = 0
+    cdef Segment *items = segments.items
+    if unsynced.behind:
+        while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
+            count += 1
+    if not job.syncs:
+        # What it appends to is not on disk any more.
+        job.unsynced = max(count, <int64_t> (segments.count > 0 and not ends))
+        return 0
+    if count:
+        job.behind = <int64_t *> malloc(<size_t> count * sizeof(int64_t))
+        if job.behind is NULL:
+            return -1
+        job.behind_count = count
+        for index in range(count):
+            job.behind[index] = items[segments.count - count + index].first
+        # A sync that is under way may be about to fail, and whoever looks behind it sees clean files.
+        job.rewrites = unsynced.rewrite or unsynced.runs
+    return 0
+
+
+cdef void unsynced_appended(Unsynced *unsynced, bint syncs, int64_t last) noexcept:
+    unsynced.behind = not syncs
+    if syncs:
+        unsynced.synced = last
+    else:
+        unsynced.covers = False     # by the sync under way
+
+
+cdef void unsynced_failed(Unsynced *unsynced) noexcept:
+    unsynced.rewrite = unsynced.failed = True
+
+
+cdef void unsynced_began(Unsynced *unsynced, Segments *segments) noexcept:
+    unsynced.syncing = segments.items[segments.count - 1].first if segments.count else 0
+    unsynced.covers = unsynced.runs = True
+    unsynced.failed = False
+
+
+cdef void unsynced_ended(Unsynced *unsynced, bint succeeded) noexcept:
+    # Of two that sync a file at a time, one may be told about what both have lost.
+    succeeded = succeeded and not unsynced.failed
+    unsynced.runs = False
+    unsynced.rewrite = not succeeded
+    if succeeded:
+        unsynced.synced = max(unsynced.synced, unsynced.syncing)
+        unsynced.behind = unsynced.behind and not unsynced.covers
+    unsynced.covers = False

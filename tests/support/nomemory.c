@@ -1,0 +1,45 @@
+/* To preload: allocations that a library with a certain name asks for fail. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+
+static char wanted[256];
+static __thread int looking;
+static long skipped, left, failed;
+
+/* Of the libraries whose names contain this, after skip more that succeed the next times allocations fail. */
+void nomemory_fail(const char *name, long skip, long times) {
+    left = 0;
+    strncpy(wanted, name, sizeof(wanted) - 1);
+    skipped = skip;
+    failed = 0;
+    left = times;
+}
+
+long nomemory_failed(void) { return failed; }
+
+static int fails(void *caller) {
+    Dl_info info;
+    int is_wanted;
+    if (left <= 0 || looking)
+        return 0;
+    looking = 1;
+    is_wanted = dladdr(caller, &info) && info.dli_fname && strstr(info.dli_fname, wanted);
+    looking = 0;
+    if (!is_wanted || skipped-- > 0)
+        return 0;
+    left--;
+    failed++;
+    errno = ENOMEM;
+    return 1;
+}
+
+void *malloc(size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(count, size); }
+void *realloc(void *old, size_t size) { return fails(__builtin_return_address(0)) ? NULL : __libc_realloc(old, size); }
