@@ -44,10 +44,17 @@ def ids_of(offset: Offset) -> dict[Place, str]:
 
 
 def moved_to(places: Collection[Place], ids: Mapping[Place, str], states: Mapping[Place, State]) -> dict[Place, Place]:
-    """Where logs are now whose nodes have another address, by where they were."""
-    others = {(place.topic, state.id): place for place, state in states.items() if state.id and place not in places}
-    return {place: others[key] for place in places
-            if place not in states and (key := (place.topic, ids.get(place, ""))) in others}
+    """Where logs are now whose nodes have another address, by where they were. One whose address another of these logs
+    has, and that is nowhere yet, has a name of its own until it is found."""
+    owners = {(place.topic, state.id): place for place, state in states.items() if state.id}
+    moved: dict[Place, Place] = {}
+    for place in places:
+        now = owners.get((place.topic, ids.get(place, "")), place)
+        if now != place and ids.get(now) != ids[place]:
+            moved[place] = now
+    taken = set(moved.values())
+    return moved | {place: Place(place.topic, f"{place.node} (log {ids.get(place, '')})") for place in places
+                    if place in taken and place not in moved}
 
 
 def unfit(offset: object) -> LogError:
