@@ -182,7 +182,7 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             return gone(log)
         if offset > log.next:
             return beyond(log)
-        segment = files.segment_of(log.table, offset)
+        segment = log.segment_at(offset)    # the table may be long
         if offset == log.next or segment is None:
             return _reply(log, offset, offset, 0, query.wanted.as_lines)
         try:

@@ -17,7 +17,8 @@ from nsqc.store.log.format cimport DUE_BYTES, TIME_SHIFT, DueEntry, due_load, du
 from nsqc.store.log.jobs cimport MORE_MARK, Piece, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
 from nsqc.store.log.openfiles cimport stays_open, was_closed
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank)
+from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_find, segments_free,
+                                      segments_rank)
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
@@ -395,6 +396,16 @@ cdef class TopicLog(CommitLog):
         cdef int64_t index
         return [(self.segments.items[index].first, self.segments.items[index].end, self.segments.items[index].bytes)
                 for index in range(self.segments.count)]
+
+    def segment_at(self, int64_t offset):
+        """What `table` has of the segment with an offset, or of the first one behind it; None: there is none yet."""
+        cdef int64_t index
+        cdef Segment *segment
+        for index in range(max(segments_find(&self.segments, offset), 0), self.segments.count):
+            segment = &self.segments.items[index]
+            if segment.first < segment.end and offset < segment.end:
+                return segment.first, segment.end, segment.bytes
+        return None
 
     @property
     def id(self):
