@@ -403,6 +403,24 @@ def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path
     assert f"nsqc spark: nothing reads {topic}\n" in errors
 
 
+def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, capfd):
+    publish(log_node, topic, *(b"%d" % number for number in range(10)))
+    publish(second, topic, b"x")
+    one, other = (json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["id"] for node in (log_node, second))
+
+    def positions(name: str, ends: dict[str, int], ids: dict[str, str]) -> dict[str, tuple]:
+        offset = json.dumps({"topics": {topic: ends}, "joined": {}, "logs": {topic: ids}})
+        words = [*where(log_node, second), f"--checkpoint={checkpoint_of(tmp_path / name, offset)}"]
+        return {row["nsqd"]: (row["position"], row["lag_messages"]) for row in lag(job, topic, *words)}
+    # One had another address, and the other has it now.
+    assert positions("moved", {"127.0.0.1:9": 1, address(second): 7}, {"127.0.0.1:9": other, address(second): one}) == {
+        address(log_node): (7, 3), address(second): (1, 0)}
+    assert positions("again", {address(log_node): 7}, {address(log_node): "0" * 16}) == {
+        address(log_node): (7, None), address(second): (None, 1)}
+    assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={tmp_path}/again"]) == 0
+    assert "until offset 7, and it ends at 10: it was deleted and made again" in capfd.readouterr()[1]
+
+
 def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
     publish(log_node, topic, b"0")
     one = where(log_node)
@@ -410,7 +428,12 @@ def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
     kafka = checkpoint_of(tmp_path / "kafka", '{"orders":{"0":12}}')
     other = checkpoint_of(tmp_path / "other", log_offset(elsewhere={address(log_node): 0}))
     broken = checkpoint_of(tmp_path / "broken", '{"topics": 5, "joined": {}}')
+    for number, offset in enumerate(("-5", "1.5", '"5"', "Infinity", str(2**70))):
+        odd = checkpoint_of(tmp_path / f"odd{number}", f'{{"topics": {{"{topic}": {{"a:1": {offset}}}}}, "joined": {{}}}}')
+        assert "does not have the offsets of a query" in job("lag", *one, f"--checkpoint={odd}", code=1)
+    deep = checkpoint_of(tmp_path / "deep", "[" * 100_000)
     for words, code, complaint in [
+        ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no topic in a log"),
         ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
         ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
         ([*one, "--checkpoint=s3://bucket/c"], 2, "only checkpoints in folders of this machine can be read"),

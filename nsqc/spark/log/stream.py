@@ -146,7 +146,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(self, before: Mapping[Place, int], ids: Mapping[Place, str], snapshot: Snapshot) -> Begins:
         """Where the batch before ended, but for logs that have moved to another node, and those that are read from
         where they begin: new ones, and those that have lost what comes next. Raises DataLoss."""
-        moved = moved_to(before, ids, snapshot.states)
+        moved = moved_to(before, ids, ids_in(snapshot))
         at = {moved.get(place, place): offset for place, offset in before.items()}
         ids = {moved.get(place, place): log_id for place, log_id in ids.items() if place in before}
         joined = {now: before[place] for place, now in moved.items()}
@@ -215,7 +215,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs of all nodes, those of places included, which are waited for. Raises Unreachable."""
         def complete() -> Snapshot:
             snapshot = self._look(known)
-            moved = moved_to(known, ids, snapshot.states)
+            moved = moved_to(known, ids, ids_in(snapshot))
             left = {place.node for place in moved}
             gone = [place for place in known if moved.get(place, place) not in snapshot.states]
             down = {node: why for node, why in snapshot.down.items() if node not in left}
@@ -252,7 +252,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if snapshot is None or any(place not in snapshot.states or snapshot.states[place].next < offset
                                    for place, offset in ends.items()):
             snapshot = self._all_nodes(ends, ids)
-        moved = moved_to(ends, ids, snapshot.states)
+        moved = moved_to(ends, ids, ids_in(snapshot))
         ranges = []
         for place, offset in ends.items():
             now = moved.get(place, place)
