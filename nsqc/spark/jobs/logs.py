@@ -17,6 +17,7 @@ from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
 from nsqc.spark.log.api import State
 from nsqc.spark.log.ranges import Place
+from nsqc.spark.values import read_json
 from nsqc.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
@@ -116,10 +117,7 @@ def asked(option: str, text: str | None, states: dict[Place, State]) -> dict[Pla
 
 def read_offsets(text: str) -> int | dict[str, int]:
     """An offset, or some by node. Raises ValueError."""
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
+    given = read_json(text)
     for offset in given.values() if isinstance(given, dict) and given else [given]:
         if type(offset) is not int or not 0 <= offset < 2**63:
             raise ValueError(f"must be {OFFSETS}")
