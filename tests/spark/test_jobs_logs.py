@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqc.commands.app import run
-from nsqc.spark.jobs import archive_input, running
+from nsqc.spark.jobs import archive_input, logs, running
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.log.ranges import Place
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon, wait_until
 from tests.support.secure import make_certificates
@@ -170,6 +171,16 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
         assert "starting Spark" not in errors and "Traceback" not in errors
     errors = job("replay", f"--from-topic={topic}", f"--topic={topic}x", *one, code=1)
     assert re.search(rf"there is no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
+
+
+def test_a_node_by_two_names_is_counted_once(log_node, topic):
+    publish(log_node, topic, b"0", b"1")
+    names = [f"{host}:{log_node.tcp_port}" for host in ("127.0.0.1", "localhost")]
+    notes = []
+    found = logs.fixed(Cluster({"nsqd": ",".join(names)}, (f"127.0.0.1:{log_node.http_port}", f"localhost:{log_node.http_port}"),
+                               create=False), [topic], notes.append)
+    assert (found.messages, found.ends) == (2, {Place(topic, names[0]): 2})
+    assert notes == [f"topic {topic} at {names[1]} is the log that is at {names[0]}: it is read once"]
 
 
 # ---------------------------------------------------------------------- archive

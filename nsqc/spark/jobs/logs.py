@@ -66,6 +66,12 @@ def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_no
             if all(place.topic != name for place in states):
                 known = {topic for api in apis.values() for topic in api.topics()}
                 raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}")
+    owners: dict[tuple[str, str], Place] = {}
+    for place in sorted(states):    # the data source takes the first one, too, and refuses copies
+        owner = owners.setdefault((place.topic, states[place].id), place)
+        if states[place].id and owner != place:
+            note(f"topic {place.topic} at {place.node} is the log that is at {owner.node}: it is read once")
+            del states[place]
     return states
 
 
