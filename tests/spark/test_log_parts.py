@@ -117,6 +117,14 @@ def test_shares(waiting, most):
         assert all(found[place] for place in given if given[place])
 
 
+def test_no_log_waits_for_ever_for_its_share():
+    waiting = {Place("t", f"n:{messages}"): messages for messages in (1, 2, 1000, 0, 10**9)}
+    batches = [shares(waiting, 2) for _ in range(300)]
+    assert all(sum(batch.values()) == 2 for batch in batches)
+    assert {place for batch in batches for place in batch if batch[place]} == {
+        place for place in waiting if waiting[place]}
+
+
 # ---------------------------------------------------------------------- records
 
 
