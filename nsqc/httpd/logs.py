@@ -205,11 +205,14 @@ async def _all(app: App, request: Request, folder: str, segment: files.Bounds, f
         left = True
 
     request.dropped = leave
-    while not left and records.is_part(segment, found.sound, wanted):
-        more = await app.readers.run_more(partial(records.longer, folder, segment, found, wanted))
-        if more is None:
-            break
-        found = more
+    if not records.is_part(segment, found.sound, wanted):
+        return found
+    async with app.readers.long:
+        while not left and records.is_part(segment, found.sound, wanted):
+            more = await app.readers.run(partial(records.longer, folder, segment, found, wanted))
+            if more is None:
+                break
+            found = more
     return found
 
 

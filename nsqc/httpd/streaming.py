@@ -47,18 +47,13 @@ class Readers:
     def __init__(self, threads: Executor, most: int) -> None:
         self._threads = threads
         self._free = asyncio.Semaphore(most)
-        self._long = asyncio.Semaphore(1)
+        # Held by whoever goes on with long work, call by call: short work does not wait for all of it.
+        self.long = asyncio.Lock()
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
         """Calls it on a thread, in turn."""
         async with self._free:
             return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-    async def run_more(self, call: Callable[[], _Result]) -> _Result:
-        """The same for what goes on with long work: one thread at most does that, so short work never waits for all of
-        it."""
-        async with self._long:
-            return await self.run(call)
 
     async def send(self, stream: Stream, transport: asyncio.Transport, tls: bool) -> bytes:
         """The same for a stream's send(); b"": everything has been sent."""
