@@ -69,10 +69,8 @@ class _Query(Struct, frozen=True, gc=False):
 
     offset: int | None
     time: int | None
-    max_messages: int
-    max_bytes: int
+    wanted: records.Wanted
     wait_ms: int
-    lines: bool
 
 
 # ---------------------------------------------------------------------- /topic/log
@@ -158,10 +156,10 @@ def read(app: App, request: Request) -> Awaitable[Reply]:
     query = _Query(
         offset=number_of(arguments, b"offset", 0) if b"offset" in arguments else None,
         time=time_of(arguments, b"time"),
-        max_messages=number_of(arguments, b"max_messages", 2**63 - 1, 1),
-        max_bytes=number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES),
+        wanted=records.Wanted(number_of(arguments, b"max_messages", 2**63 - 1, 1),
+                              number_of(arguments, b"max_bytes", _DEFAULT_BYTES, 1, _MAX_BYTES),
+                              _wants_lines(request.accept)),
         wait_ms=number_of(arguments, b"wait_ms", 0, 0, _MAX_WAIT_MS),
-        lines=_wants_lines(request.accept),
     )
     return _read(app, request, topic, query)
 
@@ -184,19 +182,40 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             return gone(log)
         if offset > log.following:
             return beyond(log)
-        segment = files.segment_of(log.table, offset)
+        segment = log.segment_at(offset)    # the table may be long
         if offset >= log.next or segment is None:
             # Between the last record and the next one numbering may have left something out.
             end = log.following if offset >= log.next else offset
-            return _reply(log, end, end, 0, query.lines)
+            return _reply(log, end, end, 0, query.wanted.as_lines)
         try:
-            found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.max_messages,
-                                                  query.max_bytes, query.lines))
+            found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.wanted))
+            found = await _all(app, request, log.folder, segment, found, query.wanted)
         except FileNotFoundError:
             continue
         sound = found.sound
-        return _reply(log, sound.first, sound.next, sound.damaged, query.lines, found)
+        return _reply(log, sound.first, sound.next, sound.damaged, query.wanted.as_lines, found)
     raise ApiError(500, "INTERNAL_ERROR")
+
+
+async def _all(app: App, request: Request, folder: str, segment: files.Bounds, found: records.Found,
+               wanted: records.Wanted) -> records.Found:
+    """As much of a run as is wanted. If the client sends no more, and may have left, what there is by then."""
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+
+    request.dropped = leave
+    if not records.is_part(segment, found.sound, wanted):
+        return found
+    async with app.readers.long:
+        while not left and records.is_part(segment, found.sound, wanted):
+            more = await app.readers.run(partial(records.longer, folder, segment, found, wanted))
+            if more is None:
+                break
+            found = more
+    return found
 
 
 async def offset_at(app: App, topic: Topic, time_ns: int) -> int:

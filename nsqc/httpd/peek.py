@@ -299,9 +299,10 @@ class _Looking:
 
     async def _run(self, log: TopicLog, offset: int) -> peeked.Run | None:
         """Records of the log from an offset on; None: they have just been removed."""
+        segment = log.segment_at(offset)
         try:
-            return await self.app.readers.run(
-                partial(peeked.read_run, log.folder, log.table, offset, _READ_RECORDS, _READ_BYTES))
+            return await self.app.readers.run(partial(
+                peeked.read_run, log.folder, [] if segment is None else [segment], offset, _READ_RECORDS, _READ_BYTES))
         except FileNotFoundError:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import NamedTuple
 
 from nsqc.store.log import files, spans
 from nsqc.store.log.files import Bounds
@@ -16,36 +17,87 @@ SHORT_BYTES = 64 * 1024
 _SENT_AT_ONCE = 4 * 1024 * 1024
 _KEPT_BYTES = 16 * 1024
 _READ_AT_ONCE = 64 * 1024
+# What one call checks, some milliseconds: others have the thread before a longer range goes on.
+_CHECKED_AT_ONCE = 4 * 1024 * 1024
+_CHECKED_LINES_AT_ONCE = 1024 * 1024
+
+
+class Wanted(NamedTuple):
+    """What a client asked for, from an offset on."""
+
+    max_messages: int
+    max_bytes: int      # at least one record, whatever its size
+    as_lines: bool
 
 
 class Found:
     """Records that a client asked for: a short body, or where it lies."""
 
-    __slots__ = ("body", "sound", "stream")
+    __slots__ = ("body", "place", "sound", "stream")
 
-    def __init__(self, sound: Sound, body: bytes, stream: Records | Lines | None) -> None:
+    def __init__(self, sound: Sound, place: tuple[int, int], body: bytes, stream: Records | Lines | None) -> None:
         self.sound = sound
+        self.place = place          # device and inode: a file of that name may be another topic's by now
         self.body = body
         self.stream = stream
 
 
-def find(folder: str, segment: Bounds, offset: int, max_messages: int, max_bytes: int, as_lines: bool) -> Found:
-    """The first run of intact records of a segment from an offset on. Runs on a worker thread. Raises OSError."""
+def find(folder: str, segment: Bounds, offset: int, wanted: Wanted) -> Found:
+    """The first run of intact records of a segment from an offset on, or its beginning: see longer(). Runs on a worker
+    thread. Raises OSError."""
     data, index = opened(folder, segment)
     try:
-        sound = spans.sound(data, index, segment, max(offset, segment[0]), max_messages, max_bytes, as_lines)
-        length = sound.lines if as_lines else sound.end - sound.start
-        if length > SHORT_BYTES:
-            place = os.fstat(data)
-            kind = Lines if as_lines else Records
-            path = segment_path(folder, segment[0], "dat")
-            return Found(sound, b"", kind(path, (place.st_dev, place.st_ino), sound, length))
-        if as_lines:
-            return Found(sound, spans.lines(data, sound.first, sound.start, sound.end, length)[0], None)
-        return Found(sound, os.pread(data, length, sound.start), None)
+        sound = spans.sound(data, index, segment, max(offset, segment[0]), wanted.max_messages,
+                            min(wanted.max_bytes, _at_once(wanted)), wanted.as_lines)
+        return _found(folder, segment, data, sound, wanted)
     finally:
         os.close(data)
         os.close(index)
+
+
+def is_part(segment: Bounds, sound: Sound, wanted: Wanted) -> bool:
+    """Whether longer() may add to what find() has found."""
+    return (_at_once(wanted) < wanted.max_bytes and sound.first < sound.next < segment[1]
+            and sound.next - sound.first < wanted.max_messages and sound.end - sound.start < wanted.max_bytes)
+
+
+def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
+    """The same run with some more of it; None: there is no more. Runs on a worker thread. Raises OSError."""
+    before = found.sound
+    data, index = opened(folder, segment)
+    try:
+        if _place(data) != found.place:
+            return None
+        more = spans.sound(data, index, segment, before.next, wanted.max_messages - (before.next - before.first),
+                           min(wanted.max_bytes - (before.end - before.start), _at_once(wanted)), wanted.as_lines)
+        if (more.damaged or not more.first == before.next < more.next or more.start != before.end
+                or more.end - before.start > wanted.max_bytes):
+            return None
+        sound = before._replace(next=more.next, end=more.end, lines=before.lines + more.lines)
+        return _found(folder, segment, data, sound, wanted)
+    finally:
+        os.close(data)
+        os.close(index)
+
+
+def _at_once(wanted: Wanted) -> int:
+    return _CHECKED_LINES_AT_ONCE if wanted.as_lines else _CHECKED_AT_ONCE
+
+
+def _found(folder: str, segment: Bounds, data: int, sound: Sound, wanted: Wanted) -> Found:
+    place = _place(data)
+    length = sound.lines if wanted.as_lines else sound.end - sound.start
+    if length > SHORT_BYTES:
+        kind = Lines if wanted.as_lines else Records
+        return Found(sound, place, b"", kind(segment_path(folder, segment[0], "dat"), place, sound, length))
+    if wanted.as_lines:
+        return Found(sound, place, spans.lines(data, sound.first, sound.start, sound.end, length)[0], None)
+    return Found(sound, place, os.pread(data, length, sound.start), None)
+
+
+def _place(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
 
 
 def timestamps(folder: str, segments: list[Bounds], offsets: list[int]) -> dict[int, int | None]:
@@ -108,7 +160,7 @@ class Records:
     def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
         self.length = self.left = length
         self._path = path
-        self._place = place         # device and inode: a file of that name may be another topic's by now
+        self._place = place
         self._at = sound.start
 
     def send(self, socket: int) -> bytes:
@@ -177,8 +229,7 @@ class Lines:
 def _again(path: str, place: tuple[int, int]) -> int:
     """Opens a file that was open before; its descriptor. It is not kept open while a client does not read."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    status = os.fstat(file)
-    if (status.st_dev, status.st_ino) != place:
+    if _place(file) != place:
         os.close(file)
         raise OSError(errno.ESTALE, "it has been replaced", path)
     return file

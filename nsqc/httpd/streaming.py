@@ -47,6 +47,8 @@ class Readers:
     def __init__(self, threads: Executor, most: int) -> None:
         self._threads = threads
         self._free = asyncio.Semaphore(most)
+        # Held by whoever goes on with long work, call by call: short work does not wait for all of it.
+        self.long = asyncio.Lock()
 
     async def run(self, call: Callable[[], _Result]) -> _Result:
         """Calls it on a thread, in turn."""

@@ -47,11 +47,19 @@ def schema(columns: Iterable[str]) -> pa.Schema:
 def chosen(asked: StructType, known: str, source: str) -> list[str]:
     """The columns of a Spark schema, which must be known and have the right types. Raises ValueError."""
     allowed = {column: SQL_TYPES[column] for column in names(known)}
+    found: list[str] = []
     for field in asked.fields:
         kind = field.dataType.simpleString()
         if field.name not in allowed or kind != allowed[field.name]:
             raise ValueError(f"{source}: there is no column {field.name} {kind}; choose of {known}")
-    return [field.name for field in asked.fields]
+        if field.name in found:
+            raise ValueError(f"{source}: column {field.name} is named twice")
+        if not field.nullable:
+            raise ValueError(f"{source}: leave out NOT NULL of column {field.name}")
+        found.append(field.name)
+    if not found:       # Arrow has no rows without columns: there would be none
+        raise ValueError(f"{source}: a schema has at least one column; choose of {known}")
+    return found
 
 
 def ids(buffer: Ids, count: int) -> pa.Array:

@@ -133,12 +133,7 @@ def read_places(value: str) -> Places:
     """earliest, latest, or JSON such as {"topic": {"host:4150": 23}}."""
     if value.lower() in (EARLIEST, LATEST):
         return value.lower()
-    try:
-        places = json.loads(value, object_pairs_hook=_once)
-    except _GivenTwice as error:
-        raise ValueError(f"names {json.dumps(str(error))} twice") from None
-    except (ValueError, RecursionError):
-        places = None
+    places = read_json(value)
     if not isinstance(places, dict) or not places:
         raise ValueError('must be earliest, latest, or JSON by topic and node, such as {"topic": {"host:4150": 23}}')
     for topic, nodes in places.items():
@@ -151,6 +146,17 @@ def read_places(value: str) -> Places:
                 raise ValueError(f"topic {topic}, node {node}: {json.dumps(offset)} is not an offset: a whole number, "
                                  "-1 for latest, -2 for earliest")
     return places
+
+
+# Any: JSON
+def read_json(value: str) -> Any:
+    """JSON; None if it is not. Raises ValueError for a key that is there twice."""
+    try:
+        return json.loads(value, object_pairs_hook=_once)
+    except _GivenTwice as error:
+        raise ValueError(f"names {json.dumps(str(error))} twice") from None
+    except (ValueError, RecursionError):
+        return None
 
 
 class _GivenTwice(Exception):

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from nsqc.commands.app import run
-from nsqc.spark.jobs import archive_input, running
+from nsqc.spark.jobs import archive_input, logs, running
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.ledger import Ledger
+from nsqc.spark.log.ranges import Place
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon, wait_until
 from tests.support.secure import make_certificates
@@ -172,6 +173,16 @@ def test_a_log_that_cannot_be_replayed(job, log_node, second, topic):
     assert re.search(rf"there is no topic {topic}x; there are {topic}, .*; --create creates it\n$", errors), errors
 
 
+def test_a_node_by_two_names_is_counted_once(log_node, topic):
+    publish(log_node, topic, b"0", b"1")
+    names = [f"{host}:{log_node.tcp_port}" for host in ("127.0.0.1", "localhost")]
+    notes = []
+    found = logs.fixed(Cluster({"nsqd": ",".join(names)}, (f"127.0.0.1:{log_node.http_port}", f"localhost:{log_node.http_port}"),
+                               create=False), [topic], notes.append)
+    assert (found.messages, found.ends) == (2, {Place(topic, names[0]): 2})
+    assert notes == [f"topic {topic} at {names[1]} is the log that is at {names[0]}: it is read once"]
+
+
 # ---------------------------------------------------------------------- archive
 
 
@@ -318,6 +329,8 @@ def test_words_that_do_not_go_together(job, topic, tmp_path):
         ([*replay, "--from-topic=t", "--topic=u", "--from-offset=x"], "must be a whole number, or JSON by node"),
         ([*replay, "--from-topic=t", "--topic=u", "--to-offset={}"], "must be a whole number, or JSON by node"),
         ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": -1}'], "must be a whole number, or JSON by node"),
+        ([*replay, "--from-topic=t", "--topic=u", "--from-offset=" + "[" * 100_000], "must be a whole number, or JSON"),
+        ([*replay, "--from-topic=t", "--topic=u", '--to-offset={"a:1": 1, "a:1": 2}'], 'names "a:1" twice'),
         (["report"], "give archives, or --topic"),
         (["report", "--topic=t"], "--topic goes with --nsqd"),
         (["report", tmp_path / "archive", "--nsqd=127.0.0.1:1"], "--topic goes with --nsqd"),
@@ -403,6 +416,24 @@ def test_a_lag_that_is_not_known_is_noted(job, log_node, second, topic, tmp_path
     assert f"nsqc spark: nothing reads {topic}\n" in errors
 
 
+def test_lag_knows_logs_by_their_ids(job, log_node, second, topic, tmp_path, capfd):
+    publish(log_node, topic, *(b"%d" % number for number in range(10)))
+    publish(second, topic, b"x")
+    one, other = (json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["id"] for node in (log_node, second))
+
+    def positions(name: str, ends: dict[str, int], ids: dict[str, str]) -> dict[str, tuple]:
+        offset = json.dumps({"topics": {topic: ends}, "joined": {}, "logs": {topic: ids}})
+        words = [*where(log_node, second), f"--checkpoint={checkpoint_of(tmp_path / name, offset)}"]
+        return {row["nsqd"]: (row["position"], row["lag_messages"]) for row in lag(job, topic, *words)}
+    # One had another address, and the other has it now.
+    assert positions("moved", {"127.0.0.1:9": 1, address(second): 7}, {"127.0.0.1:9": other, address(second): one}) == {
+        address(log_node): (7, 3), address(second): (1, 0)}
+    assert positions("again", {address(log_node): 7}, {address(log_node): "0" * 16}) == {
+        address(log_node): (7, None), address(second): (None, 1)}
+    assert run(["spark", "lag", *where(log_node), f"--topic={topic}", f"--checkpoint={tmp_path}/again"]) == 0
+    assert "until offset 7, and it ends at 10: it was deleted and made again" in capfd.readouterr()[1]
+
+
 def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
     publish(log_node, topic, b"0")
     one = where(log_node)
@@ -410,7 +441,12 @@ def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
     kafka = checkpoint_of(tmp_path / "kafka", '{"orders":{"0":12}}')
     other = checkpoint_of(tmp_path / "other", log_offset(elsewhere={address(log_node): 0}))
     broken = checkpoint_of(tmp_path / "broken", '{"topics": 5, "joined": {}}')
+    for number, offset in enumerate(("-5", "1.5", '"5"', "Infinity", str(2**70))):
+        odd = checkpoint_of(tmp_path / f"odd{number}", f'{{"topics": {{"{topic}": {{"a:1": {offset}}}}}, "joined": {{}}}}')
+        assert "does not have the offsets of a query" in job("lag", *one, f"--checkpoint={odd}", code=1)
+    deep = checkpoint_of(tmp_path / "deep", "[" * 100_000)
     for words, code, complaint in [
+        ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no topic in a log"),
         ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
         ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
         ([*one, "--checkpoint=s3://bucket/c"], 2, "only checkpoints in folders of this machine can be read"),

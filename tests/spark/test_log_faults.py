@@ -26,6 +26,7 @@ from nsqc.spark.reader import DataLoss as StageLoss
 from nsqc.spark.reader import NsqStreamReader
 from tests.spark.test_log import FLAGS, name_of, publish, where
 from tests.support.daemon import Daemon, wait_until
+from tests.support.ports import kept
 from tests.support.power.disk import other_boot
 
 WANTED = ["value", "offset", "nsqd", "topic"]
@@ -420,6 +421,46 @@ def test_a_node_with_another_address_is_read_on(topic, tmp_path, stream):
             (name_of(one), 0, 10)]
     finally:
         one.close()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_nodes_that_exchange_addresses_are_read_on(topic, tmp_path, stream, gone):
+    """gone: one of them comes back later, while the other already has its address."""
+    one, other = (Daemon(tmp_path / name, *FLAGS, kept(), kept("http")) for name in ("one", "other"))
+    ports = [(node.tcp_port, node.http_port) for node in (one, other)]
+    options = where(one, other, topic=topic)
+
+    def again_at(node: Daemon, tcp_port: int, http_port: int) -> None:
+        node.start(f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}")
+    try:
+        publish(one, topic, range(10))
+        publish(other, topic, range(20))
+        first = stream({**options, "startingOffsets": "earliest"})
+        start = first.initialOffset()
+        first_end, found = batch(first, start)
+        end = first_end
+        assert len(found) == 30
+        assert one.stop() == other.stop() == 0
+        again_at(one, *ports[1])
+        publish(one, topic, range(3))
+        if gone:
+            end, found = batch(stream(options), end)
+            assert found == [(topic, offset) for offset in range(10, 13)]
+            assert sorted(end["topics"][topic].values()) == [13, 20]
+            with pytest.raises(Unreachable):
+                stream(options).partitions(start, first_end)
+        again_at(other, *ports[0])
+        publish(other, topic, range(5))
+        planned, found = batch(stream(options), end)
+        assert sorted(found) == [(topic, offset) for offset in [*([] if gone else range(10, 13)), *range(20, 25)]]
+        assert planned["topics"] == {topic: {f"127.0.0.1:{ports[1][0]}": 13, f"127.0.0.1:{ports[0][0]}": 25}}
+        # What was planned before is read from where it is now.
+        parts = stream(options).partitions(start, first_end)
+        assert sorted((part.place.node, part.start, part.end) for bundle in parts for part in bundle.value) == sorted([
+            (f"127.0.0.1:{ports[1][0]}", 0, 10), (f"127.0.0.1:{ports[0][0]}", 0, 20)])
+    finally:
+        one.close()
+        other.close()
 
 
 def test_one_node_by_two_names_is_read_once_and_a_copy_is_refused(node, topic, tmp_path, stream, monkeypatch):

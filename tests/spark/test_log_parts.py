@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from nsqc.spark import options
+from nsqc.spark import columns, options
 from nsqc.spark.log import rows
 from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.cluster import Cluster
@@ -25,6 +26,19 @@ from tests.support.ports import free_port, is_free, kept
 
 PLACE = Place("t", "a:1")
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
+
+# ---------------------------------------------------------------------- columns
+
+
+@pytest.mark.parametrize(("fields", "says"), [
+    ([], "at least one column"),
+    ([("value", BinaryType(), True), ("value", BinaryType(), True)], "column value is named twice"),
+    ([("offset", LongType(), False)], "leave out NOT NULL of column offset"),
+])
+def test_schemas_without_an_answer_are_refused(fields, says):
+    with pytest.raises(ValueError, match=says):
+        columns.chosen(StructType([StructField(*field) for field in fields]), columns.LOG, "nsq")
+
 
 # ---------------------------------------------------------------------- ranges
 
@@ -101,6 +115,14 @@ def test_shares(waiting, most):
     assert all(0 <= found[place] <= given[place] for place in given)
     if most >= len(waiting):
         assert all(found[place] for place in given if given[place])
+
+
+def test_no_log_waits_for_ever_for_its_share():
+    waiting = {Place("t", f"n:{messages}"): messages for messages in (1, 2, 1000, 0, 10**9)}
+    batches = [shares(waiting, 2) for _ in range(300)]
+    assert all(sum(batch.values()) == 2 for batch in batches)
+    assert {place for batch in batches for place in batch if batch[place]} == {
+        place for place in waiting if waiting[place]}
 
 
 # ---------------------------------------------------------------------- records

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsqc.spark.jobs.running import JobError
+from nsqc.spark.log.checkpoint import ids_of, places_of
+from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.ranges import Place
 
 HEAD_LINES = 2      # before the sources
@@ -18,11 +20,13 @@ HEAD_LINES = 2      # before the sources
 
 class Checkpoint(NamedTuple):
     """batch: the last one that was planned, None before the first; done: whether it is committed; logs: where it ends
-    in the logs that the query reads; consumes: whether the query consumes a channel."""
+    in the logs that the query reads; ids: of these logs, as far as they are known; consumes: whether the query consumes
+    a channel."""
 
     batch: int | None
     done: bool
     logs: dict[Place, int]
+    ids: dict[Place, str]
     consumes: bool
 
 
@@ -31,24 +35,25 @@ def read(folder: Path) -> Checkpoint:
     if not (folder / "offsets").is_dir():
         raise JobError(f"{folder} is not a checkpoint of a query: it has no folder offsets")
     try:
-        batch = max((int(path.name) for path in (folder / "offsets").iterdir() if path.name.isdecimal()), default=None)
+        names = [path.name for path in (folder / "offsets").iterdir()]
+        batch = max((int(name) for name in names if name.isascii() and name.isdecimal()), default=None)
         if batch is None:
-            return Checkpoint(None, True, {}, False)
+            return Checkpoint(None, True, {}, {}, False)
         lines = (folder / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise JobError(f"{folder} is not readable: {error}") from None
     offsets = [offset for line in lines[HEAD_LINES:] if isinstance(offset := parsed(line), dict)]
     logs: dict[Place, int] = {}
+    ids: dict[Place, str] = {}
     try:
         for offset in offsets:
             if "topics" in offset and "joined" in offset:
-                for topic, nodes in offset["topics"].items():
-                    # Two sources may read the same log: the one that is behind counts.
-                    logs |= {place: min(int(end), logs.get(place, int(end)))
-                             for node, end in nodes.items() for place in [Place(topic, node)]}
-    except (AttributeError, TypeError, ValueError):
+                # Two sources may read the same log: the one that is behind counts.
+                logs |= {place: min(end, logs.get(place, end)) for place, end in places_of(offset, "topics").items()}
+                ids |= ids_of(offset)
+    except LogError:
         raise JobError(f"{folder / 'offsets' / str(batch)} does not have the offsets of a query") from None
-    return Checkpoint(batch, (folder / "commits" / str(batch)).exists(), logs,
+    return Checkpoint(batch, (folder / "commits" / str(batch)).exists(), logs, ids,
                       any(offset.keys() == {"log", "rows"} for offset in offsets))
 
 
@@ -57,5 +62,5 @@ def parsed(line: str) -> Any:
     """The value of a line; None for one that is not JSON, as - stands for a source without an offset."""
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

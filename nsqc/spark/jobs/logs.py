@@ -17,6 +17,7 @@ from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
 from nsqc.spark.log.api import State
 from nsqc.spark.log.ranges import Place
+from nsqc.spark.values import read_json
 from nsqc.wire.names import is_ephemeral
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def look(cluster: Cluster, names: list[str], note: Callable[[str], None], all_no
             if all(place.topic != name for place in states):
                 known = {topic for api in apis.values() for topic in api.topics()}
                 raise JobError(f"there is no topic {name}; {topics.choice('topics', name, known)}")
+    owners: dict[tuple[str, str], Place] = {}
+    for place in sorted(states):    # the data source takes the first one, too, and refuses copies
+        owner = owners.setdefault((place.topic, states[place].id), place)
+        if states[place].id and owner != place:
+            note(f"topic {place.topic} at {place.node} is the log that is at {owner.node}: it is read once")
+            del states[place]
     return states
 
 
@@ -116,10 +123,7 @@ def asked(option: str, text: str | None, states: dict[Place, State]) -> dict[Pla
 
 def read_offsets(text: str) -> int | dict[str, int]:
     """An offset, or some by node. Raises ValueError."""
-    try:
-        given = json.loads(text)
-    except ValueError:
-        given = None
+    given = read_json(text)
     for offset in given.values() if isinstance(given, dict) and given else [given]:
         if type(offset) is not int or not 0 <= offset < 2**63:
             raise ValueError(f"must be {OFFSETS}")

@@ -39,13 +39,15 @@ class Channel(TypedDict):
 
 
 class Holding(NamedTuple):
-    """What a log holds, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds."""
+    """What a log holds, and its channels. Offsets; segments as in nsqc.spark.log.ranges; last_time in nanoseconds; id:
+    empty if nothing was published yet."""
 
     first: int
     next: int
     last_time: int | None
     segments: tuple[tuple[int, int, int], ...]
     channels: tuple[Channel, ...]
+    id: str
 
 
 class NodeApi(LogApi):
@@ -84,8 +86,8 @@ class NodeApi(LogApi):
             last = answer["last_time"]
             return Holding(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
                            tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"]),
-                           channels)
-        except (KeyError, TypeError, ValueError):
+                           channels, str(answer.get("id") or ""))
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
 
 

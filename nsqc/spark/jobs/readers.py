@@ -12,6 +12,7 @@ from nsqc.spark.jobs.checkpoints import Checkpoint
 from nsqc.spark.jobs.nodes import AT_ONCE, Holding, NodeApi, Nodes
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log import ranges
+from nsqc.spark.log.checkpoint import moved_to
 from nsqc.spark.log.errors import NoLog, NoTopic, Unreachable
 from nsqc.spark.log.ranges import Place
 
@@ -95,17 +96,21 @@ def query(name: str, known: Checkpoint, names: tuple[str, ...], found: Found, no
     wanted = reads & set(names) if names else reads
     if not wanted:
         raise JobError(f"the query of {name} reads {', '.join(sorted(reads))}, not {', '.join(names)}")
-    places = sorted({place for place in (*known.logs, *found.logs) if place.topic in wanted})
-    return [at_log(name, place, known.logs.get(place), found.logs.get(place), nodes, note) for place in places]
+    moved = moved_to(known.logs, known.ids, {place: log.id for place, log in found.logs.items()})
+    positions = {moved.get(place, place): offset for place, offset in known.logs.items()}
+    ids = {moved.get(place, place): log_id for place, log_id in known.ids.items()}
+    places = sorted({place for place in (*positions, *found.logs) if place.topic in wanted})
+    return [at_log(name, place, positions.get(place), ids.get(place, ""), found.logs.get(place), nodes, note)
+            for place in places]
 
 
-def at_log(name: str, place: Place, position: int | None, log: Holding | None, nodes: Nodes,
+def at_log(name: str, place: Place, position: int | None, log_id: str, log: Holding | None, nodes: Nodes,
            note: Callable[[str], None]) -> Reader:
-    """A query at one log. position: None if it has not begun there."""
+    """A query at one log. position: None if it has not begun there; log_id: of what it has read there, if known."""
     if log is None:
         note(f"{name} has read topic {place.topic} at {place.node}, where it is not to be found now")
         return Reader(*place, QUERY, name, position, None, None, None)
-    if position is not None and position > log.next:
+    if position is not None and (position > log.next or (log.id and log_id not in ("", log.id))):
         note(f"{name} has read topic {place.topic} at {place.node} until offset {position}, and it ends at {log.next}: "
              "it was deleted and made again, or its files were exchanged")
         return Reader(*place, QUERY, name, position, log.next, None, None)

@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias, TypeVar
 
-from nsqc.spark.log.api import State
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.ranges import Place
 
@@ -43,11 +42,18 @@ def ids_of(offset: Offset) -> dict[Place, str]:
     return ids
 
 
-def moved_to(places: Collection[Place], ids: Mapping[Place, str], states: Mapping[Place, State]) -> dict[Place, Place]:
-    """Where logs are now whose nodes have another address, by where they were."""
-    others = {(place.topic, state.id): place for place, state in states.items() if state.id and place not in places}
-    return {place: others[key] for place in places
-            if place not in states and (key := (place.topic, ids.get(place, ""))) in others}
+def moved_to(places: Collection[Place], ids: Mapping[Place, str], there: Mapping[Place, str]) -> dict[Place, Place]:
+    """Where logs are now whose nodes have another address, by where they were; there: the ids of those that nodes have.
+    One whose address another of these logs has, and that is nowhere yet, has a name of its own until it is found."""
+    owners = {(place.topic, log_id): place for place, log_id in there.items() if log_id}
+    moved: dict[Place, Place] = {}
+    for place in places:
+        now = owners.get((place.topic, ids.get(place, "")), place)
+        if now != place and ids.get(now) != ids[place]:
+            moved[place] = now
+    taken = set(moved.values())
+    return moved | {place: Place(place.topic, f"{place.node} (log {ids.get(place, '')})") for place in places
+                    if place in taken and place not in moved}
 
 
 def unfit(offset: object) -> LogError:

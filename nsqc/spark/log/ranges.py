@@ -6,6 +6,7 @@ segments, which say which offsets there are.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -141,10 +142,13 @@ def bundle(parts: Sequence[Range], segments: Mapping[Place, Segments], least: in
 
 def shares(waiting: Mapping[Place, int], most: int) -> dict[Place, int]:
     """How many messages each log may give to a batch of at most so many: in proportion to what waits, and at least
-    one of each as long as there is room."""
+    one of each. Without room for that, one each of some, by chance: in any order some would come last for ever."""
     total = sum(waiting.values())
     if total <= most:
         return dict(waiting)
+    there = [place for place, messages in waiting.items() if messages]
+    if len(there) > most:
+        return dict.fromkeys(waiting, 0) | dict.fromkeys(random.sample(there, most), 1)
     given: dict[Place, int] = {}
     left = most
     # What waits longest in numbers is rounded last, so small logs are not starved.

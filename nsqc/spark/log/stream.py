@@ -30,11 +30,12 @@ NO_IDS: Mapping[Place, str] = {}
 
 
 class Begins(NamedTuple):
-    """Where a batch begins: all logs, those that begin elsewhere than the batch before ended, and what to say of these
-    once the batch is planned, each with the number of messages that are lost."""
+    """Where a batch begins: all logs, those that begin elsewhere than the batch before ended, the ids of those that
+    have been read before, and what to say once the batch is planned, each with the number of messages that are lost."""
 
     at: dict[Place, int]
     joined: dict[Place, int]
+    ids: dict[Place, str]
     remarks: list[tuple[str, int]]
 
 
@@ -111,8 +112,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ends[place] = advance(snapshot.states[place].segments, ends[place], messages)
         self._last_batch = time.monotonic()
         self._lag.planned(ends, snapshot)
-        ids = {place: log_id for place, log_id in ids_of(start).items() if place in ends}
-        return offset_of(ends, begins.joined, {**ids, **ids_in(snapshot)})
+        return offset_of(ends, begins.joined, {**begins.ids, **ids_in(snapshot)})
 
     def _waiting_messages(self, begins: Mapping[Place, int], snapshot: Snapshot) -> dict[Place, int]:
         return {place: count(state.segments, begins[place], self._end(place, state))
@@ -146,10 +146,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _begins(self, before: Mapping[Place, int], ids: Mapping[Place, str], snapshot: Snapshot) -> Begins:
         """Where the batch before ended, but for logs that have moved to another node, and those that are read from
         where they begin: new ones, and those that have lost what comes next. Raises DataLoss."""
-        moved = moved_to(before, ids, snapshot.states)
+        moved = moved_to(before, ids, ids_in(snapshot))
         at = {moved.get(place, place): offset for place, offset in before.items()}
+        ids = {moved.get(place, place): log_id for place, log_id in ids.items() if place in before}
         joined = {now: before[place] for place, now in moved.items()}
-        remarks = [(f"topic {place.topic} at {place.node} is at {now.node} now", 0) for place, now in moved.items()]
+        remarks = [(f"topic {place.topic} at {place.node} is at {now.node} now" if now in snapshot.states else
+                    f"another log of topic {place.topic} is at {place.node} now: the one that was there is waited for",
+                    0) for place, now in moved.items()]
         for place, state in snapshot.states.items():
             begin = at.get(place)
             if begin is None:
@@ -170,7 +173,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 continue
             joined[place] = state.first
-        return Begins({**at, **joined}, joined, remarks)
+        return Begins({**at, **joined}, joined, ids, remarks)
 
     def _loss(self, error: DataLoss, messages: int) -> tuple[str, int]:
         """What to say if it is allowed, and how many messages are lost. Raises the error."""
@@ -212,9 +215,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The logs of all nodes, those of places included, which are waited for. Raises Unreachable."""
         def complete() -> Snapshot:
             snapshot = self._look(known)
-            moved = moved_to(known, ids, snapshot.states)
+            moved = moved_to(known, ids, ids_in(snapshot))
             left = {place.node for place in moved}
-            gone = known.keys() - snapshot.states.keys() - moved.keys()
+            gone = [place for place in known if moved.get(place, place) not in snapshot.states]
             down = {node: why for node, why in snapshot.down.items() if node not in left}
             if (down or gone or not (snapshot.states or self._cluster.seen)) and not (
                     snapshot.states and not self.options.failOnDataLoss):
@@ -249,7 +252,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if snapshot is None or any(place not in snapshot.states or snapshot.states[place].next < offset
                                    for place, offset in ends.items()):
             snapshot = self._all_nodes(ends, ids)
-        moved = moved_to(ends, ids, snapshot.states)
+        moved = moved_to(ends, ids, ids_in(snapshot))
         ranges = []
         for place, offset in ends.items():
             now = moved.get(place, place)

@@ -30,3 +30,6 @@ cdef void segments_free(Segments *segments) noexcept nogil
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil
 # How many records lie before an offset, as far as segments have known: the difference of two is what lies between them.
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil
+# For Python: see TopicLog.table and TopicLog.segment_at().
+cdef list segments_table(Segments *segments)
+cdef tuple segments_at(Segments *segments, int64_t offset)

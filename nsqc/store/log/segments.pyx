@@ -89,3 +89,19 @@ cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
         return segments.items[0].before if segments.count else 0
     segment = &segments.items[index]
     return segment.before + min(offset, segment.end) - segment.first
+
+
+cdef list segments_table(Segments *segments):
+    cdef int64_t index
+    return [(segments.items[index].first, segments.items[index].end, segments.items[index].bytes)
+            for index in range(segments.count)]
+
+
+cdef tuple segments_at(Segments *segments, int64_t offset):
+    cdef int64_t index
+    cdef Segment *segment
+    for index in range(max(segments_find(segments, offset), 0), segments.count):
+        segment = &segments.items[index]
+        if segment.first < segment.end and offset < segment.end:
+            return segment.first, segment.end, segment.bytes
+    return None

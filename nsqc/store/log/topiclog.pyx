@@ -19,8 +19,8 @@ from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
 from nsqc.store.log.readers cimport WaitsForRecords
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_drop, segments_free, segments_rank,
-                                      segments_reserve, segments_surplus)
+from nsqc.store.log.segments cimport (Segment, segments_add, segments_at, segments_drop, segments_free,
+                                      segments_rank, segments_reserve, segments_surplus, segments_table)
 from nsqc.store.log.unsynced cimport (unsynced_appended, unsynced_began, unsynced_ended, unsynced_failed,
                                       unsynced_take)
 from nsqc.store.message cimport Message
@@ -312,9 +312,11 @@ cdef class TopicLog(CommitLog):
     @property
     def table(self) -> list:
         """The segments, oldest first: (first offset, offset behind the last, bytes of records)."""
-        cdef int64_t index
-        return [(self.segments.items[index].first, self.segments.items[index].end, self.segments.items[index].bytes)
-                for index in range(self.segments.count)]
+        return segments_table(&self.segments)
+
+    def segment_at(self, int64_t offset):
+        """What `table` has of the segment with an offset, or of the first one behind it; None: there is none yet."""
+        return segments_at(&self.segments, offset)
 
     @property
     def id(self):
