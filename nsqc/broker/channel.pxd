@@ -113,4 +113,3 @@ cdef class Channel(BacklogOwner):
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept
     cdef void _release(self, Delivery *delivery) noexcept
     cdef void _arm(self) noexcept
-    cdef void _time(self, int which, const Message *message) noexcept

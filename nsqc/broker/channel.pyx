@@ -45,6 +45,37 @@ cdef inline uint32_t sample_roll() noexcept:
     return <uint32_t> ((sample_state >> 11) % 100)
 
 
+cdef extern from *:
+    bint unlikely(bint condition)       # Cython's: keeps what is rare out of the way of what is not
+
+
+cdef inline void count_time(Channel channel, int which, const Message *message) noexcept:
+    """Counts how long ago a message was published."""
+    cdef TwoTimes *times = channel.times
+    cdef int64_t ns = channel.clock.wall - message.timestamp_ns
+    if unlikely(times is NULL or times.of[which].latest != ns):
+        count_other_time(channel, which, ns)
+    else:
+        times.of[which].run += 1
+
+
+cdef void count_other_time(Channel channel, int which, int64_t ns) noexcept:
+    """One that differs from that of the message before."""
+    if channel.times is NULL:
+        channel.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
+        if channel.times is NULL:
+            return
+    times_add(&channel.times.of[which], ns)
+
+
+cdef void relist(Channel channel, Consumer consumer) noexcept:
+    """Whether it wants more has changed."""
+    if consumer.listed:
+        ready_remove(&channel.ready, consumer)
+    elif not channel.exiting:
+        ready_add(&channel.ready, consumer)
+
+
 @cython.final
 cdef class Channel:
     """One channel of a topic. Made by Topic.get_channel()."""
@@ -123,7 +154,7 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
-        self._time(TO_FINISH, delivery.message)
+        count_time(self, TO_FINISH, delivery.message)
         if delivery.offset >= 0:
             self.cursor.done(delivery.offset)
         else:
@@ -260,7 +291,7 @@ cdef class Channel:
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         if attempts == 0:
-            self._time(TO_DELIVERY, message)
+            count_time(self, TO_DELIVERY, message)
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
         inflight_add(&self.in_flight, delivery)
         heap_push(&self.timeouts, delivery)
@@ -269,16 +300,8 @@ cdef class Channel:
         consumer.in_flight += 1
         consumer.message_count += 1
         consumer.deliver(message, delivery.attempts)
-        if not wants_more(consumer):
-            ready_remove(&self.ready, consumer)
-
-    cdef void _time(self, int which, const Message *message) noexcept:
-        """Counts how long ago a message was published."""
-        if self.times is NULL:
-            self.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
-            if self.times is NULL:
-                return
-        times_add(&self.times.of[which], self.clock.wall - message.timestamp_ns)
+        if unlikely(not wants_more(consumer)):
+            relist(self, consumer)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
@@ -326,10 +349,10 @@ cdef class Channel:
 
     cdef void update(self, Consumer consumer) noexcept:
         if wants_more(consumer):
-            if not consumer.listed and not self.exiting:
-                ready_add(&self.ready, consumer)
-        elif consumer.listed:
-            ready_remove(&self.ready, consumer)
+            if unlikely(not consumer.listed):
+                relist(self, consumer)
+        elif unlikely(consumer.listed):
+            relist(self, consumer)
 
     # ------------------------------------------------------------------ time
 

@@ -118,6 +118,34 @@ def test_latencies_are_those_of_first_deliveries_and_of_fins(daemon):
         assert sorted(buckets.values()) == [buckets[bound] for bound in sorted(buckets)]
 
 
+def test_every_message_is_counted_once_in_runs_of_any_length(daemon):
+    """Equal latencies are counted in runs: pages between and amid them have each message, and none twice."""
+    node = daemon()
+    producer, consumer = node.connect(), node.connect().sub("t", "c", 100)
+    done = 0
+    for batch in (1, 7, 1, 1, 30, 2):
+        producer.pub("t", *[b"x"] * batch)
+        messages = consumer.messages(batch)
+        for part in (messages[:batch // 2], messages[batch // 2:]):
+            consumer.send(b"".join(b"FIN " + message.id + b"\n" for message in part))
+            done += len(part)
+            wait_until(lambda done=done: consumer_of(node)["finish_count"] == done)
+            samples = scrape(node.http_port)
+            assert value(samples, f"{LATENCIES[1]}_count", topic="t", channel="c") == done
+            assert value(samples, f"{LATENCIES[1]}_bucket", topic="t", channel="c", le="+Inf") == done
+        assert value(samples, f"{LATENCIES[0]}_count", topic="t", channel="c") == done
+    sums = [value(samples, f"{name}_sum", topic="t", channel="c") for name in LATENCIES]
+    again = scrape(node.http_port)
+    assert [value(again, f"{name}_sum", topic="t", channel="c") for name in LATENCIES] == sums
+    assert 0 <= sums[0] < sums[1] < 60 * done
+
+
+def consumer_of(node) -> dict:
+    """The statistics of the only client of the only channel."""
+    (client,) = node.channel("t", "c")["clients"]
+    return client
+
+
 def test_a_channel_without_traffic_has_no_histograms(daemon):
     node = daemon()
     node.connect().sub("t", "c", 1)
