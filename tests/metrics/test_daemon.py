@@ -1,7 +1,9 @@
 """/metrics of real daemons: what it says is what has happened."""
 
 import contextlib
+import re
 import socket
+import urllib.error
 
 import pytest
 
@@ -313,6 +315,41 @@ def test_handshakes_and_refused_connections_are_counted(daemon, certs):
         client.close()
     samples = wait_until(lambda: scraped_or_none(node))
     assert value(samples, "nsqc_connections_refused_total", limit="--max-connections-per-address") >= 1
+
+
+@pytest.mark.parametrize("accept", [TEXT, OPEN_METRICS])
+def test_a_page_of_many_pieces_comes_over_tls(daemon, certs, accept):
+    """Prometheus scrapes nodes that require TLS by their HTTPS port."""
+    node = daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--tls-required=true")
+    port = int(re.findall(r"HTTPS: listening on \S+:(\d+)", node.log)[-1])
+    producer = node.connect()
+    identify(producer, tls_v1=True)
+    upgrade(producer, client_context())
+    for number in range(300):
+        producer.pub(f"t{number}", b"x")
+    content_type, text = pages.fetch(port, accept, client_context())
+    assert content_type.startswith(accept.partition(";")[0])
+    samples = pages.samples_of(pages.families(text, accept))
+    assert [value(samples, "nsqc_topic_messages_total", topic=f"t{number}") for number in range(300)] == [1] * 300
+    assert value(samples, "nsqc_connections", kind="https") == 1
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        pages.fetch(node.http_port, accept)
+
+
+def test_a_drain_shows(daemon):
+    node = daemon()
+    shown = [value(scrape(node.http_port), "nsqc_draining")]
+    consumer = node.connect().sub("t", "c", 1)
+    node.connect().pub("t", b"x")
+    message = consumer.message()
+    node.post("/drain?timeout=10m&keep=true")
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    consumer.fin(message)
+    wait_until(lambda: b'"drained"' in node.http("GET", "/drain")[1])
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    assert node.http("DELETE", "/drain")[0] == 200
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    assert shown == [0, 1, 1, 0]
 
 
 def scraped_or_none(node):
