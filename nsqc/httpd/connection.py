@@ -120,10 +120,10 @@ class Connection(asyncio.Protocol):
                 return
         began = span_began()
         if len(data) <= _PIECE_BYTES:
-            taken = len(data)
+            taken = last = len(data)
             self._parse(data, begins)
         else:
-            taken = self._parse_pieces(data)
+            taken, last = self._parse_pieces(data)
         span_ended(began, "HTTP requests of", self)
         if reader.publish is not None:
             if begins:
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         if self._writer.out:
             self._writer.flush()
         if reader.incomplete:
-            self._await_rest(taken)
+            self._await_rest(last)
         elif self.due:
             self._is_complete()
         if taken < len(data) and not pipeline.closing:
@@ -146,18 +146,24 @@ class Connection(asyncio.Protocol):
         except STOPS as stop:
             self._reader.parse_rest(data, stop, begins)
 
-    def _parse_pieces(self, data: bytes) -> int:
-        """A read can hold thousands of requests: parses what fits into this iteration, blocks, and says how much."""
+    def _parse_pieces(self, data: bytes) -> tuple[int, int]:
+        """A read can hold thousands of requests: parses what fits into this iteration, and blocks if that is not all.
+
+        Returns how much it has parsed, and how much of that was the last piece.
+        """
         pipeline, reader = self._pipeline, self._reader
-        taken = 0
+        taken = last = 0
         while taken < len(data) and not (pipeline.blocked or pipeline.closing):
+            if last and reader.incomplete and not reader.check_head(last):
+                break
             # A body takes no time.
             piece = data[taken:taken + max(_PIECE_BYTES, reader.missing())]
             self._parse(piece, not reader.incomplete)
-            taken += len(piece)
+            last = len(piece)
+            taken += last
             if taken < len(data) and not pipeline.blocked and self._app.turn.over():
                 pipeline.rest()
-        return taken
+        return taken, last
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""

@@ -137,3 +137,12 @@ def test_a_long_read_is_parsed_in_pieces_wherever_they_end(start):
         wire.send(data)
         assert [wire.reply().status for _ in range(4 * rounds)] == [200] * (4 * rounds)
     assert server.stats("piece")["depth"] == 701 * rounds
+
+
+def test_a_head_that_is_too_long_is_refused_behind_thousands_of_requests(start):
+    server = start()
+    with server.wire() as wire:
+        wire.send(request("GET", "/ping") * COUNT + b"GET /ping HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70_000)
+        assert [wire.reply().status for _ in range(COUNT)] == [200] * COUNT
+        assert wire.reply().status == 431
+        assert wire.is_closed()
