@@ -12,6 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
@@ -401,7 +402,7 @@ cdef class Broker(TopicOwner):
                 channel_name = channel.name.decode()
                 self.log.info("CHANNEL(%s): closing", channel_name)
                 try:
-                    waiting, in_flight, deferred, times = channel.close()
+                    waiting, in_flight, deferred, times = close_channel(channel)
                 except OSError as error:
                     self.log.error("CHANNEL(%s): failed to write messages of topic %s to disk - %s", channel_name,
                                    topic_name, error.strerror)

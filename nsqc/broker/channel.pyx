@@ -5,24 +5,18 @@ the timers call expire() then.
 """
 
 cimport cython
-from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
 
-from nsqc.broker.consumer cimport DISTANCES, wants_more
+from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, count_time, unlikely
+from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.ring cimport ready_add, ready_remove
-from nsqc.broker.seams cimport ChannelOwner
 from nsqc.loop.watch cimport span_over
-from nsqc.metrics.times cimport TwoTimes, times_add
-from nsqc.store.backlog cimport Commit, PUT_NO_MEMORY
+from nsqc.store.backlog cimport PUT_NO_MEMORY
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport delivery_free, delivery_new, delivery_reserve, delivery_take
-from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.fifo cimport Entry
 from nsqc.store.heap cimport heap_first, heap_moved, heap_push, heap_remove, heap_reserve
 from nsqc.store.inflight cimport inflight_add, inflight_find, inflight_free, inflight_remove, inflight_reserve
-from nsqc.store.log.segments cimport segments_rank
-from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport message_ref, message_unref
 from nsqc.store.slices cimport SIZE_SHIFT, STEPS, Trash
 
@@ -45,36 +39,17 @@ cdef inline uint32_t sample_roll() noexcept:
     return <uint32_t> ((sample_state >> 11) % 100)
 
 
+cdef void relist(Channel channel, Consumer consumer) noexcept:
+    """Whether it wants more has changed."""
+    if consumer.listed:
+        ready_remove(&channel.ready, consumer)
+    elif not channel.exiting:
+        ready_add(&channel.ready, consumer)
+
+
 @cython.final
 cdef class Channel:
     """One channel of a topic. Made by Topic.get_channel()."""
-
-    def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
-                 Clock clock not None, ChannelOwner owner not None, timers, LatencyWindow latency,
-                 int64_t max_msg_timeout_ns, int64_t max_consumers):
-        self.name = name
-        self.ephemeral = ephemeral
-        self.backlog = Backlog.new(disk, max_memory, True, clock, commit, self)
-        self.clock = clock
-        self.owner = owner
-        self.timers = timers
-        self.slicer = commit.schedule.slicer
-        self.latency = latency
-        self.max_msg_timeout_ns = max_msg_timeout_ns
-        self.max_consumers = max_consumers
-        self.clients = {}
-        self.alarm_ns = NEVER
-
-    def __dealloc__(self):
-        cdef Trash trash = Trash.new(None)      # freed at once, not in slices
-        trash.take_heap(0, &self.timeouts)
-        trash.take_heap(1, &self.delayed)
-        inflight_free(&self.in_flight)
-        free(self.times)
-
-    def __str__(self):
-        name = f"channel {self.name.decode()}"
-        return name if self.owner is None else f"{name} of {self.owner}"
 
     # ------------------------------------------------------------------ from the topic
 
@@ -123,7 +98,7 @@ cdef class Channel:
         consumer.finish_count += 1
         if self.latency is not None:
             self.latency.insert(self.clock.wall - delivery.message.timestamp_ns, self.clock.monotonic)
-        self._time(TO_FINISH, delivery.message)
+        count_time(self, TO_FINISH, delivery.message)
         if delivery.offset >= 0:
             self.cursor.done(delivery.offset)
         else:
@@ -260,7 +235,7 @@ cdef class Channel:
         delivery.owner = consumer.id
         delivery.delivered_ns = self.clock.monotonic
         if attempts == 0:
-            self._time(TO_DELIVERY, message)
+            count_time(self, TO_DELIVERY, message)
         delivery.deadline_ns = self.clock.monotonic + consumer.msg_timeout_ns
         inflight_add(&self.in_flight, delivery)
         heap_push(&self.timeouts, delivery)
@@ -269,16 +244,8 @@ cdef class Channel:
         consumer.in_flight += 1
         consumer.message_count += 1
         consumer.deliver(message, delivery.attempts)
-        if not wants_more(consumer):
-            ready_remove(&self.ready, consumer)
-
-    cdef void _time(self, int which, const Message *message) noexcept:
-        """Counts how long ago a message was published."""
-        if self.times is NULL:
-            self.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
-            if self.times is NULL:
-                return
-        times_add(&self.times.of[which], self.clock.wall - message.timestamp_ns)
+        if unlikely(not wants_more(consumer)):
+            relist(self, consumer)
 
     cdef bint _put_back(self, Delivery *delivery, Heap *heap) noexcept:
         """Puts a message behind those that wait. It was accepted before, so it is never dropped."""
@@ -326,10 +293,10 @@ cdef class Channel:
 
     cdef void update(self, Consumer consumer) noexcept:
         if wants_more(consumer):
-            if not consumer.listed and not self.exiting:
-                ready_add(&self.ready, consumer)
-        elif consumer.listed:
-            ready_remove(&self.ready, consumer)
+            if unlikely(not consumer.listed):
+                relist(self, consumer)
+        elif unlikely(consumer.listed):
+            relist(self, consumer)
 
     # ------------------------------------------------------------------ time
 
@@ -428,11 +395,6 @@ cdef class Channel:
         if not self.clients and not self.exiting:
             self.owner.on_clients_gone(self)
 
-    @property
-    def consumers(self) -> list:
-        """The consumers, in order of arrival."""
-        return list(self.clients.values())
-
     # ------------------------------------------------------------------ administration
 
     cdef void set_draining(self, bint draining) noexcept:
@@ -490,79 +452,6 @@ cdef class Channel:
         inflight_free(&self.in_flight)
         trash.start()
 
-    def delete(self):
-        """Closes the consumers and drops everything, files included."""
-        self._exit()
-        self._drop_all()
-        self.timers.disarm(self)
-        self.backlog.delete()
-        if self.cursor is not None:
-            self.cursor.drop()
-        self.owner = None
-
-    def close(self) -> tuple:
-        """For a stop, when no file work is under way: closes the consumers and writes everything to disk.
-
-        Returns (memory, in flight, deferred, delays): how many messages of each kind were written, and for each
-        deferred one its id and due time, in wall-clock nanoseconds. Raises OSError.
-        """
-        cdef Delivery *delivery
-        cdef dict delays
-        cdef int64_t in_flight = self.timeouts.count, deferred = self.delayed.count, waiting
-        self._exit()
-        if self.cursor is not None:
-            in_flight -= self._record_out()
-        if self.backlog.disk is None:
-            return (0, 0, 0, {})
-        delays = self.backlog.delays
-        waiting = self.backlog.spill()
-        self.clock.refresh()
-        while self.timeouts.count:
-            delivery = heap_first(&self.timeouts)
-            self._write_back(delivery)
-            self._release(delivery)
-            delivery_free(delivery)
-        while self.delayed.count:
-            delivery = heap_first(&self.delayed)
-            delays[delivery.message.id[:16]] = self.clock.wall + delivery.deadline_ns - self.clock.monotonic
-            self._write_back(delivery)
-            heap_remove(&self.delayed, delivery)
-            delivery_free(delivery)
-        self.backlog.close()
-        return (waiting, in_flight, deferred, delays)
-
-    def _record_out(self) -> int:
-        """Has the journal say how often messages of the log that are in flight were delivered; how many there are."""
-        cdef Delivery *delivery
-        cdef int64_t index = 0, count = 0
-        while index < self.timeouts.count:
-            delivery = self.timeouts.items[index].delivery
-            if delivery.offset < 0:
-                index += 1
-                continue
-            if delivery.attempts > 1:
-                self.cursor.came_back(delivery.offset, delivery.attempts)
-            self._release(delivery)
-            delivery_free(delivery)
-            count += 1
-            index = 0 if index else index
-        self.cursor.let_go()
-        return count
-
-    cdef int _write_back(self, Delivery *delivery) except -1:
-        if self.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
-            raise OSError(ENOMEM, "no memory to write the channel out")
-        return 0
-
-    cdef int _exit(self) except -1:
-        cdef Consumer consumer
-        self.exiting = True
-        for consumer in list(self.clients.values()):
-            ready_remove(&self.ready, consumer)
-            consumer.dismiss()
-        self.clients.clear()
-        return 0
-
     # ------------------------------------------------------------------ failed writes
 
     cdef void on_write_failed(self, int error, int64_t records, int64_t body_bytes) noexcept:
@@ -586,88 +475,6 @@ cdef class Channel:
     cdef void on_unreadable(self) noexcept:
         """Nothing is lost: it is read again later."""
         self._try_again()
-
-    def retry(self):
-        """Retries a backlog that could not be written."""
-        self.backlog.retry()
-
-    @property
-    def disk(self):
-        """The DiskQueue of the backlog; None: nothing goes to disk."""
-        return self.backlog.disk
-
-    # ------------------------------------------------------------------ metrics
-
-    cdef int64_t count_waiting(self) noexcept:
-        return (self.backlog.depth() - self.backlog.delayed_on_disk()
-                + (self.cursor.depth() if self.cursor is not None else 0))
-
-    cdef int64_t count_on_disk(self) noexcept:
-        cdef int64_t count = self.backlog.disk_depth() - self.backlog.delayed_on_disk()
-        if self.cursor is not None:
-            count += max(self.cursor.depth() - self.backlog.max_memory, <int64_t> 0)
-        return count
-
-    cdef int64_t count_deferred(self) noexcept:
-        return (self.delayed.count + self.backlog.delayed_on_disk()
-                + (self.cursor.deferred_count() if self.cursor is not None else 0))
-
-    cdef int64_t log_lag(self) noexcept:
-        cdef TopicLog log = self.cursor.log
-        return max(segments_rank(&log.segments, log.next) - segments_rank(&log.segments, self.cursor.next), <int64_t> 0)
-
-    @property
-    def depth(self) -> int:
-        """Messages that wait, in memory and on disk."""
-        self.clock.refresh()
-        return self.count_waiting()
-
-    @property
-    def backend_depth(self) -> int:
-        """Messages that wait on disk; of those in a log, as many as nsqd would not keep in memory."""
-        self.clock.refresh()
-        return self.count_on_disk()
-
-    def deliveries(self) -> list:
-        """How many messages were delivered to consumers at each distance."""
-        cdef Consumer consumer
-        cdef int distance
-        counts = [self.left[distance] for distance in range(DISTANCES)]
-        for consumer in self.clients.values():
-            counts[consumer.distance] += consumer.message_count
-        return counts
-
-    @property
-    def in_flight_count(self) -> int:
-        """Messages out to consumers."""
-        return self.timeouts.count
-
-    @property
-    def deferred_count(self) -> int:
-        """Messages that wait for their time; those of an earlier run are still on disk."""
-        self.clock.refresh()
-        return self.count_deferred()
-
-    @property
-    def position(self):
-        """The first offset of the log that was never delivered; None: the topic has no log."""
-        return None if self.cursor is None else self.cursor.next
-
-    @property
-    def oldest(self):
-        """The least offset of the log that is not finished; None: the topic has no log."""
-        cdef int64_t least, index
-        if self.cursor is None:
-            return None
-        least = self.cursor.least_waiting()
-        for index in range(self.timeouts.count):
-            if self.timeouts.items[index].delivery.offset >= 0:
-                least = min(least, self.timeouts.items[index].delivery.offset)
-        return least
-
-    def restore_delays(self, dict delays not None):
-        """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
-        self.backlog.delays.update(delays)
 
 
 cdef int64_t next_deadline(Channel channel) noexcept:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
@@ -256,39 +256,12 @@ def producers_of(sessions: Iterable[Consumer], topic: str, part: Slice) -> Itera
             yield None
 
 
-class _HeapInfo(Protocol):
-    """Of the C library's mallinfo2: bytes."""
-
-    fordblks: int
-    uordblks: int
-    hblkhd: int
-    keepcost: int
-
-
-def _malloc_info() -> Callable[[], _HeapInfo]:
-    """mallinfo2() of the C library, or what takes its place."""
-    import ctypes  # at the first report: a daemon that sends none needs neither the time nor the memory
-
-    class MallocInfo(ctypes.Structure):
-        _fields_ = tuple((name, ctypes.c_size_t) for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"))
-
-    try:
-        ask = ctypes.CDLL(None).mallinfo2
-    except (OSError, AttributeError):
-        # Not glibc, or an old one: all fields stay 0.
-        return cast(Callable[[], _HeapInfo], MallocInfo)
-    ask.restype = MallocInfo
-    return cast(Callable[[], _HeapInfo], ask)
-
-
 class MemoryWatch:
     """The runtime's memory, and how long its collector pauses."""
 
     def __init__(self) -> None:
         self._pauses: deque[int] = deque(maxlen=_KEPT_PAUSES)
         self._began_ns = 0
-        self._malloc_info: Callable[[], _HeapInfo] | None = None
 
     def start(self) -> None:
         """Times the collector's pauses from now on."""
@@ -304,14 +277,15 @@ class MemoryWatch:
         Idle bytes are those that the allocator keeps free; released ones are at its end and can be returned to the
         system. No collection is due at a number of bytes, so next_gc_bytes is 0.
         """
-        self._malloc_info = self._malloc_info or _malloc_info()
-        heap = self._malloc_info()
+        from nsqc.store.allocator import heap  # here: many daemons report it never
+
+        in_use, idle, at_end = heap()
         pauses = sorted(self._pauses)
         return MemoryStats(
             heap_objects=sys.getallocatedblocks(),
-            heap_idle_bytes=heap.fordblks,
-            heap_in_use_bytes=heap.uordblks + heap.hblkhd + held_bytes(),
-            heap_released_bytes=heap.keepcost,
+            heap_idle_bytes=idle,
+            heap_in_use_bytes=in_use + held_bytes(),
+            heap_released_bytes=at_end,
             gc_pause_usec_100=_percentile(pauses, 100),
             gc_pause_usec_99=_percentile(pauses, 99),
             gc_pause_usec_95=_percentile(pauses, 95),

@@ -56,4 +56,4 @@ cdef class Survey:
     cdef int _add_channel(self, Channel channel) except -1
     cdef int _add_counts(self, Row *row, Channel channel) except -1
     cdef Row *_row_of(self, Channel channel) except NULL
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL
+    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL

@@ -184,7 +184,7 @@ cdef class Survey:
         row.cells[<int> C_LOG_LAG] = ABSENT
         return row
 
-    cdef Row *_begin_fold(self, bytes topic, bytes channel, const Retired *retired) except NULL:
+    cdef Row *_begin_fold(self, bytes topic, bytes channel, Retired *retired) except NULL:
         """A row for several channels, with what deleted ones have counted."""
         cdef Row *row = self.channels.add(topic, channel)
         row.cells[<int> C_LOG_LAG] = ABSENT

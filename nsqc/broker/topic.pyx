@@ -8,6 +8,7 @@ from libc.string cimport memchr
 
 from nsqc.broker.appending cimport append, append_lines, append_slice
 from nsqc.broker.channel cimport Channel
+from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.leftover cimport Leftover
 from nsqc.broker.logged cimport (attach_log, close_log, empty_log, follow_rule, give_cursor, hold_log, log_depth,
                                  log_grew, retain_log, unhold_log)
@@ -479,7 +480,7 @@ cdef class Topic(TopicState):
             if self.log is not None and not self.channels and not self.log.held:
                 self.place.move(self.log.visible)
         self.owner.on_channel_deleted(self, channel)
-        channel.delete()
+        delete_channel(channel)
         if not self.channels and self.ephemeral and not self.exiting:
             self.owner.on_last_channel_gone(self)
         return True

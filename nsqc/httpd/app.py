@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Sessions = Callable[[], Iterable[Any]]  # Any: V2 sessions, which are above this room; nsqc.broker.stats reads them
 
 
+MOST_RULES = 64 * 1024      # bytes of the body that says how a topic is kept
 # Pages of messages that are put together at the same time; each holds up to a few MiB.
 _PEEKS = 4
 

@@ -25,6 +25,9 @@ from nsqc.net.limits import host_of
 ARRIVING_S = 0.5
 # A body has its deadline, and another second for each so many bytes received: the slowest mobile networks manage that.
 _BODY_BYTES_A_SECOND = 4096
+# Of a long read, what is parsed, or published, between two looks at the clock: less than a millisecond of it.
+_PIECE_BYTES = 4096
+_PUBLISHED_BYTES = 16 * 1024
 
 
 class Owner(Protocol):
@@ -67,7 +70,7 @@ class Connection(asyncio.Protocol):
         self._since = 0.0                       # loop time at which the head, or the body, started
         self._timing_body = False               # it is the body's
         self._fresh = True                      # nothing has arrived yet
-        self._held = b""                        # one read that came while blocked; no other follows until it is taken
+        self._held = b""                        # input that came while blocked; none is read until it is taken
 
     def __str__(self) -> str:
         return f"client({self._reader.remote})"
@@ -116,10 +119,11 @@ class Connection(asyncio.Protocol):
             if not data:
                 return
         began = span_began()
-        try:
-            reader.parser.feed_data(data)
-        except STOPS as stop:
-            reader.parse_rest(data, stop, begins)
+        if len(data) <= _PIECE_BYTES:
+            taken = last = len(data)
+            self._parse(data, begins)
+        else:
+            taken, last = self._parse_pieces(data)
         span_ended(began, "HTTP requests of", self)
         if reader.publish is not None:
             if begins:
@@ -128,11 +132,38 @@ class Connection(asyncio.Protocol):
         if self._writer.out:
             self._writer.flush()
         if reader.incomplete:
-            self._await_rest(len(data))
+            self._await_rest(last)
         elif self.due:
             self._is_complete()
-        if self._state.closing and not (reader.incomplete or pipeline.blocked or pipeline.ended):
+        if taken < len(data) and not pipeline.closing:
+            self._hold(data[taken:])
+        elif self._state.closing and not (reader.incomplete or pipeline.blocked or pipeline.ended):
             pipeline.end()
+
+    def _parse(self, data: bytes, begins: bool) -> None:
+        try:
+            self._reader.parser.feed_data(data)
+        except STOPS as stop:
+            self._reader.parse_rest(data, stop, begins)
+
+    def _parse_pieces(self, data: bytes) -> tuple[int, int]:
+        """A read can hold thousands of requests: parses what fits into this iteration, and blocks if that is not all.
+
+        Returns how much it has parsed, and how much of that was the last piece.
+        """
+        pipeline, reader = self._pipeline, self._reader
+        taken = last = 0
+        while taken < len(data) and not (pipeline.blocked or pipeline.closing):
+            if last and reader.incomplete and not reader.check_head(last):
+                break
+            # A body takes no time.
+            piece = data[taken:taken + max(_PIECE_BYTES, reader.missing())]
+            self._parse(piece, not reader.incomplete)
+            last = len(piece)
+            taken += last
+            if taken < len(data) and not pipeline.blocked and self._app.turn.over():
+                pipeline.rest()
+        return taken, last
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
@@ -159,7 +190,7 @@ class Connection(asyncio.Protocol):
         """Answers the complete publishes with known heads that data begins with; returns the rest."""
         known = self._heads.get
         pipeline = self._pipeline
-        start = 0
+        start, look = 0, _PUBLISHED_BYTES
         while True:
             body = data.find(b"\r\n\r\n", start) + 4
             publish = known(data[start:body])
@@ -172,6 +203,10 @@ class Connection(asyncio.Protocol):
             start = end
             if end == len(data):
                 break
+            if end > look:
+                look = end + _PUBLISHED_BYTES
+                if not pipeline.blocked and self._app.turn.over():
+                    pipeline.rest()
             if pipeline.blocked:
                 self._writer.flush()
                 self._hold(data[start:])
@@ -214,14 +249,14 @@ class Connection(asyncio.Protocol):
     def end_soon(self) -> None:
         """Ends an idle connection at once, any other behind the answer that is being received or made."""
         self._pipeline.drop()
-        if not self._pipeline.is_busy() and not self._receives():
+        if not self._pipeline.is_busy() and not self._held and not self._receives():
             self._pipeline.closing = True
             self._writer.flush()
             self._writer.close()
 
     def has_work(self) -> bool:
         """Whether an answer is due, or the client has not taken all of one."""
-        return self._pipeline.is_busy() or self._receives() or self._writer.unsent() > 0
+        return self._pipeline.is_busy() or bool(self._held) or self._receives() or self._writer.unsent() > 0
 
     def _receives(self) -> bool:
         """Whether a part of a request is here, or the client is so new that its first is on its way."""

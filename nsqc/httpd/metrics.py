@@ -95,6 +95,7 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     return [
         family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
+        family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
         histogram(declared.SYNC, watched.syncer.durations, form),
         family(declared.SYNC_FAILURES, [((), watched.syncer.failures)], form),

@@ -64,7 +64,7 @@ class Pipeline:
             self._queue.append(request)
         elif self._app.turn.over():
             self._queue.append(request)
-            self._rest()
+            self.rest()
         else:
             self._answer(request)
 
@@ -140,7 +140,7 @@ class Pipeline:
         self.blocked = False
         while self._queue and not self.blocked:
             if self._app.turn.over():
-                self._rest()
+                self.rest()
                 break
             item = self._queue.popleft()
             if isinstance(item, bytes):
@@ -150,10 +150,10 @@ class Pipeline:
         self.writer.flush()
         self._source.unblocked()
 
-    def _rest(self) -> None:
-        """The requests' share of this iteration is used up: what is queued waits for the next one."""
+    def rest(self) -> None:
+        """The requests' share of this iteration is used up: what is queued, or held, waits for the next one."""
         self.blocked = True
-        self._state.loop.call_soon(self._go_on)
+        self._app.turn.wait(self._go_on)
 
     def _go_on(self) -> None:
         # Whatever else blocks it by now unblocks it, too.

@@ -84,6 +84,10 @@ class RequestReader:
         """Whether a part of a request has arrived whose answer is still to come."""
         return self.incomplete and not self._skip
 
+    def missing(self) -> int:
+        """Bytes of a body of known length that are still to come."""
+        return self._length - self.body_bytes if self.in_body else 0
+
     def end(self) -> None:
         """The client sends no more, perhaps in the middle of a request."""
         if self.incomplete and not self._skip and not self._pipeline.closing:

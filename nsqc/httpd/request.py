@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from binascii import unhexlify
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -109,9 +110,9 @@ def unescape(text: bytes) -> bytes:
 
 
 def _unquote(text: bytes) -> bytes:
-    from urllib.parse import unquote_to_bytes  # here: names and most arguments have no escapes
-
-    return unquote_to_bytes(text)
+    """Of text whose escapes are sound. Importing urllib.parse for this would hold the loop up for milliseconds."""
+    first, *parts = text.split(b"%")
+    return first + b"".join(unhexlify(part[:2]) + part[2:] for part in parts)
 
 
 def _refuse_bad_escape(text: bytes) -> None:

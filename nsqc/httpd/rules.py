@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from nsqc.httpd.app import App
+from nsqc.httpd.app import MOST_RULES, App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request, read_whole
 from nsqc.options.durations import format_duration
 from nsqc.options.rules_file import NAME, from_json
 from nsqc.options.topic_rules import TopicRule
 from nsqc.wire.names import is_ephemeral, is_valid_name
-
-MOST_BODY = 64 * 1024  # bytes of a PUT
 
 _decode = msgspec.json.Decoder(dict[str, object]).decode
 
@@ -37,7 +35,7 @@ def get_rules(app: App, request: Request) -> _Answer:
 
 async def put_rules(app: App, request: Request) -> _Answer:
     """Sets some keys of a topic's rule; null takes back what an earlier PUT has set. Answers once it is on disk."""
-    if max(request.length, len(request.body)) > MOST_BODY:
+    if max(request.length, len(request.body)) > MOST_RULES:
         raise ApiError(413, "BODY_TOO_BIG")
     name = _topic_name(app, request)
     if is_ephemeral(name):

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from nsqc.httpd import debug, probes
-from nsqc.httpd.request import Handler, Request, Route
+from nsqc.httpd.first import at_first
+from nsqc.httpd.request import Handler, Route
 from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
-from nsqc.lookupd.site import LookupSite
 
 
 def _call(handler: Handler) -> Route:
     """A call with arguments reads the whole request, though it ignores the body."""
     return Route(handler, reads_body=True)
-
-
-def _metrics(site: LookupSite, request: Request) -> object:
-    from nsqc.lookupd import metrics  # here: many servers are never scraped
-
-    return metrics.metrics(site, request)
 
 
 ROUTES: Table = {
@@ -30,7 +24,7 @@ ROUTES: Table = {
         b"/topics": Route(views.topics),
         b"/channels": _call(views.channels),
         b"/nodes": Route(views.nodes),
-        b"/metrics": plain_answer(_metrics),
+        b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics")),
         b"/debug": Route(views.debug),
         b"/debug/pprof": debug_route(pages.index),
         b"/debug/pprof/cmdline": debug_route(debug.cmdline),

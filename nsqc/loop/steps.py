@@ -22,8 +22,11 @@ class Steps(Coroutine[Any, Any, object]):  # Any: what a coroutine yields to the
 
     @property
     def cr_frame(self) -> FrameType | None:
-        """Where the other one is, for those who print the stacks of tasks."""
+        """Where the other one is, or the one that it waits for, for those who print the stacks of tasks."""
         frame: FrameType | None = getattr(self._work, "cr_frame", None)
+        inner = getattr(self._work, "cr_await", None)
+        while (deeper := getattr(inner, "cr_frame", None)) is not None:
+            frame, inner = deeper, getattr(inner, "cr_await", None)
         return frame
 
     def __await__(self) -> Generator[Any, Any, object]:  # Any: as above

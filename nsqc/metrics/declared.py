@@ -76,6 +76,7 @@ HANDSHAKES = _counter(CLIENTS, "tls_handshakes", "TLS handshakes that have ended
 REFUSED = _counter(CLIENTS, "publishes_refused", "Publishes that were refused; a batch counts once.",
                    labels=("reason",))
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
+DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
 SYNC = _histogram(DISK, "disk_sync_seconds", "How long syncs of queues and logs took, from when they were due.")
 SYNC_FAILURES = _counter(DISK, "disk_sync_failures", "Syncs that failed.")
 DISK_FREE = _gauge(DISK, "disk_free_bytes", "Free bytes of the data path's file system.", BYTES)
@@ -87,8 +88,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT,
-          CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, REFUSED, DRAINING, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY,
+          TOPIC_COUNT, CHANNEL_COUNT)
 
 # Of topics, then of channels, in the order of the columns in nsqc/broker/survey.pxd.
 OF_TOPICS = (

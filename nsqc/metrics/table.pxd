@@ -40,7 +40,7 @@ cdef class Table:
 
     # A row of zeros, labelled topic="…" and, unless that is None, channel="…". Raises MemoryError.
     cdef Row *add(self, bytes topic, bytes channel) except NULL
-    cdef int add_times(self, Row *row, const TwoTimes *times) except -1     # to what the row has
+    cdef int add_times(self, Row *row, TwoTimes *times) except -1     # to what the row has
 
 
 cdef struct Family:

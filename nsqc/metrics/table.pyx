@@ -8,7 +8,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
-from nsqc.metrics.times cimport BOUNDS, FIRST_BITS, STEP_BITS, SUM_BITS, Times, TwoTimes
+from nsqc.metrics.times cimport BOUNDS, FIRST_BITS, STEP_BITS, SUM_BITS, Times, TwoTimes, times_settle
 
 cdef extern from "<sys/mman.h>" nogil:
     int MAP_POPULATE
@@ -68,7 +68,7 @@ cdef class Table:
         self.count += 1
         return row
 
-    cdef int add_times(self, Row *row, const TwoTimes *times) except -1:
+    cdef int add_times(self, Row *row, TwoTimes *times) except -1:
         if row.histograms is NULL:
             row.histograms = <TwoHistograms *> place(self, sizeof(TwoHistograms))
         add_up(&row.histograms.of[0], &times.of[0])
@@ -76,8 +76,9 @@ cdef class Table:
         return 0
 
 
-cdef inline void add_up(Histogram *histogram, const Times *times) noexcept nogil:
+cdef inline void add_up(Histogram *histogram, Times *times) noexcept nogil:
     cdef int place
+    times_settle(times)
     for place in range(BOUNDS):
         histogram.counts[place] += times.counts[place]
     for place in range(BOUNDS, 26):

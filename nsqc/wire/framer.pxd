@@ -12,6 +12,7 @@ cdef struct SendBuf:
     char *data          # owned; NULL while empty and idle
     Py_ssize_t length   # bytes to send
     Py_ssize_t room     # bytes allocated
+    Py_ssize_t usual    # a little more than it held when it was emptied lately: it need not grow there by steps again
 
 # All return 0, or -1 if there is no memory; then the buffer is unchanged.
 cdef int frame_bytes(SendBuf *buf, int32_t frame_type, const char *c_data, Py_ssize_t length) noexcept nogil

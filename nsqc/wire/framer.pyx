@@ -23,6 +23,7 @@ cdef extern from *:
 cdef enum:
     FIRST_ROOM = 1024       # enough for replies; consumers grow from here
     KEPT_ROOM = 1024        # what an emptied buffer keeps: idle connections are small
+    USUAL_ROOM = 196608     # most that it begins with when it grows again; busy consumers flush at two thirds of it
 
 
 cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
@@ -31,7 +32,7 @@ cdef char *sendbuf_reserve(SendBuf *buf, Py_ssize_t length) noexcept nogil:
     cdef Py_ssize_t room = buf.room
     cdef char *c_grown
     if need > room:
-        room = max(FIRST_ROOM, 2 * room, need)
+        room = max(FIRST_ROOM, 2 * room, need, buf.usual)
         c_grown = <char *> realloc(buf.data, <size_t> room)
         if c_grown is NULL:
             return NULL
@@ -82,6 +83,7 @@ cdef int frame_message_head(SendBuf *buf, int64_t timestamp_ns, uint16_t attempt
 
 
 cdef void sendbuf_clear(SendBuf *buf) noexcept nogil:
+    buf.usual = min(max(buf.length + (buf.length >> 3), buf.usual >> 1), <Py_ssize_t> USUAL_ROOM)
     buf.length = 0
     if buf.room > KEPT_ROOM:
         sendbuf_free(buf)

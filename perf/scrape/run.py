@@ -4,7 +4,7 @@
 
 Makes the topics, then asks for /metrics, with idle channels and after each channel has delivered a message, so that
 every histogram is there. Each line has the bytes and the time of a scrape, the processor time of the loop's thread and
-of all threads meanwhile, the longest callback of the loop, and the longest /ping on another connection.
+of all threads meanwhile, the longest callback of the loop, and, of another scrape, the longest /ping beside it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,18 @@ def cpu_ns(node: Node, thread: int | None = None) -> int:
 
 
 def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> None:
-    """Prints a line for each scrape."""
+    """Prints a line for each pair of scrapes: one by itself, and one beside somebody who waits for the loop."""
     for _ in range(REPEATS):
+        time.sleep(0.1)
+        before, all_before, began = cpu_ns(node, node.process.pid), cpu_ns(node), time.monotonic()
+        size = get(node, accept)
+        took = time.monotonic() - began
+        loop, both = cpu_ns(node, node.process.pid) - before, cpu_ns(node) - all_before
+        # Pings would count as the loop's work, and each takes a tenth of a millisecond.
         pings = Pings(node)
         pings.start()
         time.sleep(0.1)
-        before, all_before, began = cpu_ns(node, node.process.pid), cpu_ns(node), time.monotonic()
-        connection = node.connection()
-        connection.request("GET", "/metrics", headers={"Accept": accept})
-        answer = connection.getresponse()
-        size = 0
-        while data := answer.read(1 << 20):
-            size += len(data)
-        if answer.status != 200:
-            raise SystemExit(f"/metrics: {answer.status}")
-        took = time.monotonic() - began
-        loop, both = cpu_ns(node, node.process.pid) - before, cpu_ns(node) - all_before
+        get(node, accept)
         pings.over = True
         pings.join()
         rows = [line.split() for line in lines.read_text().splitlines()]
@@ -58,6 +54,20 @@ def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> No
         print(f"{name:<16} {size / 1e6:7.1f} MB {took * 1000:8.1f} ms   loop {loop / 1e6:6.1f} ms of "
               f"{both / 1e6:6.1f}, callbacks of the scrape {sum(own) / 1e6:5.1f}, the longest "
               f"{max(own, default=0) / 1e6:4.2f}   longest /ping {pings.longest_s * 1000:5.1f} ms", flush=True)
+
+
+def get(node: Node, accept: str) -> int:
+    """Bytes of a page."""
+    connection = node.connection()
+    connection.request("GET", "/metrics", headers={"Accept": accept})
+    answer = connection.getresponse()
+    size = 0
+    while data := answer.read(1 << 20):
+        size += len(data)
+    connection.close()
+    if answer.status != 200:
+        raise SystemExit(f"/metrics: {answer.status}")
+    return size
 
 
 def command(body: bytes) -> bytes:

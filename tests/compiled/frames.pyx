@@ -17,7 +17,7 @@ def error_frame(bytes data not None) -> bytes:
 cdef bytes frame(int frame_type, bytes data):
     cdef SendBuf buf
     buf.data = NULL
-    buf.length = buf.room = 0
+    buf.length = buf.room = buf.usual = 0
     try:
         if frame_bytes(&buf, frame_type, data, len(data)) < 0:
             raise MemoryError
@@ -34,7 +34,7 @@ def message_frames(bytes body not None, timestamp_ns: int, attempts: int, bytes 
     if len(message_id) != 16:
         raise ValueError("a message id has 16 digits")
     buf.data = NULL
-    buf.length = buf.room = 0
+    buf.length = buf.room = buf.usual = 0
     try:
         while left > 0:
             if frame_message(&buf, timestamp_ns, attempts, message_id, body, <unsigned int> len(body)) < 0:

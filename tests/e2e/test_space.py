@@ -1,5 +1,6 @@
 """A disk that fills up: publishes are refused while there is room left, in the words of each protocol, and it heals."""
 
+import json
 import os
 import re
 import signal
@@ -131,3 +132,22 @@ def test_without_a_limit_the_disk_itself_refuses(small):
     done, error = fill(node, numbered(30_000, size=1000))
     assert error == b"E_MPUB_FAILED MPUB failed No space left on device"
     assert set(consume(node, "t", "c", set(done))) >= set(done)
+
+
+def test_a_node_whose_disk_is_full_is_not_ready_and_heals(small):
+    """No watermark, no publish: the file system itself takes nothing more, and gives room again."""
+    node = small(8, "--min-free-disk=0")
+    assert node.http("GET", "/readyz") == (200, b'{"ready":true,"reasons":[]}')
+    filler = f"/proc/{node.pid}/root{node.data_path}/filler"
+    with open(filler, "wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(4096))
+    reason = "the data path cannot be written: No space left on device"
+    answer = wait_until(lambda: (found := node.http("GET", "/readyz"))[0] == 503 and found)
+    assert json.loads(answer[1]) == {"ready": False, "reasons": [reason]}
+    assert node.http("GET", "/livez")[0] == 200
+    assert node.http("GET", "/ping") == (200, b"OK")        # as nsqd: no write has failed
+    assert node.http("POST", "/pub?topic=t", b"in memory") == (200, b"OK")
+    os.truncate(filler, 0)
+    wait_until(lambda: node.http("GET", "/readyz") == (200, b'{"ready":true,"reasons":[]}'), "readiness to return")
+    assert node.stop() == 0

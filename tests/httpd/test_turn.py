@@ -1,5 +1,6 @@
 """Thousands of requests in one connection: answered in order, over several loop iterations."""
 
+import signal
 import socket
 
 from nsqc.httpd import turn
@@ -75,3 +76,73 @@ def test_a_share_ends_and_begins_again(monkeypatch):
     calls.pop()()
     assert not one.over()
     assert len(calls) == 1
+
+
+def test_whoever_uses_its_share_up_waits_behind_the_others(monkeypatch):
+    now = [5.0]
+    calls, ran = [], []
+
+    class Loop:
+        call_soon = calls.append
+
+    monkeypatch.setattr(turn, "monotonic", lambda: now[0])
+    monkeypatch.setattr(turn.asyncio, "get_running_loop", lambda: Loop)
+    one = turn.Turn()
+
+    def greedy():
+        ran.append("greedy")
+        now[0] += turn.SHARE_S
+        assert one.over()
+        one.wait(greedy)
+
+    def modest():
+        ran.append("modest")
+
+    assert not one.over()
+    greedy()
+    one.wait(modest)
+    for _ in range(2):
+        assert len(calls) == 1
+        calls.pop()()
+    assert ran == ["greedy", "greedy", "modest", "greedy"]
+
+
+def test_one_request_does_not_wait_for_thousands_of_another_client(start):
+    server = start()
+    flood = b"".join(request("POST", f"/topic/create?topic=t{n}") for n in range(COUNT))
+    with server.wire() as before, server.wire() as wire, server.wire() as after:
+        for one in (before, wire, after):
+            one.request("GET", "/ping")
+            assert one.reply().status == 200
+        # All of it has arrived when the daemon looks.
+        server.process.send_signal(signal.SIGSTOP)
+        wire.send(flood)
+        for one in (before, after):
+            one.request("GET", f"/stats?format=json&topic=t{COUNT // 4}")
+        server.process.send_signal(signal.SIGCONT)
+        for one in (before, after):
+            assert not one.reply().json["topics"]
+        assert [wire.reply().status for _ in range(COUNT)] == [200] * COUNT
+
+
+def test_a_long_read_is_parsed_in_pieces_wherever_they_end(start):
+    """Bodies, heads and chunks that are longer than a piece, at all offsets to its ends."""
+    server = start()
+    chunked = (b"POST /mpub?topic=piece HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+               + b"".join(b"2\r\nx\n\r\n" for _ in range(700)) + b"0\r\n\r\n")
+    parts = [request("POST", "/pub?topic=piece", b"y" * 5000), chunked, request("GET", "/ping" + "?" + "z" * 4500)]
+    data = b"".join(request("GET", f"/ping?{'f' * pad}") + b"".join(parts) for pad in range(0, 4096, 97))
+    rounds = len(range(0, 4096, 97))
+    with server.wire() as wire:
+        wire.send(data)
+        assert [wire.reply().status for _ in range(4 * rounds)] == [200] * (4 * rounds)
+    assert server.stats("piece")["depth"] == 701 * rounds
+
+
+def test_a_head_that_is_too_long_is_refused_behind_thousands_of_requests(start):
+    server = start()
+    with server.wire() as wire:
+        wire.send(request("GET", "/ping") * COUNT + b"GET /ping HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 70_000)
+        assert [wire.reply().status for _ in range(COUNT)] == [200] * COUNT
+        assert wire.reply().status == 431
+        assert wire.is_closed()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import urllib.request
 from typing import Any
 
@@ -14,10 +15,12 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def fetch(port: int, accept: str = TEXT) -> tuple[str, str]:
-    """Content type and text."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept} if accept else {})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+def fetch(port: int, accept: str = TEXT, tls: ssl.SSLContext | None = None) -> tuple[str, str]:
+    """Content type and text; tls: from an HTTPS port."""
+    scheme = "http" if tls is None else "https"
+    request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}/metrics",
+                                     headers={"Accept": accept} if accept else {})
+    with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 

@@ -1,7 +1,9 @@
 """/metrics of real daemons: what it says is what has happened."""
 
 import contextlib
+import re
 import socket
+import urllib.error
 
 import pytest
 
@@ -116,6 +118,34 @@ def test_latencies_are_those_of_first_deliveries_and_of_fins(daemon):
         assert len(buckets) == 15 and buckets[float("inf")] == 1
         assert all(count == 0 for bound, count in buckets.items() if bound < least)
         assert sorted(buckets.values()) == [buckets[bound] for bound in sorted(buckets)]
+
+
+def test_every_message_is_counted_once_in_runs_of_any_length(daemon):
+    """Equal latencies are counted in runs: pages between and amid them have each message, and none twice."""
+    node = daemon()
+    producer, consumer = node.connect(), node.connect().sub("t", "c", 100)
+    done = 0
+    for batch in (1, 7, 1, 1, 30, 2):
+        producer.pub("t", *[b"x"] * batch)
+        messages = consumer.messages(batch)
+        for part in (messages[:batch // 2], messages[batch // 2:]):
+            consumer.send(b"".join(b"FIN " + message.id + b"\n" for message in part))
+            done += len(part)
+            wait_until(lambda done=done: consumer_of(node)["finish_count"] == done)
+            samples = scrape(node.http_port)
+            assert value(samples, f"{LATENCIES[1]}_count", topic="t", channel="c") == done
+            assert value(samples, f"{LATENCIES[1]}_bucket", topic="t", channel="c", le="+Inf") == done
+        assert value(samples, f"{LATENCIES[0]}_count", topic="t", channel="c") == done
+    sums = [value(samples, f"{name}_sum", topic="t", channel="c") for name in LATENCIES]
+    again = scrape(node.http_port)
+    assert [value(again, f"{name}_sum", topic="t", channel="c") for name in LATENCIES] == sums
+    assert 0 <= sums[0] < sums[1] < 60 * done
+
+
+def consumer_of(node) -> dict:
+    """The statistics of the only client of the only channel."""
+    (client,) = node.channel("t", "c")["clients"]
+    return client
 
 
 def test_a_channel_without_traffic_has_no_histograms(daemon):
@@ -285,6 +315,41 @@ def test_handshakes_and_refused_connections_are_counted(daemon, certs):
         client.close()
     samples = wait_until(lambda: scraped_or_none(node))
     assert value(samples, "nsqc_connections_refused_total", limit="--max-connections-per-address") >= 1
+
+
+@pytest.mark.parametrize("accept", [TEXT, OPEN_METRICS])
+def test_a_page_of_many_pieces_comes_over_tls(daemon, certs, accept):
+    """Prometheus scrapes nodes that require TLS by their HTTPS port."""
+    node = daemon(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key", "--tls-required=true")
+    port = int(re.findall(r"HTTPS: listening on \S+:(\d+)", node.log)[-1])
+    producer = node.connect()
+    identify(producer, tls_v1=True)
+    upgrade(producer, client_context())
+    for number in range(300):
+        producer.pub(f"t{number}", b"x")
+    content_type, text = pages.fetch(port, accept, client_context())
+    assert content_type.startswith(accept.partition(";")[0])
+    samples = pages.samples_of(pages.families(text, accept))
+    assert [value(samples, "nsqc_topic_messages_total", topic=f"t{number}") for number in range(300)] == [1] * 300
+    assert value(samples, "nsqc_connections", kind="https") == 1
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        pages.fetch(node.http_port, accept)
+
+
+def test_a_drain_shows(daemon):
+    node = daemon()
+    shown = [value(scrape(node.http_port), "nsqc_draining")]
+    consumer = node.connect().sub("t", "c", 1)
+    node.connect().pub("t", b"x")
+    message = consumer.message()
+    node.post("/drain?timeout=10m&keep=true")
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    consumer.fin(message)
+    wait_until(lambda: b'"drained"' in node.http("GET", "/drain")[1])
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    assert node.http("DELETE", "/drain")[0] == 200
+    shown.append(value(scrape(node.http_port), "nsqc_draining"))
+    assert shown == [0, 1, 1, 0]
 
 
 def scraped_or_none(node):

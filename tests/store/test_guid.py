@@ -23,6 +23,13 @@ def test_parts():
     assert int(made, 16) & 4095 == 0
 
 
+@given(st.integers(0, 2**63 - 1), st.integers(0, 1023))
+def test_digits_are_those_of_the_number(wall_ns, node):
+    number = ((wall_ns >> 20) - EPOCH_UNITS) << 22 | node << 12
+    before = (wall_ns >> 20) - 1        # so that this unit is the next, whenever it is
+    assert next_id(GuidFactory.make(node, before), wall_ns) == b"%016x" % (number % 2**64)
+
+
 def test_a_full_unit_borrows_the_next():
     factory = GuidFactory.make(1)
     made = [next_id(factory, NOW) for _ in range(10_000)]

@@ -1,0 +1,84 @@
+"""The end of a channel. See the .pxd."""
+
+from libc.errno cimport ENOMEM
+from libc.stdint cimport int64_t
+
+from nsqc.broker.consumer cimport Consumer
+from nsqc.broker.ring cimport ready_remove
+from nsqc.store.delivery cimport Delivery, delivery_free
+from nsqc.store.heap cimport heap_first, heap_remove
+
+
+cdef int delete_channel(Channel channel) except -1:
+    """Closes the consumers and drops everything, files included."""
+    leave(channel)
+    channel._drop_all()
+    channel.timers.disarm(channel)
+    channel.backlog.delete()
+    if channel.cursor is not None:
+        channel.cursor.drop()
+    channel.owner = None
+    return 0
+
+
+cdef tuple close_channel(Channel channel):
+    """Closes the consumers and writes everything to disk."""
+    cdef Delivery *delivery
+    cdef dict delays
+    cdef int64_t in_flight = channel.timeouts.count, deferred = channel.delayed.count, waiting
+    leave(channel)
+    if channel.cursor is not None:
+        in_flight -= record_out(channel)
+    if channel.backlog.disk is None:
+        return (0, 0, 0, {})
+    delays = channel.backlog.delays
+    waiting = channel.backlog.spill()
+    channel.clock.refresh()
+    while channel.timeouts.count:
+        delivery = heap_first(&channel.timeouts)
+        write_back(channel, delivery)
+        channel._release(delivery)
+        delivery_free(delivery)
+    while channel.delayed.count:
+        delivery = heap_first(&channel.delayed)
+        delays[delivery.message.id[:16]] = channel.clock.wall + delivery.deadline_ns - channel.clock.monotonic
+        write_back(channel, delivery)
+        heap_remove(&channel.delayed, delivery)
+        delivery_free(delivery)
+    channel.backlog.close()
+    return (waiting, in_flight, deferred, delays)
+
+
+cdef int64_t record_out(Channel channel) except -1:
+    """Has the journal say how often messages of the log that are in flight were delivered; how many there are."""
+    cdef Delivery *delivery
+    cdef int64_t index = 0, count = 0
+    while index < channel.timeouts.count:
+        delivery = channel.timeouts.items[index].delivery
+        if delivery.offset < 0:
+            index += 1
+            continue
+        if delivery.attempts > 1:
+            channel.cursor.came_back(delivery.offset, delivery.attempts)
+        channel._release(delivery)
+        delivery_free(delivery)
+        count += 1
+        index = 0 if index else index
+    channel.cursor.let_go()
+    return count
+
+
+cdef int write_back(Channel channel, Delivery *delivery) except -1:
+    if channel.backlog.disk.append(delivery.message, delivery.attempts, delivery.place) < 0:
+        raise OSError(ENOMEM, "no memory to write the channel out")
+    return 0
+
+
+cdef int leave(Channel channel) except -1:
+    cdef Consumer consumer
+    channel.exiting = True
+    for consumer in list(channel.clients.values()):
+        ready_remove(&channel.ready, consumer)
+        consumer.dismiss()
+    channel.clients.clear()
+    return 0

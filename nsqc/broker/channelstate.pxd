@@ -1,0 +1,82 @@
+# What a channel consists of, and what is counted of it. channel.pyx has what it does for each message, channelend.pyx
+# its end.
+#
+# Invariants: every Delivery of in_flight is in timeouts, and vice versa; deferred ones are only in
+# delayed. A consumer is in a ring of ready ones exactly while wants_more(consumer) holds.
+
+from libc.stdint cimport int64_t, uint64_t
+from nsqc.broker.consumer cimport DISTANCES
+from nsqc.broker.latency cimport LatencyWindow
+from nsqc.broker.ring cimport Ready
+from nsqc.broker.seams cimport ChannelOwner
+from nsqc.metrics.times cimport TwoTimes
+from nsqc.store.backlog cimport Backlog, BacklogOwner
+from nsqc.store.clock cimport Clock
+from nsqc.store.disk.unacked cimport Place
+from nsqc.store.heap cimport Heap
+from nsqc.store.inflight cimport InFlightMap
+from nsqc.store.log.cursor cimport Cursor
+from nsqc.store.message cimport Message
+from nsqc.store.slices cimport Slicer
+
+cdef extern from *:
+    bint unlikely(bint condition) noexcept nogil    # Cython's: keeps what is rare out of the way of what is not
+
+cdef enum Timed:            # of Channel.times
+    TO_DELIVERY
+    TO_FINISH
+
+
+cdef class ChannelState(BacklogOwner):
+    cdef readonly bytes name
+    cdef readonly bint ephemeral
+    cdef readonly bint paused
+    cdef bint draining                  # the daemon drains
+    cdef bint halted                    # paused or draining: nothing is delivered
+    cdef readonly bint exiting          # deleted or closed: it accepts nothing more
+    cdef readonly uint64_t message_count
+    cdef readonly uint64_t requeue_count
+    cdef readonly uint64_t timeout_count
+    cdef readonly dict clients          # id to Consumer, in order of arrival
+    cdef readonly LatencyWindow latency  # None: no percentiles are asked for
+    # From publishing to the first delivery, and to FIN. Owned; NULL before the first message.
+    cdef TwoTimes *times
+    cdef Backlog backlog
+    cdef Cursor cursor                  # in the topic's log; None: it has none
+    cdef bint log_first                 # the log is delivered before the backlog; else after it
+    cdef InFlightMap in_flight
+    cdef Heap timeouts                  # deliveries in flight, by time-out
+    cdef Heap delayed                   # deferred deliveries, by due time
+    cdef Clock clock
+    cdef int64_t max_msg_timeout_ns
+    cdef int64_t max_consumers          # 0: no limit
+    cdef Ready ready                    # the consumers to serve
+    cdef uint64_t[DISTANCES] left       # messages delivered to consumers that have left, by distance
+    cdef readonly bint stuck            # the last attempt to write the backlog failed
+    cdef bint retrying                  # memory or the disk could not be used; resume() will follow
+    cdef int64_t alarm_ns               # monotonic time the timers will call expire() at; NEVER: none
+    cdef object timers                  # nsqc.broker.protocols.ChannelTimers
+    cdef Slicer slicer                  # for what takes long
+    cdef ChannelOwner owner             # the topic; None once this is deleted
+    cdef Place *place                   # of the message that was taken from the backlog last, or
+    cdef int64_t offset                 # its offset in the log
+
+    # How many messages wait, how many of these on disk, how many wait for their time, and how many records of the log
+    # it was not given yet; the clock must be fresh.
+    cdef int64_t count_waiting(self) noexcept
+    cdef int64_t count_on_disk(self) noexcept
+    cdef int64_t count_deferred(self) noexcept
+    cdef int64_t log_lag(self) noexcept
+
+
+cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept
+
+
+# Counts how long ago a message was published.
+cdef inline void count_time(ChannelState channel, int which, const Message *message) noexcept:
+    cdef TwoTimes *times = channel.times
+    cdef int64_t ns = channel.clock.wall - message.timestamp_ns
+    if unlikely(times is NULL or times.of[which].latest != ns):
+        count_other_time(channel, which, ns)
+    else:
+        times.of[which].run += 1

@@ -1,0 +1,142 @@
+"""What a channel consists of, and what is counted of it. See the .pxd."""
+
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport calloc, free
+
+from nsqc.broker.consumer cimport DISTANCES, Consumer
+from nsqc.metrics.times cimport TwoTimes, times_add
+from nsqc.store.backlog cimport Commit
+from nsqc.store.disk.queue cimport DiskQueue
+from nsqc.store.inflight cimport inflight_free
+from nsqc.store.log.segments cimport segments_rank
+from nsqc.store.log.topiclog cimport TopicLog
+from nsqc.store.slices cimport Trash
+
+cdef int64_t NEVER = INT64_MAX
+
+
+cdef class ChannelState(BacklogOwner):
+    """What the parts of a channel share."""
+
+    def __init__(self, bytes name not None, bint ephemeral, DiskQueue disk, int64_t max_memory, Commit commit not None,
+                 Clock clock not None, ChannelOwner owner not None, timers, LatencyWindow latency,
+                 int64_t max_msg_timeout_ns, int64_t max_consumers):
+        self.name = name
+        self.ephemeral = ephemeral
+        self.backlog = Backlog.new(disk, max_memory, True, clock, commit, self)
+        self.clock = clock
+        self.owner = owner
+        self.timers = timers
+        self.slicer = commit.schedule.slicer
+        self.latency = latency
+        self.max_msg_timeout_ns = max_msg_timeout_ns
+        self.max_consumers = max_consumers
+        self.clients = {}
+        self.alarm_ns = NEVER
+
+    def __dealloc__(self):
+        cdef Trash trash = Trash.new(None)      # freed at once, not in slices
+        trash.take_heap(0, &self.timeouts)
+        trash.take_heap(1, &self.delayed)
+        inflight_free(&self.in_flight)
+        free(self.times)
+
+    def __str__(self):
+        name = f"channel {self.name.decode()}"
+        return name if self.owner is None else f"{name} of {self.owner}"
+
+    def retry(self):
+        """Retries a backlog that could not be written."""
+        self.backlog.retry()
+
+    @property
+    def disk(self):
+        """The DiskQueue of the backlog; None: nothing goes to disk."""
+        return self.backlog.disk
+
+    @property
+    def consumers(self) -> list:
+        """The consumers, in order of arrival."""
+        return list(self.clients.values())
+
+    # ------------------------------------------------------------------ metrics
+
+    cdef int64_t count_waiting(self) noexcept:
+        return (self.backlog.depth() - self.backlog.delayed_on_disk()
+                + (self.cursor.depth() if self.cursor is not None else 0))
+
+    cdef int64_t count_on_disk(self) noexcept:
+        cdef int64_t count = self.backlog.disk_depth() - self.backlog.delayed_on_disk()
+        if self.cursor is not None:
+            count += max(self.cursor.depth() - self.backlog.max_memory, <int64_t> 0)
+        return count
+
+    cdef int64_t count_deferred(self) noexcept:
+        return (self.delayed.count + self.backlog.delayed_on_disk()
+                + (self.cursor.deferred_count() if self.cursor is not None else 0))
+
+    cdef int64_t log_lag(self) noexcept:
+        cdef TopicLog log = self.cursor.log
+        return max(segments_rank(&log.segments, log.next) - segments_rank(&log.segments, self.cursor.next), <int64_t> 0)
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait, in memory and on disk."""
+        self.clock.refresh()
+        return self.count_waiting()
+
+    @property
+    def backend_depth(self) -> int:
+        """Messages that wait on disk; of those in a log, as many as nsqd would not keep in memory."""
+        self.clock.refresh()
+        return self.count_on_disk()
+
+    def deliveries(self) -> list:
+        """How many messages were delivered to consumers at each distance."""
+        cdef Consumer consumer
+        cdef int distance
+        counts = [self.left[distance] for distance in range(DISTANCES)]
+        for consumer in self.clients.values():
+            counts[consumer.distance] += consumer.message_count
+        return counts
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages out to consumers."""
+        return self.timeouts.count
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that wait for their time; those of an earlier run are still on disk."""
+        self.clock.refresh()
+        return self.count_deferred()
+
+    @property
+    def position(self):
+        """The first offset of the log that was never delivered; None: the topic has no log."""
+        return None if self.cursor is None else self.cursor.next
+
+    @property
+    def oldest(self):
+        """The least offset of the log that is not finished; None: the topic has no log."""
+        cdef int64_t least, index
+        if self.cursor is None:
+            return None
+        least = self.cursor.least_waiting()
+        for index in range(self.timeouts.count):
+            if self.timeouts.items[index].delivery.offset >= 0:
+                least = min(least, self.timeouts.items[index].delivery.offset)
+        return least
+
+    def restore_delays(self, dict delays not None):
+        """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
+        self.backlog.delays.update(delays)
+
+
+cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept:
+    """One that differs from that of the message before."""
+    if channel.times is NULL:
+        channel.times = <TwoTimes *> calloc(1, sizeof(TwoTimes))
+        if channel.times is NULL:
+            return
+    times_add(&channel.times.of[which], ns)

@@ -1,0 +1,30 @@
+"""The C library's allocator, as far as the C library says: glibc 2.33 or later does."""
+
+from libc.stddef cimport size_t
+from posix.dlfcn cimport RTLD_LAZY, dlopen, dlsym
+
+cdef struct Info:
+    # struct mallinfo2 of <malloc.h>, which older systems do not have.
+    size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost
+
+ctypedef Info (*Ask)() noexcept nogil
+ctypedef int (*Trim)(size_t) noexcept nogil
+
+cdef void *program = dlopen(NULL, RTLD_LAZY)
+cdef Ask ask = <Ask> dlsym(program, b"mallinfo2")
+cdef Trim trim = <Trim> dlsym(program, b"malloc_trim")
+
+
+def heap() -> tuple:
+    """Bytes (in use, free, free at the end, where they can be returned to the system); zeros: nobody knows."""
+    cdef Info info
+    if ask is NULL:
+        return 0, 0, 0
+    info = ask()
+    return info.uordblks + info.hblkhd, info.fordblks, info.keepcost
+
+
+def return_free() -> None:
+    """Returns free memory to the system, if the C library can."""
+    if trim is not NULL:
+        trim(0)
