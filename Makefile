@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test other-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
@@ -66,7 +66,7 @@ build/%/.compiled: $(VENV)/.ready setup.py $(SOURCES)
 	@touch $@
 
 build: $(VENV)/.built-release            ## compile in place, optimised
-debug: build/debug/.compiled             ## compile into build/debug/tree with checks, tracing and live-object counters
+debug: build/debug/.compiled             ## compile into build/debug/tree with checks and live-object counters
 	@$(BIN)/python packaging/tree.py build/debug/tree
 
 annotate: $(VENV)/.ready                 ## Cython's annotated C beside each .pyx
@@ -79,7 +79,7 @@ run: build                               ## start the daemon; ARGS="--mem-queue-
 # The tests wait half of the time: builds use what they leave, and the tests that need a build follow it at once.
 test: check-tests                        ## all tests, those of the compiled rooms in the debug build, and those of packages
 	@$(MAKE) --no-print-directory -j2 $(VENV)/.testing build
-	@$(MAKE) --no-print-directory -j2 main-test other-tests
+	@$(MAKE) --no-print-directory -j3 main-test debug-tests package-tests
 
 main-test:
 	$(PYTEST) --ignore=tests/packaging -m "not long" $(ARGS)
@@ -87,18 +87,20 @@ main-test:
 long-test: build $(VENV)/.testing        ## tests that take a minute each
 	$(BIN)/python -m pytest -m long $(ARGS)
 
-# Packages of the modules that are there. `make package-test` compiles others, for older systems.
-other-tests:
-	@$(MAKE) --no-print-directory GOALS="lint debug" background
+debug-tests:
+	@$(MAKE) --no-print-directory GOALS=debug background
 	@$(MAKE) --no-print-directory --output-sync=target PROCESSES=2 debug-test
-	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="bin dist" background
+
+# Packages of the modules that are there. `make package-test` compiles others, for older systems.
+package-tests:
+	@$(MAKE) --no-print-directory $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) GOALS="lint bin dist" background
 	@$(MAKE) --no-print-directory --output-sync=target $(if $(wildcard $(PORTABLE)/ready),,WHEEL=here) package-test
 
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@nice -n 5 $(MAKE) --no-print-directory $(GOALS) > build/background.log 2>&1 \
-		|| { echo "nsqc: $(GOALS): failed:"; cat build/background.log; exit 1; }
+	@nice -n 2 $(MAKE) --no-print-directory $(GOALS) > "build/background $(GOALS).log" 2>&1 \
+		|| { echo "nsqc: $(GOALS): failed:"; cat "build/background $(GOALS).log"; exit 1; }
 	@echo "nsqc: $(GOALS): ready"
 
 unit: build $(VENV)/.testing                             ## without daemons

@@ -4,8 +4,9 @@ A build in place or for debugging also compiles tests/compiled, through which te
 functions from Python. No package contains it.
 
 NSQC_BUILD=release (default)  optimised, no bounds checks
-NSQC_BUILD=debug              bounds and overflow checks, line tracing, live-object counters
+NSQC_BUILD=debug              bounds and overflow checks, live-object counters
 NSQC_BUILD=asan               the debug build under AddressSanitizer
+NSQC_TRACE=1                  a debug build in which each line can be traced, for coverage
 NSQC_ANNOTATE=1               also writes Cython's annotated HTML beside each .pyx
 NSQC_TRANSLATED=FOLDER        takes C from a folder, by what is in the sources, and leaves it there
 NSQC_COMPILED=FOLDER          takes the modules from a folder in which they have been compiled
@@ -32,6 +33,7 @@ BUILD = os.environ.get("NSQC_BUILD", "release")
 if BUILD not in ("release", "debug", "asan"):
     raise SystemExit(f"NSQC_BUILD={BUILD}: use release, debug or asan")
 DEBUG = BUILD != "release"
+TRACE = DEBUG and bool(os.environ.get("NSQC_TRACE"))
 COMPILED = os.environ.get("NSQC_COMPILED", "")
 FOLDERS = ("nsqc", "tests/compiled") if "--inplace" in sys.argv or DEBUG else ("nsqc",)
 
@@ -54,7 +56,7 @@ DIRECTIVES = {
     "cdivision": True,
     "embedsignature": True,
     "binding": False,
-    "linetrace": DEBUG,
+    "linetrace": TRACE,
     "overflowcheck": False,
 }
 
@@ -77,7 +79,7 @@ if BUILD == "asan":
     LINK += ["-fsanitize=address"]
 
 MACROS = [("CYTHON_FAST_THREAD_STATE", "1"), ("NSQC_DEBUG", "1" if DEBUG else "0")]
-if DEBUG:
+if TRACE:
     # From CPython 3.13 on, sys.monitoring would leave line coverage of compiled modules empty.
     MACROS += [("CYTHON_TRACE", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
 
