@@ -57,7 +57,7 @@ def test_what_comes_while_a_channel_heals_is_written_too(tmp_path):
     async def scenario(broker):
         topic = broker.get_topic(b"t")
         channel = topic.get_channel(b"c")
-        assert topic.publish(b"deferred", 20) == 0
+        assert topic.publish(b"deferred", 1000) == 0
         syscalls.fail("write", errno.ENOSPC, times=10**6)
         assert await publish(topic, b"spills") == errno.ENOSPC
         assert channel.stuck
@@ -65,7 +65,7 @@ def test_what_comes_while_a_channel_heals_is_written_too(tmp_path):
         syscalls.fail("write", 0, times=0)
         channel.retry()
         await asyncio.sleep(0)      # the write has begun
-        time.sleep(0.03)
+        time.sleep(1)
         channel.expire()
         assert (channel.depth, channel.deferred_count) == (2, 0)
         await until(lambda: not channel.stuck)

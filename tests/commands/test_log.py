@@ -13,6 +13,7 @@ from nsqc.store.log import exportplan
 from nsqc.store.log.export import Export
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, frame, section, write_journal
 from tests.store.log.segments import body_of, due_entry, record, write_segment
+from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
 
 DUE = 4_000_000_000_000_000_000
@@ -239,6 +240,7 @@ def test_a_paused_topic_keeps_what_is_not_for_its_channels_yet(nsqc, data, daemo
     assert node.stats("topic")["depth"] == 25
     assert node.channel("topic", "part")["depth"] == len(UNFINISHED["part"]) - 25
     node.post("/topic/unpause?topic=topic")
+    wait_until(lambda: node.stats("topic")["depth"] == 0)
     # A queue of a topic cannot say that one of the channels has finished some of its messages.
     check_delivery(node, {**UNFINISHED, "holes": [*range(1, 60), *range(FAR, FAR + 30)]})
 
