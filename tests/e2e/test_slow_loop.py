@@ -26,8 +26,13 @@ def test_handlers_have_names(daemon):
     consumer.messages(2500, finish=True)
     wait_until(lambda: re.search(r"consuming channel c of topic t|a slice of channel c of topic t|output to clients",
                                  names(node)))
-    node.http("GET", "/debug/pprof/heap?x=%25s")
-    assert "of it in HTTP GET /debug/pprof/heap?x=%25s (127.0.0.1:" in names(node)
+
+    def heap_is_named() -> bool:
+        """Only the worst are kept: on a busy machine others are worse, one time or another."""
+        node.http("GET", "/debug/pprof/heap?x=%25s")
+        return "of it in HTTP GET /debug/pprof/heap?x=%25s (127.0.0.1:" in names(node)
+
+    wait_until(heap_is_named, seconds=60)
     assert "WARNING: LOOP: an iteration took" in node.log
     assert node.log.count(" LOOP: ") <= 1 + (time.monotonic() - began) // EVERY_S
     assert node.stop() == 0

@@ -4,6 +4,8 @@ Arguments: nsqd, its HTTP address, folder, end (now or never)."""
 
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from nsqc.spark import session
@@ -26,18 +28,29 @@ def main(nsqd: str, http: str, folder: str, end: str) -> None:
                  .option("checkpointLocation", f"{folder}/checkpoint{name}"))
         return (query.trigger(**trigger) if trigger else query).start()
 
+    # One after the other: two queries that begin at once may break a table of Spark's that both enter their variables into, and
+    # then each task fails with OptionalDataException for as long as the driver runs. What is entered once stays.
+    beginning = threading.Lock()
+
     def run(name: str) -> None:
+        with beginning:
+            query = start(name)
+            until = time.monotonic() + 20
+            while query.isActive and query.lastProgress is None and time.monotonic() < until:
+                time.sleep(0.05)
+        Path(folder, f"running{name}").touch()
         while True:
             try:
-                query = start(name)
-                Path(folder, f"running{name}").touch()
                 query.awaitTermination()
+                query = start(name)
             except Exception as error:
                 print(f"once more: {error}", flush=True)
+                with suppress(Exception):
+                    query = start(name)
 
     if end == "now":
-        for query in [start(name, availableNow=True) for name in ways]:
-            query.awaitTermination()
+        for name in ways:
+            start(name, availableNow=True).awaitTermination()
         return
     threading.Thread(target=run, args=("-log",), daemon=True).start()
     run("")

@@ -115,7 +115,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     thread.start()
     time.sleep(moments.uniform(0, 1))
     # Last: Spark may be unable to start new ones after it. There are some once a batch has rows.
-    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", 30)
+    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", 60)
     time.sleep(moments.uniform(0, 3))
     first.end()
     thread.join()
