@@ -8,7 +8,7 @@ PLAIN := $(shell find nsqc -name '*.py')
 TYPES := $(shell find nsqc -name '*.pyi' -o -name py.typed)
 ARGS ?=
 # More processes than cores: the tests wait more than they compute. tests/conftest.py distributes them.
-PROCESSES := 5
+PROCESSES := 4
 PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 
 .DEFAULT_GOAL := build
@@ -99,7 +99,7 @@ package-tests:
 # Compilers yield to tests, which have deadlines. What all this prints is shown if it fails.
 background:
 	@mkdir -p build
-	@nice -n 2 $(MAKE) --no-print-directory $(GOALS) > "build/background $(GOALS).log" 2>&1 \
+	@nice -n 5 $(MAKE) --no-print-directory $(GOALS) > "build/background $(GOALS).log" 2>&1 \
 		|| { echo "nsqc: $(GOALS): failed:"; cat "build/background $(GOALS).log"; exit 1; }
 	@echo "nsqc: $(GOALS): ready"
 
