@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # sessions import this module
     from nsqc.broker.consumer import Consumer
     from nsqc.broker.topic import Topic
 
-SLICE_S = 0.002
+SLICE_S = 0.001
 SORTED_AT_ONCE = 1024
 _KEPT_PAUSES = 256
 
 
-class Latency(Struct, frozen=True):
+class Latency(Struct, frozen=True, gc=False):
     """End-to-end latencies of finished messages; percentiles is None where none are asked for."""
 
     count: int = 0
@@ -48,7 +48,7 @@ class PubCount(Struct, frozen=True, gc=False):
     count: int
 
 
-class ClientStats(Struct, kw_only=True, frozen=True):
+class ClientStats(Struct, kw_only=True, frozen=True, gc=False):
     """One V2 connection. connect_ts is in unix seconds; fields that default to UNSET are left out of the JSON."""
 
     client_id: str
@@ -79,7 +79,7 @@ class ClientStats(Struct, kw_only=True, frozen=True):
     tls_negotiated_protocol_is_mutual: bool = False
 
 
-class ChannelStats(Struct, frozen=True):
+class ChannelStats(Struct, frozen=True, gc=False):
     """One channel; clients is None where they were not asked for. Deliveries by distance are left out where there are
     none."""
 
@@ -110,7 +110,7 @@ class LogStats(Struct, frozen=True, gc=False):
     damaged: int
 
 
-class TopicStats(Struct, frozen=True):
+class TopicStats(Struct, frozen=True, gc=False):
     """One topic with its channels, sorted by name; message_bytes counts bodies. log: if records of it are damaged."""
 
     topic_name: str

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.stats import Slice
+from nsqc.httpd.held import Held
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.store.log import files, spans
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 FORMS = ("text", "json", "base64", "none")
 # A longer answer is sent in pieces, so that it is known when its memory is free again.
 _SHORT_BYTES = 64 * 1024
-_SENT_AT_ONCE = 1024 * 1024
-_KEPT_BYTES = 16 * 1024
+_PATIENCE_S = 30.0      # so long a client may take nothing of a page
 _PIECE_CHARS = 32 * 1024    # of a long body: where every character needs an escape, they take a millisecond
 
 
@@ -125,27 +125,6 @@ def _is_json(body: bytes) -> bool:
     return True
 
 
-class Pages:
-    """A page that is sent as fast as its client takes it. See Stream."""
-
-    patience_s = 30.0       # it is in memory
-
-    def __init__(self, data: bytes) -> None:
-        self.length = self.left = len(data)
-        self._data = memoryview(data)
-
-    def send(self, socket: int) -> bytes:
-        """See Stream."""
-        while socket >= 0 and self.left:
-            try:
-                self.left -= os.write(socket, self._data[self.length - self.left:][:_SENT_AT_ONCE])
-            except (BlockingIOError, ConnectionError):
-                break       # the transport will find out which
-        piece = bytes(self._data[self.length - self.left:][:_KEPT_BYTES if socket >= 0 else _SHORT_BYTES])
-        self.left -= len(piece)
-        return piece
-
-
 async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bodies: Bodies, shown: list[Shown],
                 following: str | None) -> Reply:
     """The answer: encoded a few messages at a time."""
@@ -168,7 +147,7 @@ async def reply(app: App, topic: Topic, channel: Channel | None, state: str, bod
     parts.append(b"]}" if shown else before + b"]}")
     if sum(map(len, parts)) <= _SHORT_BYTES:
         return Reply(200, b"".join(parts), JSON, nsq=True)
-    page = Pages(b"".join(parts))
+    page = Held(parts, _PATIENCE_S)
     app.pages.add(page)
     return Reply(200, b"", JSON, nsq=True, stream=page)
 

@@ -13,12 +13,14 @@ from msgspec import Raw, Struct
 from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.stats import ChannelStats, ClientStats, Latency, Slice, TopicStats, producers_of, topics_of
 from nsqc.httpd.app import App
+from nsqc.httpd.held import Held
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
 from nsqc.options.durations import format_duration
 
 _SECOND_NS = 1_000_000_000
-_JOINED_BYTES = 256 * 1024      # a larger answer is sent in its parts
+_PATIENCE_S = 5.0
+_JOINED_BYTES = 256 * 1024      # a larger answer is sent by worker threads
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,6 +32,8 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
         channel=arguments.get(b"channel", b"").decode("utf-8", "replace"),
         clients=BOOLEANS.get(arguments.get(b"include_clients", b""), True),
         memory=BOOLEANS.get(arguments.get(b"include_mem", b""), True),
+        # Somebody may read it page by page; but nobody waits for the end of a connection that is to be closed.
+        patience_s=None if request.keep_alive else _PATIENCE_S,
     )
     part = Slice()
     work = (_json if arguments.get(b"format") == b"json" else _text)(app, query, part)
@@ -68,6 +72,7 @@ class _Query(Struct, frozen=True, gc=False):
     channel: str
     clients: bool
     memory: bool
+    patience_s: float | None    # see Stream
 
 
 def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
@@ -90,7 +95,7 @@ def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
         # An empty list is null here, as in nsqd.
         parts[start:] = [b"null"]
     parts.append(b"}")
-    return _reply(parts, JSON)
+    return _reply(parts, JSON, query.patience_s)
 
 
 def _is_known(app: App, query: _Query) -> bool:
@@ -152,13 +157,13 @@ def _text(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
     if empty:
         out.append("\nProducers: None\n")
     parts.append("".join(out).encode())
-    return _reply(parts, TEXT)
+    return _reply(parts, TEXT, query.patience_s)
 
 
-def _reply(parts: list[bytes], content_type: str) -> Reply:
+def _reply(parts: list[bytes], content_type: str, patience_s: float | None) -> Reply:
     if sum(map(len, parts)) < _JOINED_BYTES:
         return Reply(200, b"".join(parts), content_type, nsq=True)
-    return Reply(200, content_type=content_type, nsq=True, parts=parts)
+    return Reply(200, content_type=content_type, nsq=True, stream=Held(parts, patience_s))
 
 
 def _text_head(app: App, query: _Query) -> str:

@@ -28,12 +28,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from perf import programs
 from perf.load.server import free_port
+from perf.stalls.stage import Program
 
 WAIT_S = 300.0
 REPEATS = 50
@@ -90,25 +91,6 @@ class Node:
         return body
 
 
-class Pings(threading.Thread):
-    """Asks for /ping all the time; longest_s is the slowest answer."""
-
-    def __init__(self, node: Node):
-        super().__init__(daemon=True)
-        self.node = node
-        self.longest_s = 0.0
-        self.over = False
-
-    def run(self) -> None:
-        connection = self.node.connection()
-        while not self.over:
-            began = time.monotonic()
-            self.node.call("GET", "/ping", connection)
-            self.longest_s = max(self.longest_s, time.monotonic() - began)
-            time.sleep(0.001)
-        connection.close()
-
-
 def publish(node: Node, topics: range, bodies: int) -> None:
     """bodies PUBs to each topic, in one write; waits for every OK."""
     with socket.create_connection(("127.0.0.1", node.tcp), WAIT_S) as sock:
@@ -124,15 +106,16 @@ def publish(node: Node, topics: range, bodies: int) -> None:
 
 def watched(node: Node, work: Callable[[], object]) -> tuple[float, float]:
     """(seconds of work, longest /ping meanwhile)."""
-    pings = Pings(node)
-    pings.start()
-    time.sleep(0.05)
-    began = time.monotonic()
-    work()
-    seconds = time.monotonic() - began
-    pings.over = True
-    pings.join()
-    return seconds, pings.longest_s
+    # A program of its own: in a thread of this one it would wait for the interpreter, too.
+    pings = Program(programs.client(), "ping", "-p", node.http)
+    try:
+        pings.ready()
+        began = time.monotonic()
+        work()
+        seconds = time.monotonic() - began
+        return seconds, pings.end()["max_ms"] / 1000
+    finally:
+        pings.close()
 
 
 def report(name: str, seconds: float, longest_s: float = 0.0, cpu_s: float = 0.0) -> None:

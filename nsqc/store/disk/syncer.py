@@ -25,7 +25,7 @@ from nsqc.store.disk import names, syscalls
 REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
 REST = 9  # times as long as its last sync took, a log rests
 LONGEST_REST_NS = 100_000_000
-SLICE_NS = 2_000_000  # of a look at all queues, in one loop iteration
+SLICE_NS = 1_000_000  # of a look at all queues, in one loop iteration
 MOST_RUNNING = 1024  # syncs that are due wait for the next look while so many are under way
 
 Job = Callable[[], OSError | None]  # for a worker thread; what it failed with
@@ -178,7 +178,7 @@ class Syncer:
             self.start(queue)
 
     def tick(self) -> bool:
-        """Begins the syncs that are due, and has idle queues free their memory, for some milliseconds at most.
+        """Begins the syncs that are due, and has idle queues free their memory, for a millisecond or so.
 
         True: more is left to look at; call it again in the next loop iteration.
         """
