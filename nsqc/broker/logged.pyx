@@ -102,7 +102,7 @@ cdef void unhold_log(TopicState topic) noexcept:
     before = topic.log.visible
     topic.log.unhold()
     topic.clock.refresh()
-    topic.slicer.begin(topic.clock.monotonic)
+    topic.slicer.begin_within(topic.clock.monotonic)
     for channel in topic.fan:
         # One that was created meanwhile may begin further on.
         channel.on_grown(max(0, ranks_between(topic.log, max(before, channel.cursor.next), topic.log.visible)))

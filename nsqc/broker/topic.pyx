@@ -431,7 +431,7 @@ cdef class Topic(TopicState):
         """Passes on at once what fits into a slice."""
         if self._flows() and not self.waiting and not self.retrying:
             self.clock.refresh()
-            self.slicer.begin(self.clock.monotonic)
+            self.slicer.begin_within(self.clock.monotonic)
             self._drain()
         self.refresh()
 

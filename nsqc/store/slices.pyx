@@ -42,6 +42,10 @@ cdef class Slicer:
     cdef void begin(self, int64_t now_ns) noexcept:
         self.deadline_ns = now_ns + SLICE_NS
 
+    cdef void begin_within(self, int64_t now_ns) noexcept:
+        if self.deadline_ns <= now_ns or self.deadline_ns > now_ns + ITERATION_NS:
+            self.begin(now_ns)
+
     def run(self):
         """Called once in each iteration of the loop."""
         cdef int64_t began, now = monotonic_ns()

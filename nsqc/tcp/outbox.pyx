@@ -147,7 +147,7 @@ cdef class Outbox:
             self._due()
 
     cdef void _due(self) noexcept:
-        # What is held joins when it may leave, behind the messages that the same commit delivers: consumers wait longer.
+        # What is held joins when it may leave, behind what the same commit delivers: consumers wait longer.
         if not self.due and self.hold != self.sent_bytes:
             self.due = True
             self.iteration.due.append(self)

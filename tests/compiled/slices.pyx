@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.delivery cimport delivery_new
 from nsqc.store.disk.unacked cimport Unacked, unacked_add, unacked_drop
 from nsqc.store.fifo cimport Fifo, fifo_push
@@ -36,6 +37,16 @@ cdef class Work(Sliced):
             pass
         self.left -= 1
         return self.left > 0
+
+
+def begins_within(Slicer slicer not None, int most):
+    """Whether a slice ends that begins another one within it in each of its steps; most: of them."""
+    cdef int steps = 0
+    slicer.begin(monotonic_ns())
+    while not slicer.over() and steps < most:
+        slicer.begin_within(monotonic_ns())
+        steps += 1
+    return steps < most
 
 
 def throw_away(Slicer slicer not None, int messages, int deliveries):

@@ -3,7 +3,7 @@
 from nsqc.store import delivery
 from nsqc.store.disk import unacked
 from nsqc.store.slices import Slicer
-from tests.compiled.slices import Work, throw_away
+from tests.compiled.slices import Work, begins_within, throw_away
 
 
 class Loop:
@@ -47,6 +47,10 @@ def test_an_iteration_leaves_the_rest_to_the_next():
         loop.iterate()
     assert sorted(journal) == ["a"] * 20 + ["b"] * 20
     assert [work.left for work in works] == [0, 0]
+
+
+def test_a_slice_within_another_one_does_not_move_its_end():
+    assert begins_within(Slicer(Loop()), 50_000_000)
 
 
 def test_finish_does_all_of_it():
