@@ -17,7 +17,7 @@ APPENDED = os.O_APPEND      # the flags that can be changed
 
 
 class Growth:
-    """An open file with O_APPEND, and one thread that writes; the descriptor is its owner's to close. size: bytes of it.
+    """An open file with O_APPEND, for one thread that writes; its owner closes the descriptor. size: bytes of it.
 
     Every byte is appended once and in order. So at any time the file is a beginning of what it will be, and what was
     synced is never written again: whole blocks go past the page cache, the ends of blocks through it. All raise

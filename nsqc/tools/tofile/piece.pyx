@@ -47,11 +47,6 @@ cdef class Piece:
     """room: bytes; memory is taken as it is filled for the first time. The buffer protocol gives what is in it,
     and a buffer sees what changes later: the memory stays where it is."""
 
-    cdef char *c_data       # owned, begins with a page
-    cdef Py_ssize_t room
-    cdef Py_ssize_t begin   # what is in it
-    cdef Py_ssize_t end
-
     def __cinit__(self, Py_ssize_t room):
         cdef void *c_mapped
         if room <= 0:
