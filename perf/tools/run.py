@@ -5,13 +5,17 @@
 One daemon keeps everything in memory. In each round its channel is filled and consumed by each program in turn: the
 load client, `nsqc tail` to /dev/null, `nsqc to-file` to a folder on disk and to one in memory (/dev/shm), `nsqc relay`
 to the same daemon. A tool is connected before the channel is unpaused, so its start does not count; its time ends when
-99 % are finished: the last ones wait for to-file's --sync-interval. The disk's floor is one process that writes the
-same bytes in pieces and calls fdatasync after each, without anything else to do. cpu: processor time of a tool.
+99 % are finished: the last ones wait for to-file's --sync-interval. The disk's floor is one process that writes as
+many bytes in pieces and calls fdatasync after each, without anything else to do: through the page cache or past it,
+whichever is faster. Files stay until all is measured. cpu: processor time of a tool.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import mmap
 import os
 import shlex
 import shutil
@@ -30,7 +34,7 @@ from perf.load.server import Server, Side
 from perf.load.work import MEMORY_ONLY, Bench, Scale
 
 TOPIC, CHANNEL = "load", "ch"
-POLL_S = 0.002
+POLL_S = 0.01           # each look takes about half a millisecond of the daemon, which is what limits the tools
 MOST_S = 120.0
 FLOOR_PIECE = 8 << 20
 CLIENT, FLOOR = "client", "disk floor"
@@ -55,10 +59,11 @@ def arguments() -> argparse.Namespace:
 
 
 class Work:
-    """One daemon, and what consumes from it."""
+    """One daemon, and what consumes from it. at_end: removes files, not before, because a disk that discards what is
+    deleted is busy with that for seconds."""
 
-    def __init__(self, server: Server, bench: Bench, args: argparse.Namespace):
-        self._server, self._bench, self._args = server, bench, args
+    def __init__(self, server: Server, bench: Bench, args: argparse.Namespace, at_end: contextlib.ExitStack):
+        self._server, self._bench, self._args, self._at_end = server, bench, args, at_end
         self.cpu: dict[str, list[float]] = {}       # microseconds of processor time for a message, by tool
 
     def fill(self) -> int:
@@ -105,21 +110,36 @@ class Work:
     def to_file(self, parent: str) -> float:
         """Messages a second that are synced and finished, in a folder of parent."""
         folder = tempfile.mkdtemp(dir=parent, prefix="nsqc-tools-")
+        remove = functools.partial(shutil.rmtree, folder)
+        if parent == self._args.output:
+            self._at_end.callback(remove)
+            return self.tool("to-file", "-o", folder, *shlex.split(self._args.more))
         try:
             return self.tool("to-file", "-o", folder, *shlex.split(self._args.more))
         finally:
-            shutil.rmtree(folder)
+            remove()
 
     def floor(self) -> float:
         """Messages a second that the disk takes by itself."""
-        left = self._args.messages * (self._args.size + 1)
-        piece = bytes(FLOOR_PIECE)
-        with tempfile.TemporaryFile(dir=self._args.output, buffering=0) as file:
+        return max(self._floor(flags) for flags in (0, os.O_DIRECT))
+
+    def _floor(self, flags: int) -> float:
+        size = self._args.size + 1
+        pieces = max(self._args.messages * size // FLOOR_PIECE, 1)
+        try:
+            descriptor = os.open(self._args.output, os.O_TMPFILE | os.O_WRONLY | flags, 0o600)
+        except OSError:
+            if flags:
+                return 0.0      # the file system does not write past the page cache
+            raise
+        self._at_end.callback(os.close, descriptor)
+        with mmap.mmap(-1, FLOOR_PIECE) as memory:     # aligned
             began = time.perf_counter()
-            while left > 0:
-                left -= file.write(piece[:left])
-                os.fdatasync(file.fileno())
-            return self._args.messages / (time.perf_counter() - began)
+            for _ in range(pieces):
+                if os.write(descriptor, memory) < FLOOR_PIECE:
+                    raise SystemExit("the disk is full")
+                os.fdatasync(descriptor)
+            return float(pieces * FLOOR_PIECE / size / (time.perf_counter() - began))
 
     def relay(self) -> float:
         """Messages a second from the channel to another topic."""
@@ -148,9 +168,9 @@ def main() -> int:
     bench = Bench(programs.client(), Scale(size=args.size))
     bench.warm(args.messages)
     side = Side("nsqc", (*shlex.split(f"{shlex.quote(sys.executable)} -m nsqc serve"),))
-    with Server(side, MEMORY_ONLY) as server:
+    with contextlib.ExitStack() as at_end, Server(side, MEMORY_ONLY) as server:
         server.channel(TOPIC, CHANNEL)
-        this = Work(server, bench, args)
+        this = Work(server, bench, args, at_end)
         for _ in range(args.rounds):
             for name, work in this.programs().items():
                 rates.setdefault(name, []).append(work())

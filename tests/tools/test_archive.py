@@ -10,8 +10,9 @@ import pytest
 from nsqc.client.batch import Batch
 from nsqc.client.inflow import Inflow
 from nsqc.tools.tofile import archive as module
-from nsqc.tools.tofile.archive import Archive, Rules
+from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Rules
 from nsqc.tools.tofile.naming import Naming
+from nsqc.tools.tofile.piece import Piece
 
 
 def batch(*bodies: bytes) -> Batch:
@@ -25,7 +26,7 @@ def batch(*bodies: bytes) -> Batch:
 
 @pytest.fixture
 def archive(tmp_path):
-    found = Archive("t", rules(tmp_path), lambda level, text: None)
+    found = Archive("t", rules(tmp_path), lambda level, text: None, Piece(PIECE_BYTES))
     yield found
     found.close()
 
@@ -65,7 +66,7 @@ def test_what_a_sync_loses_is_cut_off_and_reported_lost_for_all_that_was_written
 def test_what_fails_to_be_written_takes_what_is_not_synced_yet_with_it(archive, tmp_path, monkeypatch):
     archive.sync(archive.store([batch(b"kept")]))
     written = archive.store([batch(b"not synced")])
-    monkeypatch.setattr(module.os, "writev", Failing(os.writev, errno.ENOSPC))
+    monkeypatch.setattr(module.os, "write", Failing(os.write, errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
         archive.store([batch(b"not written")])
     assert (tmp_path / "f").read_bytes() == b"kept\n"
@@ -86,7 +87,7 @@ def test_a_sync_that_fails_while_the_file_is_closed_is_not_forgotten(archive, tm
 
 
 def test_messages_of_several_batches_are_compressed_together(tmp_path):
-    archive = Archive("t", rules(tmp_path, "gzip"), lambda level, text: None)
+    archive = Archive("t", rules(tmp_path, "gzip"), lambda level, text: None, Piece(PIECE_BYTES))
     archive.sync(archive.store([batch(b"%d" % number) for number in range(100)]))
     archive.close()
     member = zlib.decompressobj(31)

@@ -100,17 +100,19 @@ def descriptors(running) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("more", [(), pytest.param(("--compress", "gzip"), marks=pytest.mark.long)], ids=["plain", "gzip"])
-def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_path, out, more):
+@pytest.mark.parametrize("more, most, in_flight", [
+    ((), 400, 300), ((), 2000, 1500), pytest.param(("--compress", "gzip"), 400, 300, marks=pytest.mark.long)],
+    ids=["plain", "past the page cache", "gzip"])
+def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_path, out, more, most, in_flight):
     tools = Tools(daemon("--msg-timeout=1s"), tmp_path)     # what is in flight to the killed comes again after that
     topic = tools.topic("nsq_to_file")
     chance = random.Random(7)
     sent: set[bytes] = set()
     for round_number in range(5):
-        bodies = [b"%d-%d-" % (round_number, number) + b"x" * chance.randrange(400) for number in range(4000)]
+        bodies = [b"%d-%d-" % (round_number, number) + b"x" * chance.randrange(most) for number in range(4000)]
         tools.publish(topic, *bodies)
         sent.update(bodies)
-        running = tools.start("to-file", "--topic", topic, "-o", str(out), "--sync-interval", "5ms", "--max-in-flight", "300",
+        running = tools.start("to-file", "--topic", topic, "-o", str(out), "--sync-interval", "5ms", "--max-in-flight", str(in_flight),
                               "--filename-format", "f<REV>", *more)
         left = tools.node.channel(topic, "nsq_to_file")
         wait_until(lambda before=left["depth"]: tools.node.channel(topic, "nsq_to_file")["depth"] < before, seconds=30)

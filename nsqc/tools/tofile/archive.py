@@ -9,22 +9,21 @@ import threading
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from nsqc.tools.lines import lines
+from nsqc.tools.tofile.growth import Growth
 from nsqc.tools.tofile.naming import Naming, numbered_name
 
 if TYPE_CHECKING:
     from nsqc.client.batch import Batch
-
-T = TypeVar("T")
+    from nsqc.tools.tofile.piece import Piece
 
 NEWLINE = b"\n"
 GZIP = 31               # zlib's number for a gzip header and trailer
 LAST_NUMBER = 999_999
 PIECE_BYTES = 8 << 20   # compressed, and written, at a time
-MOST_TEXTS = 1024       # in one writev: IOV_MAX
 
 
 class Rules(NamedTuple):
@@ -53,25 +52,24 @@ class Rules(NamedTuple):
 
 class Archive:
     """store(), tick(), close() and mend() are for one thread, sync() for another; all raise OSError. After a failure
-    the file is as it was at the last sync. say gets a level (debug, info, warn) and a text."""
+    the file is as it was at the last sync. say gets a level (debug, info, warn) and a text. piece: empty between two
+    calls of the first thread, so all of its archives share one."""
 
-    def __init__(self, topic: str, rules: Rules, say: Callable[[str, str], None]):
+    def __init__(self, topic: str, rules: Rules, say: Callable[[str, str], None], piece: Piece):
         self.topic = topic
-        self._rules, self._say = rules, say
+        self._rules, self._say, self._piece = rules, say, piece
         # Held while it is synced, and while the open file is another one: an error of fsync is reported once, so the
         # two threads must not sync at the same time.
         self._lock = threading.Lock()
         self._epoch = 0             # counts failures: what was written in an earlier one and not synced is gone
         self._failure: OSError | None = None    # of a sync, until the writing thread has cut off what it lost
-        self._descriptor = -1
         self._name = ""             # with <REV>
         self._path = ""             # of the open file
         self._number = 0
         self._opened = 0.0          # time.monotonic()
-        self._texts: list[bytes] = []       # to be written in one go
-        self._waiting = 0           # bytes in it
-        self._written = 0           # bytes before compression, of the open file, those that wait included
-        self._size = self._synced = 0       # bytes of the open file: all, those that were synced
+        self._growth: Growth | None = None  # of the open file
+        self._written = 0           # bytes before compression, of the open file, those in the piece included
+        self._synced = 0            # bytes of the open file that were synced
         self._folder_synced = True
         self._present = ("", -1)    # name by the clock, and the second it was made in
 
@@ -106,7 +104,7 @@ class Archive:
         try:
             if self._is_due():
                 self._close()
-            if self._descriptor < 0 and not self._rules.skip_empty:
+            if self._growth is None and not self._rules.skip_empty:
                 self._open()
                 with self._lock:
                     self._sync()
@@ -136,12 +134,27 @@ class Archive:
         while start < batch.count:
             if self._is_due():
                 self._close()
-            if self._descriptor < 0:
+            if self._growth is None:
                 self._open()
             stop = self._fitting(offsets, start, batch.count)
-            for first, last in pieces(offsets, start, stop):
-                self._append(lines(batch.bodies, batch.offsets, first, last, b"", NEWLINE))
+            self._written += offsets[stop] - offsets[start] + stop - start
+            self._add(batch, start, stop)
             start = stop
+
+    def _add(self, batch: Batch, start: int, stop: int) -> None:
+        """Messages from start to stop, to the open file."""
+        growth, piece = self._open_growth, self._piece
+        while start < stop:
+            was_empty = not len(piece)
+            if was_empty:
+                growth.aligned(piece)
+            row = piece.lines(batch.bodies, batch.offsets, start, stop)
+            if row == start and was_empty:      # it does not fit in a piece
+                row += 1
+                self._put(memoryview(lines(batch.bodies, batch.offsets, start, row, b"", NEWLINE)))
+            elif row < stop:
+                self._flush()
+            start = row
 
     def _fitting(self, offsets: memoryview[int], start: int, count: int) -> int:
         """The row before which the file is too large: it takes messages as long as it is not above the limit."""
@@ -153,30 +166,34 @@ class Archive:
         row = bisect_right(range(start, count), left, key=lambda at: offsets[at] - offsets[start] + at - start)
         return max(start + row, start + 1)
 
-    def _append(self, text: bytes) -> None:
-        self._texts.append(text)
-        self._written += len(text)
-        self._waiting += len(text)
-        if self._waiting >= PIECE_BYTES or len(self._texts) >= MOST_TEXTS:
-            self._flush()
+    @property
+    def _open_growth(self) -> Growth:
+        assert self._growth is not None
+        return self._growth
 
     def _flush(self) -> None:
-        texts, self._texts, self._waiting = self._texts, [], 0
-        if not texts:
+        """Writes what is in the piece."""
+        if not len(self._piece):
             return
-        if self._rules.compression:
-            # Together: a member for each batch of nsqd, often of one message, would be larger than what is in it.
-            texts = [self._packed(b"".join(texts))]
-        count = self._named(lambda: os.writev(self._descriptor, texts))
-        self._size += count
-        if count < sum(map(len, texts)):
-            rest = memoryview(b"".join(texts))[count:]
-            while rest:
-                count = self._named(lambda: os.write(self._descriptor, rest))   # noqa: B023
-                self._size += count
-                rest = rest[count:]
+        with memoryview(self._piece) as text:
+            if not self._rules.compression:
+                with self._named():
+                    self._open_growth.write(text)
+                packed = b""
+            else:
+                packed = self._packed(text)
+        self._piece.clear(0)
+        if packed:
+            with self._named():
+                self._open_growth.copy(memoryview(packed), self._piece)
 
-    def _packed(self, text: bytes) -> bytes:
+    def _put(self, text: memoryview) -> None:
+        """Writes what does not fit in a piece, while that is empty."""
+        self._piece.clear(0)
+        with self._named():
+            self._open_growth.copy(memoryview(self._packed(text)) if self._rules.compression else text, self._piece)
+
+    def _packed(self, text: memoryview) -> bytes:
         """A whole gzip member or zstd frame: what is synced can be unpacked whatever follows."""
         if self._rules.compression == "gzip":
             return zlib.compress(text, self._rules.level, GZIP)
@@ -186,10 +203,13 @@ class Archive:
 
     def _sync(self) -> None:
         """With the lock."""
-        size = self._size       # what is written from here on is for the next sync
-        if self._descriptor < 0 or (size == self._synced and self._folder_synced):
+        if self._growth is None:
             return
-        self._named(lambda: os.fsync(self._descriptor))
+        size = self._growth.size        # what is written from here on is for the next sync
+        if size == self._synced and self._folder_synced:
+            return
+        with self._named():
+            os.fsync(self._growth.descriptor)
         if not self._folder_synced:
             sync_folder(os.path.dirname(self._path))
             self._folder_synced = True
@@ -200,14 +220,14 @@ class Archive:
         with self._lock:
             self._failure = None
             self._epoch += 1
-            self._texts, self._waiting = [], 0
-            if self._descriptor < 0:
+            self._piece.clear(0)
+            growth, self._growth = self._growth, None
+            if growth is None:
                 return
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, self._synced)
+                os.ftruncate(growth.descriptor, self._synced)
             with contextlib.suppress(OSError):
-                os.close(self._descriptor)
-            self._descriptor = -1
+                os.close(growth.descriptor)
         if not self._synced:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -221,7 +241,7 @@ class Archive:
 
     def _is_due(self) -> bool:
         """Whether the open file has to be closed."""
-        if self._descriptor < 0:
+        if self._growth is None:
             return False
         name = self._name_now()
         age = time.monotonic() - self._opened
@@ -268,30 +288,32 @@ class Archive:
         except FileExistsError:
             self._say("warn", f"working file already exists: {path}")
             return False
-        size = os.fstat(descriptor).st_size
+        growth = Growth(descriptor)
+        size = growth.size
         if 0 < self._rules.rotate_size < size:
             os.close(descriptor)
             return False
         self._say("info", f"opening {path}")
-        self._descriptor, self._opened = descriptor, time.monotonic()
-        self._written = self._size = self._synced = size
+        self._growth, self._opened = growth, time.monotonic()
+        self._written = self._synced = size
         self._folder_synced = size > 0
         if size and os.pread(descriptor, 1, size - 1) != NEWLINE:
             # A kill has cut off the last line: the next message must not become its end.
-            self._append(NEWLINE)
-            self._flush()
+            self._written += 1
+            with self._named():
+                growth.write(memoryview(NEWLINE))
         return True
 
     def _close(self) -> None:
-        if self._descriptor < 0:
+        if self._growth is None:
             return
         self._flush()
         with self._lock:
             if self._failure is not None:
                 raise self._failure     # a success of this sync would not be one of what that one has lost
             self._sync()
-            os.close(self._descriptor)
-            self._descriptor = -1
+            growth, self._growth = self._growth, None
+            os.close(growth.descriptor)
         if self._rules.moves:
             self._move()
         self._count_up()
@@ -300,10 +322,11 @@ class Archive:
         """The next file has another name, if this one cannot be appended to."""
         self._number += 1 if self._rules.exclusive or self._rules.moves else 0
 
-    def _named(self, call: Callable[[], T]) -> T:
-        """A system call whose error has the name of the file."""
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """System calls whose errors have the name of the file."""
         try:
-            return call()
+            yield
         except OSError as error:
             error.filename = self._path
             raise
@@ -323,16 +346,6 @@ class Archive:
         self._say("info", f"moving finished file {self._path} to {final}")
         sync_folder(os.path.dirname(final))
         os.unlink(self._path)
-
-
-def pieces(offsets: memoryview[int], start: int, stop: int) -> list[tuple[int, int]]:
-    """Rows in pieces of a few megabytes."""
-    found = []
-    while start < stop:
-        last = bisect_right(range(start + 1, stop), PIECE_BYTES, key=lambda at: offsets[at] - offsets[start])
-        found.append((start, start + 1 + last))
-        start += 1 + last
-    return found
 
 
 def sync_folder(path: str) -> None:

@@ -10,8 +10,9 @@ from nsqc.client.options import Options
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.feed import Feed, check_topics
 from nsqc.tools.stopping import Stop
-from nsqc.tools.tofile.archive import Archive, Rules
+from nsqc.tools.tofile.archive import PIECE_BYTES, Archive, Rules
 from nsqc.tools.tofile.engine import Engine
+from nsqc.tools.tofile.piece import Piece
 from nsqc.tools.tofile.topics import Discovery
 
 MOST_CONNECTIONS = 8
@@ -53,11 +54,13 @@ def archive(cluster: Cluster, plan: Plan, notes: Notes, insists: bool = True) ->
     if not plan.wait:
         check_topics(cluster, plan.topics)
 
+    piece = Piece(PIECE_BYTES)
+
     def archive_of(topic: str) -> Archive:
         def say(level: str, text: str) -> None:
             (notes.warn if level == "warn" else notes.info)(topic, text)
 
-        return Archive(topic, plan.rules, say)
+        return Archive(topic, plan.rules, say, piece)
 
     with Stop() as stop:
         stop.hear_hangup()
