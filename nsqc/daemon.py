@@ -62,8 +62,8 @@ LOGS_SHARE = 32  # of the files that may be open, logs keep one in so many open
 TICK_S = 0.1  # how often disk queues check their sync deadlines
 # When Python's collector looks for cycles. With the defaults a burst of new topics makes it traverse all of them again
 # and again, for a quarter of a second each time; objects here are freed by reference counts. What is young is traversed
-# in one loop iteration: 5,000 objects take some milliseconds.
-COLLECT = (1_000, 5, 4_000)
+# in one loop iteration: 10,000 objects take some ten milliseconds.
+COLLECT = (2_000, 5, 2_000)
 SWITCH_S = 0.0005  # the loop waits so long for a worker thread that runs Python; 5 ms by default
 LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
 LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some

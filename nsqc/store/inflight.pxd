@@ -19,5 +19,8 @@ cdef bint inflight_reserve(InFlightMap *map) noexcept nogil      # room for one 
 cdef int inflight_add(InFlightMap *map, Delivery *delivery) noexcept nogil       # 0; -1: no memory
 # The delivery with this id that belongs to owner, else any with this id, else NULL.
 cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) noexcept nogil
+# Many ids come in one piece, `stride` bytes apart: fetches into the cache what the next ones need. c_id: of the present
+# one, which has been looked at; c_end: behind the piece, of which no byte is trusted.
+cdef void inflight_expect(InFlightMap *map, const char *c_id, const char *c_end, Py_ssize_t stride) noexcept nogil
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil
 cdef void inflight_free(InFlightMap *map) noexcept nogil

@@ -7,6 +7,15 @@ from libc.string cimport memcmp, memcpy
 cdef enum:
     FIRST_SLOTS = 64
     KEPT_SLOTS = 8192       # 128 KiB; smaller maps are not shrunk: they grow again
+    ID_BYTES = 16
+    CACHED_SLOTS = 2048     # what belongs to a smaller map is in the cache anyway
+    # How many ids before its own a slot, its delivery and its message are fetched: each needs the one before.
+    SLOT_AHEAD = 12
+    DELIVERY_AHEAD = 8
+    MESSAGE_AHEAD = 4
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
 
 
 cdef inline uint64_t hash_id(const char *c_id) noexcept nogil:
@@ -78,6 +87,25 @@ cdef Delivery *inflight_find(InFlightMap *map, const char *c_id, int64_t owner) 
                 break
         at = (at + 1) & map.mask
     return match
+
+
+cdef void inflight_expect(InFlightMap *map, const char *c_id, const char *c_end, Py_ssize_t stride) noexcept nogil:
+    cdef uint64_t hash_
+    cdef IdSlot *slot
+    if map.mask < CACHED_SLOTS:
+        return
+    if c_end - c_id >= SLOT_AHEAD * stride + ID_BYTES:
+        prefetch(&map.slots[<uint32_t> hash_id(c_id + SLOT_AHEAD * stride) & map.mask])
+    if c_end - c_id >= DELIVERY_AHEAD * stride + ID_BYTES:
+        hash_ = hash_id(c_id + DELIVERY_AHEAD * stride)
+        slot = &map.slots[<uint32_t> hash_ & map.mask]
+        if slot.delivery is not NULL:
+            prefetch(slot.delivery)
+    if c_end - c_id >= MESSAGE_AHEAD * stride + ID_BYTES:
+        hash_ = hash_id(c_id + MESSAGE_AHEAD * stride)
+        slot = &map.slots[<uint32_t> hash_ & map.mask]
+        if slot.delivery is not NULL and slot.hash == hash_:
+            prefetch(slot.delivery.message)
 
 
 cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:

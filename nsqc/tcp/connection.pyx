@@ -11,6 +11,7 @@ from nsqc.broker.topic cimport Topic
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, Commit
 from nsqc.store.clock cimport monotonic_ns
+from nsqc.store.inflight cimport inflight_expect
 from nsqc.store.slices cimport STEPS
 from nsqc.tcp.commands cimport continue_mpub, run_body, run_gathered, run_line
 from nsqc.tcp.gather cimport Body
@@ -27,8 +28,8 @@ from nsqc.tcp.refusals cimport cut_short, refusal_of, refuse, write_failed
 from nsqc.tcp.session cimport Session
 from nsqc.tcp.upgrade cimport Upgrade
 from nsqc.wire.const cimport FRAME_ERROR, FRAME_RESPONSE, MAGIC_BYTES
-from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE, PARSE_LINE_TOO_LONG,
-                               PARSE_MORE, Parser)
+from nsqc.wire.parser cimport (AT_LINE, CMD_DPUB, CMD_FIN, CMD_MPUB, CMD_PUB, PARSE_BODY, PARSE_LINE,
+                               PARSE_LINE_TOO_LONG, PARSE_MORE, Parser)
 
 import traceback
 
@@ -38,6 +39,8 @@ from nsqc.net.limits import host_of
 
 cdef enum:
     NS_PER_MS = 1000000
+    FIN_BYTES = 21          # of a FIN with its line feed
+    FIN_ID_AT = 4
     # Until IDENTIFY says otherwise; nsqd's default.
     OUTPUT_BUFFER_BYTES = 16384
 
@@ -185,6 +188,8 @@ cdef class Connection(Link):
             if event == PARSE_MORE:
                 break
             if event == PARSE_LINE:
+                if parser.command.kind == CMD_FIN and parser.used == FIN_BYTES and self.session.channel is not None:
+                    inflight_expect(&self.session.channel.in_flight, c_at + FIN_ID_AT, c_end, FIN_BYTES)
                 if not self._act(run_line(self.session, parser)):
                     break
                 if parser.state != AT_LINE:
