@@ -64,8 +64,12 @@ class Node:
                     raise SystemExit("the daemon does not start") from None
                 time.sleep(0.005)
         self.started_s = time.monotonic() - began
+        self.cpu_s = self.used_s()
+
+    def used_s(self) -> float:
+        """Processor time so far."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        self.cpu_s = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self, number: int) -> float:
         """Ends it by a signal; how long that took in seconds."""
