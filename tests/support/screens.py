@@ -81,6 +81,8 @@ class InTerminal:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)
+                while self.read() and time.monotonic() < deadline:
+                    pass        # what it has written last
         assert self._code is not None, "it has not ended"
         return self._code
 
