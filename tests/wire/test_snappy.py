@@ -57,6 +57,14 @@ def test_crc32c_by_instruction_and_by_tables(data):
     assert checksum(data) == checksum_by_tables(data)
 
 
+def test_crc32c_of_each_length():
+    """What is long is divided into lanes: at each length into others."""
+    data = memoryview(random.Random(1).randbytes(5000))
+    for size in range(5000):
+        part = data[size % 8:size]
+        assert checksum(part) == checksum_by_tables(part), size
+
+
 @pytest.mark.parametrize("size", [1, 7, 65535, 65536, 65537, 300_000])
 @pytest.mark.parametrize("dense", [False, True])
 def test_what_we_write_is_read_by_us_and_by_others(size, dense):
