@@ -41,6 +41,8 @@ cdef class Channel(ChannelState):
 
     # The next message that waits; its place, or its offset in the log, is in self.place and self.offset.
     cdef bint _pop(self, Entry *entry) noexcept
+    cdef bint _pop_logged(self, Entry *entry) noexcept
+    cdef bint _reads_log(self) noexcept
     cdef bint _nothing_waits(self) noexcept
     # Reserves memory for one more delivery; False: there is none, and the message has to stay where it is.
     cdef bint _has_room(self) noexcept

@@ -165,11 +165,12 @@ cdef class Channel:
     cdef bint pump(self) noexcept:
         cdef Entry entry
         cdef int steps = STEPS
+        cdef bint from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
             if not self._has_room():
                 self._try_again()
                 return True
-            if not self._pop(&entry):
+            if not (self._pop_logged(&entry) if from_log else self._pop(&entry)):
                 break
             # To send a large one takes as long as many small ones.
             steps -= 1 + <int> (entry.message.size >> SIZE_SHIFT)
@@ -182,8 +183,21 @@ cdef class Channel:
                     self.slicer.add(self)
                     return False
                 steps = STEPS
+                from_log = self._reads_log()
         if self.cursor is not None and self.cursor.deferred.count:
             self._arm()         # it has come upon deferred messages
+        return True
+
+    cdef bint _reads_log(self) noexcept:
+        """Whether messages come from the log alone: what else is to go out first is not there before pump() ends."""
+        return (self.cursor is not None and self.backlog.depth() == 0
+                and (self.log_first or not self.owner.is_behind()))
+
+    cdef bint _pop_logged(self, Entry *entry) noexcept:
+        if not self.cursor.pop(entry):
+            return False
+        self.place = NULL
+        self.offset = self.cursor.offset
         return True
 
     cdef bint _pop(self, Entry *entry) noexcept:
@@ -193,11 +207,7 @@ cdef class Channel:
                 return False
             self.place = self.backlog.place
             return True
-        if (not self.log_first and self.owner.is_behind()) or not self.cursor.pop(entry):
-            return False
-        self.place = NULL
-        self.offset = self.cursor.offset
-        return True
+        return (self.log_first or not self.owner.is_behind()) and self._pop_logged(entry)
 
     cdef bint _nothing_waits(self) noexcept:
         return self.backlog.depth() == 0 and (self.cursor is None or self.cursor.is_drained())

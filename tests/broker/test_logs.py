@@ -83,6 +83,82 @@ def test_all_logs_together_keep_few_files_open(tmp_path, four_open):
     run(tmp_path, scenario, topic_storage="log")
 
 
+COUNT = 100
+
+
+async def with_segments(broker):
+    """A topic with COUNT messages in many segments that are in no memory, and its channel."""
+    topic = broker.get_topic(b"t")
+    topic.get_channel(b"c")
+    for number in range(COUNT):
+        assert await publish(topic, b"%030000d" % number) == 0
+    topic.log.release()
+    assert len(topic.log.table) > 5
+    return topic, topic.channels[b"c"]
+
+
+async def take(channel, count):
+    """Who has taken so many messages."""
+    taker = Taker(count)
+    taker.subscribe(channel)
+    channel.pause()
+    channel.unpause()
+    await until(lambda: taker.message_count == count)
+    return taker
+
+
+async def half_read(broker):
+    """The same; half of the messages are in flight."""
+    topic, channel = await with_segments(broker)
+    await take(channel, COUNT // 2)
+    return topic, channel
+
+
+def reading(folder):
+    return [path for path in open_below(folder) if ".dat" in path or ".idx" in path]
+
+
+def test_the_segment_that_is_read_stays_open_while_it_is_there_and_read(tmp_path):
+    async def scenario(broker):
+        topic, channel = await half_read(broker)
+        assert len(reading(tmp_path)) == 2
+        channel.empty()                                 # what it has taken is not needed any more
+        topic.retain()
+        assert len(topic.log.table) == 1
+        assert reading(tmp_path) == []
+        await publish(topic, b"one more")
+        topic.log.release()
+        assert reading(tmp_path) == []
+
+    run(tmp_path, scenario, topic_storage="log", max_bytes_per_file=300_000)
+
+
+@pytest.mark.parametrize("end", ["release", "delete"])
+def test_nothing_stays_open_of_a_log_that_nobody_reads(tmp_path, end):
+    async def scenario(broker):
+        topic, _ = await half_read(broker)
+        assert len(reading(tmp_path)) == 2
+        if end == "delete":
+            broker.delete_topic(b"t")
+            await until(lambda: not broker.topics)
+        else:
+            topic.log.release()
+        await until(lambda: not reading(tmp_path))
+
+    run(tmp_path, scenario, topic_storage="log", max_bytes_per_file=300_000)
+
+
+def test_logs_are_read_when_no_more_files_may_stay_open(tmp_path, four_open):
+    async def scenario(broker):
+        openfiles.limit_to(1)
+        _, channel = await with_segments(broker)
+        taker = await take(channel, COUNT)
+        assert taker.bodies == [b"%030000d" % number for number in range(COUNT)]
+        assert reading(tmp_path) == []
+
+    run(tmp_path, scenario, topic_storage="log", max_bytes_per_file=300_000)
+
+
 def open_below(folder):
     """The open files in a folder."""
     found = []

@@ -121,6 +121,10 @@ class Syncer:
         self._since.setdefault(queue, time.monotonic_ns())
         self._used.add(queue)
 
+    def uses(self, queue: SyncedQueue) -> None:
+        """A queue holds files or memory that it should release once it is idle."""
+        self._used.add(queue)
+
     def start_rested(self, queue: SyncedQueue) -> None:
         """Syncs a queue now, or as soon as it has rested."""
         if queue.name not in self._running and self._rests.get(queue, 0) <= time.monotonic_ns():

@@ -81,7 +81,7 @@ cdef class Cursor(Journaled):
             c_record = self._next_record(&length)
             if c_record is NULL:
                 return False
-            due_ns = self.log.delay_of(self.next)
+            due_ns = self.log.delay_of(self.next) if self.log.delays.count else 0
             if due_ns > self.log.clock.monotonic:
                 self._advance(self.next + 1)
                 if (not use_add(&self.uses, &self.log.segments, self.next - 1)
@@ -106,7 +106,8 @@ cdef class Cursor(Journaled):
     cdef void _advance(self, int64_t next) noexcept:
         """Steps to the record behind the present one, or further on."""
         self.next = next
-        self.mark_dirty()
+        if not self.dirty:
+            self.mark_dirty()
 
     cdef bint _pop_requeued(self, Entry *entry) noexcept:
         """False: it is not readable now. entry.message is NULL if it will never be."""
@@ -196,7 +197,7 @@ cdef class Cursor(Journaled):
                 return True
             return reader is &self.again
         segment = &self.log.segments.items[index]
-        reader.block.job.run = run_read_records
+        reader.block.job.run = run_read_records     # by a thread
         reader.block.job.bytes = 0
         reader.block.job.is_short = False
         reader.block.c_folder = PyBytes_AS_STRING(self.log.c_folder)
@@ -206,7 +207,7 @@ cdef class Cursor(Journaled):
         reader.block.bytes = segment.bytes
         reader.block.want = want
         reader.block.cached = True
-        run_read_records(&reader.block.job)
+        self.log.read_now(&reader.block)
         if reader.block.error == EAGAIN:
             reader.block.cached = False
             reader.running = True

@@ -13,6 +13,8 @@ cdef struct ReadRecords:
     int64_t bytes           # of the segment's records; -1: as many as the file has
     int64_t want            # bytes, about; one record at least
     bint cached             # only what the page cache has
+    bint keeps_open         # the files are left open, and may be already
+    int dat, idx            # their descriptors; -1: closed
     # The result.
     int error               # EAGAIN: not in the page cache
     char *c_data            # owned: whole verified records
@@ -23,3 +25,4 @@ cdef struct ReadRecords:
 
 cdef void run_read_records(Job *c_job) noexcept nogil       # of a ReadRecords
 cdef void records_free(ReadRecords *job) noexcept nogil     # the block
+cdef void records_close(ReadRecords *job) noexcept nogil    # files that were left open

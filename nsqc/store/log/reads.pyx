@@ -48,26 +48,40 @@ cdef int64_t read_some(ReadRecords *job, int fd, char *c_to, int64_t room, int64
     return io_read_cached(fd, c_to, room, at) if job.cached else io_read(fd, c_to, room, at)
 
 
+cdef int records_open(ReadRecords *job) noexcept nogil:
+    """errno; 0: both are open."""
+    cdef char c_path[PATH_BYTES]
+    job.dat = -1
+    segment_path(c_path, job.c_folder, job.first, b"idx")
+    job.idx = io_open(c_path, O_RDONLY)
+    if job.idx < 0:
+        return -job.idx
+    segment_path(c_path, job.c_folder, job.first, b"dat")
+    job.dat = io_open(c_path, O_RDONLY)
+    if job.dat < 0:
+        close(job.idx)
+        return -job.dat
+    return 0
+
+
+cdef void records_close(ReadRecords *job) noexcept nogil:
+    if job.dat >= 0:
+        close(job.dat)
+        close(job.idx)
+    job.dat = job.idx = -1
+
+
 cdef void run_read_records(Job *c_job) noexcept nogil:
     cdef ReadRecords *job = <ReadRecords *> c_job
-    cdef char c_path[PATH_BYTES]
-    cdef int idx, dat
     job.begin = job.end = job.offset
     job.damaged = job.length = 0
     job.error = 0
-    segment_path(c_path, job.c_folder, job.first, b"idx")
-    idx = io_open(c_path, O_RDONLY)
-    if idx < 0:
-        job.error = -idx
-        return
-    segment_path(c_path, job.c_folder, job.first, b"dat")
-    dat = io_open(c_path, O_RDONLY)
-    if dat < 0:
-        job.error = -dat
-    else:
-        job.error = read_records(job, idx, dat)
-        close(dat)
-    close(idx)
+    if not job.keeps_open or job.dat < 0:
+        job.error = records_open(job)
+    if job.error == 0:
+        job.error = read_records(job, job.idx, job.dat)
+    if not job.keeps_open:
+        records_close(job)
 
 
 cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:

@@ -12,6 +12,8 @@ from nsqc.store.log.appends cimport SegmentFiles
 from nsqc.store.log.delays cimport Delays
 from nsqc.store.log.jobs cimport AppendJob, LogBuf
 from nsqc.store.log.readers cimport Readers
+from nsqc.store.log.readfiles cimport ReadFiles
+from nsqc.store.log.reads cimport ReadRecords
 from nsqc.store.log.recorder cimport Journaled, Recorder
 from nsqc.store.log.segments cimport Segments
 from nsqc.store.log.unsynced cimport Unsynced
@@ -47,6 +49,7 @@ cdef class TopicLog(CommitLog):
     cdef readonly bint closed
 
     # Reading.
+    cdef ReadFiles reading
     cdef LogBuf tail                    # records before next
     cdef int64_t tail_first             # offset of the first of them; they end at next
     cdef int64_t tail_serial            # rises with each tail
@@ -73,6 +76,7 @@ cdef class TopicLog(CommitLog):
     cdef int64_t delay_of(self, int64_t offset) noexcept       # due time of a deferred message; 0: it is not deferred
     cdef int64_t delayed_from(self, int64_t offset) noexcept   # deferred messages at or behind an offset
     cdef int64_t first_offset(self) noexcept
+    cdef void read_now(self, ReadRecords *job) noexcept         # what the page cache has
     cdef void hold(self, int64_t at) noexcept                   # nothing from an offset on is visible
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # of its topic

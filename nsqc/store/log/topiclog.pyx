@@ -19,6 +19,8 @@ from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append
 from nsqc.store.log.names import new_id
 from nsqc.store.log.readers cimport WaitsForRecords
+from nsqc.store.log.readfiles cimport readfiles_close, readfiles_lend, readfiles_removed, readfiles_return
+from nsqc.store.log.reads cimport ReadRecords, run_read_records
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_at, segments_drop, segments_free,
                                       segments_rank, segments_reserve, segments_surplus, segments_table)
 from nsqc.store.log.unsynced cimport (unsynced_appended, unsynced_began, unsynced_ended, unsynced_failed,
@@ -49,7 +51,7 @@ cdef class TopicLog(CommitLog):
         self.syncer = syncer
         self.log = log
         self.clock = clock
-        self.files.dat = self.files.idx = -1
+        self.files.dat = self.files.idx = self.reading.dat = self.reading.idx = -1
         self.longest_delay_ns = INT64_MAX
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
@@ -68,6 +70,7 @@ cdef class TopicLog(CommitLog):
 
     def __dealloc__(self):
         files_close(&self.files)
+        readfiles_close(&self.reading)
         segments_free(&self.segments)
         buf_free(&self.out)
         buf_free(&self.due)
@@ -291,6 +294,13 @@ cdef class TopicLog(CommitLog):
         if self.readers is not None:
             self.readers.wake(self.next, self.closed)
 
+    cdef void read_now(self, ReadRecords *job) noexcept:
+        readfiles_lend(&self.reading, job)
+        run_read_records(&job.job)
+        self.active = True
+        if readfiles_return(&self.reading, job, self.closed):
+            self.syncer.uses(self)      # it says when nobody reads any more
+
     cdef int64_t first_offset(self) noexcept:
         return self.segments.items[0].first if self.segments.count else self.next
 
@@ -349,6 +359,7 @@ cdef class TopicLog(CommitLog):
             paths += [(self._path(segment.first, kind), "") for kind in ("dat", "idx", "due")
                       if kind != "due" or segment.due_bytes]
         segments_drop(&self.segments, gone)
+        readfiles_removed(&self.reading, self.segments.items[0].first)
         self.unsynced_files.synced = max(self.unsynced_files.synced, self.segments.items[0].first)
         self.syncer.remove(paths)
         return gone
@@ -439,6 +450,7 @@ cdef class TopicLog(CommitLog):
         """Closes files and frees memory that an idle log does not need."""
         if self.writing is NULL:
             files_close(&self.files)
+        readfiles_close(&self.reading)
         self.recorder.close_file()
         if self.out.length == 0:
             buf_free(&self.out)
@@ -463,6 +475,7 @@ cdef class TopicLog(CommitLog):
         self.owner = None
         self.recorder.close()
         files_close(&self.files)
+        readfiles_close(&self.reading)
         self._wake()
         self.syncer.finish(self)
 
@@ -475,6 +488,7 @@ cdef class TopicLog(CommitLog):
         self.recorder.forget()
         self._wake()
         files_close(&self.files)
+        readfiles_close(&self.reading)
 
     @property
     def needs_attention(self) -> bool:
