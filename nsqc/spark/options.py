@@ -176,7 +176,7 @@ class Log(NodeOptions):
     ] = None
     minPartitions: Annotated[int | None, Option(
         whole(1, 100_000), "at least so many partitions, if there are as many messages",
-        default="one for each 128 MiB")] = None
+        default="one for each 256 MiB, two from 128 on")] = None
     maxRecordsPerPartition: Annotated[int | None, Option(whole(1, 2**53), "so many messages at most")] = None
     failOnDataLoss: Annotated[bool, Option(
         FLAG, "`false` goes on, with a warning and a count, if messages are gone, damaged, or on a node that does not "

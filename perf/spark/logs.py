@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -66,6 +67,7 @@ class Logs:
         self.by_part("log into noop", lambda: noop(table().load()))
         bench.measure("log into noop, value only", lambda: noop(table().schema("value binary").load()))
         bench.measure("log, count()", lambda: self.counted(table().load()))
+        bench.measure("log, count() of one column", lambda: self.counted(table().schema("offset bigint").load()))
         bench.measure("log into noop, 1 partition", lambda: noop(table(maxRecordsPerPartition=str(bench.rows),
                                                                       minPartitions="1").load()))
         bench.measure("log into noop, 4 partitions", lambda: noop(table(minPartitions="4").load()))
@@ -161,8 +163,9 @@ def descendants(pid: int) -> list[int]:
     """All processes below one."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found += [int(child), *descendants(int(child))]
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in task.read_text().split():
+                found += [int(child), *descendants(int(child))]
     return found
 
 
@@ -176,6 +179,7 @@ def workers_cpu(java: int) -> float:
     """Of all Python workers."""
     total = 0.0
     for pid in descendants(java):
-        parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += sum(map(int, parts[11:15])) / TICKS
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):    # it has ended: its parent has its time
+            parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += sum(map(int, parts[11:15])) / TICKS
     return total

@@ -101,7 +101,7 @@ def test_bundles_have_each_range_once_and_are_as_many_and_as_small_as_asked_for(
 
 def test_short_ranges_share_a_partition_and_long_ones_do_not():
     short = {Place(f"t{number}", "n:1"): [(0, 10, 2000)] for number in range(1000)}
-    long = {Place("t", "n:1"): [(0, 1000, 200 << 20)]}
+    long = {Place("t", "n:1"): [(0, 1000, 400 << 20)]}
     ranges = [Range(place, "h:1", 0, 1000 if place in long else 10) for place in (*short, *long)]
     found = bundle(divide(ranges, {**short, **long}, None, None), {**short, **long}, None, None)
     assert sorted(map(len, found)) == [1, 1, 8, *[62] * 16]
@@ -148,11 +148,27 @@ def test_blocks():
     assert few[0] == 3 and [len(chunk) for chunk in few[1:]] == [0, 0, 0, 0, 0, 24]
 
 
+@given(st.lists(st.integers(0, 3000), max_size=60), st.integers(1, 20), st.integers(1, 9000))
+def test_batches_have_all_records_and_are_as_large_as_asked_for(sizes, max_rows, max_bytes):
+    data = b"".join(record(number, bytes(size)) for number, size in enumerate(sizes))
+    block = Block(data, len(data), 7, len(sizes), len(sizes))
+    got: list[int] = []
+    while (found := block.batch(max_rows, max_bytes, OFFSET | VALUE)) is not None:
+        part = [30 + size for size in sizes[len(got):len(got) + found[0]]]
+        assert len(part) == found[0] <= max_rows and (sum(part) <= max_bytes or found[0] == 1)
+        following = sizes[len(got) + found[0]:][:1]
+        assert found[0] == max_rows or not following or sum(part) + 30 + following[0] > max_bytes
+        got += memoryview(found[6]).cast("q")
+    assert got == list(range(7, 7 + len(sizes)))
+
+
 @pytest.mark.parametrize("end", range(1, 40))
 def test_what_is_no_record_is_refused(end):
     data = record(1, b"body") + record(2, b"x")
     with pytest.raises(ValueError, match="record"):
         Block(data[:-end], len(data) - end, 0, 2, 2)
+    with pytest.raises(ValueError, match="record"):
+        Block(data, len(data), 0, end % 2 * (2 + end), 2)
     for changed in (data[:end] + bytes([data[end] ^ 0x80]) + data[end + 1:],):
         try:
             Block(changed, len(changed), 0, 2, 2).batch(9, 9, VALUE)

@@ -1,10 +1,11 @@
 """Records in memory as columns, for Arrow: one copy of each body, no Python object for a row. For Python: see the .pyi.
 
-Lengths are walked first, so that each column is allocated once, with the size that it has.
+Records are walked first, so each column is allocated once, with the size that it has.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 from nsqc.client.chunk cimport Chunk
@@ -14,8 +15,8 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16
 
 VALUE, TIMESTAMP, ATTEMPTS, ID, OFFSET = 1, 2, 4, 8, 16
 
-cdef extern from "Python.h":
-    const Py_ssize_t PY_SSIZE_T_MAX
+cdef extern from *:
+    void prefetch "__builtin_prefetch"(const void *address) noexcept nogil
 
 cdef enum:
     WANT_VALUE = 1
@@ -24,31 +25,37 @@ cdef enum:
     WANT_ID = 8
     WANT_OFFSET = 16
     FULL = 0x7F000000       # bytes of bodies in one batch: their offsets have 32 bits
+    AHEAD_BYTES = 2048
+    LINE_BYTES = 64
 
 
 @cython.final
 cdef class Block:
     """See the .pyi."""
 
+    def __dealloc__(self):
+        free(self.ends)
+
     def __init__(self, data not None, Py_ssize_t length, int64_t offset, int64_t count, int64_t most):
-        cdef Py_ssize_t rows = 0, measured = 0
+        if self.ends is not NULL:
+            raise ValueError("this block has its records")
         self.data = data
-        if not 0 <= length <= self.data.shape[0]:
+        if not 0 <= length <= min(self.data.shape[0], <Py_ssize_t> UINT32_MAX):
             raise ValueError(f"{length} bytes of {self.data.shape[0]}")
-        self.end = length
+        if not 0 <= count <= length // HEAD_BYTES:
+            raise ValueError(f"{count} records in {length} bytes")
         self.offset = offset
-        if length:
-            self.measure(PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, &rows, &measured)
-        if rows != count:
-            raise ValueError(f"{rows} records instead of {count}")
-        if most < count:
-            rows = measured = 0
-            self.measure(<Py_ssize_t> most, PY_SSIZE_T_MAX, &rows, &measured)
-            self.end = measured
+        self.rows = count
+        self.ends = <uint32_t *> malloc(<size_t> max(count, <int64_t> 1) * sizeof(uint32_t))
+        if self.ends is NULL:
+            raise MemoryError
+        self._walk(length)
+        self.rows = min(count, max(most, <int64_t> 0))
+        self.end = <Py_ssize_t> self.ends[self.rows - 1] if self.rows else 0
 
     def batch(self, Py_ssize_t max_rows, Py_ssize_t max_bytes, int wanted):
         """See the .pyi."""
-        cdef Py_ssize_t rows = 0, length = 0, row
+        cdef Py_ssize_t rows, length, row
         cdef int64_t record, body, filled_bytes = 0
         cdef const char *c_at
         cdef Chunk bodies, ends, times, attempts, ids, offsets
@@ -58,9 +65,10 @@ cdef class Block:
         cdef int32_t *c_attempts = NULL
         cdef int64_t *c_times = NULL
         cdef int64_t *c_offsets = NULL
-        if self.at == self.end:
+        if self.row == self.rows:
             return None
-        self.measure(max_rows, min(max_bytes, <Py_ssize_t> FULL), &rows, &length)
+        rows = <Py_ssize_t> self._fitting(max_rows, min(max_bytes, <Py_ssize_t> FULL))
+        length = <Py_ssize_t> self.ends[self.row + rows - 1] - self.at
         bodies = filled(length - rows * HEAD_BYTES if wanted & WANT_VALUE else 0)
         ends = filled(4 * (rows + 1) if wanted & WANT_VALUE else 0)
         times = filled(8 * rows if wanted & WANT_TIMESTAMP else 0)
@@ -97,24 +105,39 @@ cdef class Block:
                     c_offsets[row] = self.offset + row
                 c_at += record
         self.at += length
+        self.row += rows
         self.offset += rows
         return rows, bodies, ends, times, attempts, ids, offsets
 
-    cdef int measure(self, Py_ssize_t max_rows, Py_ssize_t max_bytes, Py_ssize_t *rows, Py_ssize_t *length) except -1:
-        """How many of the next records fit, at least one, and their bytes."""
-        cdef const unsigned char *c_data = &self.data[0]
-        cdef Py_ssize_t at = self.at
-        cdef int64_t record
-        while at < self.end and rows[0] < max_rows:
-            record = SIZE_BYTES + <int64_t> load_i32(<const char *> c_data + at) if self.end - at >= HEAD_BYTES else 0
-            if record < HEAD_BYTES or record > self.end - at:
-                raise ValueError(f"no record at byte {at} of {self.end}")
-            if rows[0] and record > max_bytes - (at - self.at):
-                break
+    cdef int _walk(self, Py_ssize_t length) except -1:
+        """Finds where records end. Each length says where the next one lies: without fetching what comes, a walk waits
+        for memory at each record, and takes longer than copying them."""
+        cdef const char *c_data = <const char *> &self.data[0] if length else NULL
+        cdef Py_ssize_t at = 0, fetched = 0
+        cdef int64_t record, row
+        for row in range(self.rows):
+            while fetched < at + AHEAD_BYTES and fetched < length:
+                prefetch(c_data + fetched)
+                fetched += LINE_BYTES
+            record = SIZE_BYTES + <int64_t> load_i32(c_data + at) if length - at >= HEAD_BYTES else 0
+            if record < HEAD_BYTES or record > length - at:
+                raise ValueError(f"no record at byte {at} of {length}")
             at += record
-            rows[0] += 1
-        length[0] = at - self.at
+            self.ends[row] = <uint32_t> at
+        if at != length:
+            raise ValueError(f"more than {self.rows} records")
         return 0
+
+    cdef int64_t _fitting(self, int64_t max_rows, int64_t max_bytes) noexcept:
+        """How many of the next records are a batch: at least one."""
+        cdef int64_t low = 1, high = max(min(max_rows, self.rows - self.row), <int64_t> 1), middle
+        while low < high:
+            middle = (low + high + 1) // 2
+            if <int64_t> self.ends[self.row + middle - 1] - self.at <= max_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
 
 
 cdef Chunk filled(Py_ssize_t length):

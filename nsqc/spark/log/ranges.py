@@ -18,8 +18,9 @@ Segments = Sequence[tuple[int, int, int]]
 # that are missing.
 LEAST_JUMP = 1 << 31
 
-# A partition has so many bytes of records unless options say otherwise, like those of Spark's file sources.
-PARTITION_BYTES = 128 << 20
+# A partition has so many bytes of records unless options say otherwise: a second of work, of which a task costs Spark a
+# tenth. Half as many are worth two tasks.
+PARTITION_BYTES = 256 << 20
 # Short ranges share a partition: a task costs Spark more than their messages. What each costs beside its bytes.
 BUNDLE_BYTES = 4 << 20
 RANGE_BYTES = 64 << 10
@@ -110,7 +111,8 @@ def divide(ranges: Iterable[Range], segments: Mapping[Place, Segments], least: i
         elif most_messages is not None:
             number = 1
         else:
-            number = -(-size(segments[one.place], one.start, one.end) // PARTITION_BYTES)
+            length = size(segments[one.place], one.start, one.end)
+            number = max(-(-length // PARTITION_BYTES), 1 + (length > PARTITION_BYTES // 2))
         if most_messages is not None:
             number = max(number, -(-messages // most_messages))
         parts += [one._replace(start=start, end=end)
