@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from perf.scale.run import Node, Pings
+from perf.scale.run import Node, watched
 
 REPEATS = 5
 OTHERS = ("'Daemon._tick'",)    # callbacks that have nothing to do with it
@@ -41,19 +41,14 @@ def scrape(node: Node, lines: Path, name: str, accept: str = "text/plain") -> No
         size = get(node, accept)
         took = time.monotonic() - began
         loop, both = cpu_ns(node, node.process.pid) - before, cpu_ns(node) - all_before
-        # Pings would count as the loop's work, and each takes a tenth of a millisecond.
-        pings = Pings(node)
-        pings.start()
-        time.sleep(0.1)
-        get(node, accept)
-        pings.over = True
-        pings.join()
+        # By itself: each /ping would count as the loop's work, and takes a tenth of a millisecond.
+        _, longest_s = watched(node, lambda: get(node, accept))
         rows = [line.split() for line in lines.read_text().splitlines()]
         own = [int(row[1]) for row in rows if len(row) > 2 and began <= float(row[0]) <= began + took
                and row[2] not in OTHERS]
         print(f"{name:<16} {size / 1e6:7.1f} MB {took * 1000:8.1f} ms   loop {loop / 1e6:6.1f} ms of "
               f"{both / 1e6:6.1f}, callbacks of the scrape {sum(own) / 1e6:5.1f}, the longest "
-              f"{max(own, default=0) / 1e6:4.2f}   longest /ping {pings.longest_s * 1000:5.1f} ms", flush=True)
+              f"{max(own, default=0) / 1e6:4.2f}   longest /ping {longest_s * 1000:5.1f} ms", flush=True)
 
 
 def get(node: Node, accept: str) -> int:

@@ -1,7 +1,9 @@
 """The perf harness works: every bench and every workload gives results. What they are is not judged here."""
 
 import dataclasses
+import importlib
 import json
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import perf
 from perf.load import metrics
 from perf.load.metrics import METRICS, Metric
 from perf.log import work as log
@@ -29,6 +32,17 @@ def run(*arguments: str) -> str:
                           timeout=LIMIT_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.walk_packages(perf.__path__, "perf.")])
+def test_each_module_can_be_imported(name):
+    """A bench that nothing here runs would not be missed when what it uses moves."""
+    importlib.import_module(name)
+
+
+def test_scrape():
+    out = run("perf.scrape.run", "--topics", "5", "--channels", "2")
+    assert len(re.findall(r"longest /ping +[\d.]+ ms$", out, re.M)) == 15
 
 
 @pytest.mark.parametrize("name", micro.names())
