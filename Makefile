@@ -112,7 +112,6 @@ e2e: build $(VENV)/.testing                              ## real daemons, real c
 debug-test: debug $(VENV)/.testing                       ## leaks and bounds: the compiled rooms with checks and counters
 	cd build/debug/tree && NSQC_BUILD=debug $(PYTEST) tests/wire tests/store tests/broker tests/tcp tests/leaks tests/e2e/test_messages.py tests/e2e/test_kill.py -q
 
-# Not test_log_memory: the allocator that fails there and that of the sanitizer cannot both come first.
 # Not test_log_memory: the allocator that fails there and the sanitizer's cannot both come first.
 asan:                                    ## the compiled rooms and real daemons under AddressSanitizer
 	@$(MAKE) --no-print-directory build/asan/.compiled

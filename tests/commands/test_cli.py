@@ -189,6 +189,27 @@ def test_a_stop_signal_at_any_time_after_the_flags_leaves_with_0(started, number
     assert b"Traceback" not in process.stderr.read()
 
 
+SWALLOWED = """
+import os, signal, weakref
+from nsqc.commands.start import hold_signals
+
+class Module:
+    pass
+
+module = Module()
+seen = weakref.ref(module, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+hold_signals()
+del module
+os._exit(1)
+"""
+
+
+def test_a_stop_signal_counts_where_exceptions_are_swallowed():
+    """Importing has callbacks of weak references: what they raise is written to stderr, and that is all."""
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_second_stop_signal_changes_nothing(started):
     process = started()
     http_port(process.stderr)

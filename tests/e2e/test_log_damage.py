@@ -217,7 +217,8 @@ def test_damage_is_reported(daemon, origin, tmp_path):
     copies.check(node)
     assert json.loads(node.http("GET", "/topic/log?topic=t0")[1])["damaged"] == 1
     assert node.stats("t0")["log"]["damaged"] == 1
-    assert [line for line in node.log.splitlines() if "LOG(t0)" in line and "1 damaged records from offset 1 on" in line]
+    wait_until(lambda: [line for line in node.log.splitlines()
+                        if "LOG(t0)" in line and "1 damaged records from offset 1 on" in line])
 
 
 @pytest.mark.parametrize("behind", [b"", b"x" * 200], ids=["last", "not-last"])

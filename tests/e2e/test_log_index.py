@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.daemon import Daemon
+from tests.support.daemon import Daemon, wait_until
 
 COUNT = 300
 LOG = ("--topic-storage=log", "--max-bytes-per-file=8000")
@@ -56,7 +56,7 @@ def test_no_message_is_left_out(node, kind, which):
     got = []
     while wanted - set(got):
         got += [message.body for message in consumer.messages(1, finish=True)]
-    assert kind == "last" or "made again" in node.log
+    wait_until(lambda: kind == "last" or "made again" in node.log)
     # And it goes on behind them.
     node.connect().pub("t", b"new")
     while b"new" not in got:

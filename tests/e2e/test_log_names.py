@@ -140,7 +140,9 @@ def test_offsets_end_before_the_next_start_would_not_know_them(killed):
     client = killed.connect()
     client.command("PUB t", b"refused")
     assert client.frame()[1].startswith(b"E_PUB_FAILED")
-    assert killed.log.count("TOPIC(t): publishes are refused") == 1
+    refusal = "TOPIC(t): publishes are refused"
+    wait_until(lambda: refusal in killed.log)
+    assert killed.log.count(refusal) == 1
     assert described(killed)["next_offset"] == end
     killed.kill()
     killed.start()

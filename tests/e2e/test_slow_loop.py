@@ -33,7 +33,7 @@ def test_handlers_have_names(daemon):
         return "of it in HTTP GET /debug/pprof/heap?x=%25s (127.0.0.1:" in names(node)
 
     wait_until(heap_is_named, seconds=60)
-    assert "WARNING: LOOP: an iteration took" in node.log
+    wait_until(lambda: "WARNING: LOOP: an iteration took" in node.log)
     assert node.log.count(" LOOP: ") <= 1 + (time.monotonic() - began) // EVERY_S
     assert node.stop() == 0
     assert re.search(r"LOOP: the worst of \d+ more slow iterations took ", node.log)

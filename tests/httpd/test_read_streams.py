@@ -282,5 +282,5 @@ def test_a_topic_that_is_deleted_while_it_is_read(start):
             assert b"yy" not in data
             received += len(data)
         assert received < COUNT * BODY
-    assert "cannot send the rest of an answer" in daemon.log
+    wait_until(lambda: "cannot send the rest of an answer" in daemon.log)
     assert bodies(read(daemon, "gone", "&max_messages=1").body) == [b"y" * BODY]

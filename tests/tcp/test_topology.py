@@ -272,8 +272,7 @@ def test_the_lookup_server_lists_where_nodes_are(daemon, tmp_path):
                  for name, flags in (("a", AWARE), ("b", ()))]
         for node in nodes:
             node.post("/topic/create?topic=t")
-        wait_until(lambda: len(server.get("/nodes")["producers"]) == 2)
-        wait_until(lambda: len(server.get("/lookup?topic=t")["producers"]) == 2)
+        wait_until(lambda: server.found("t") == ["a", "b"])
         for found in (server.get("/nodes")["producers"], server.get("/lookup?topic=t")["producers"],
                       server.get("/debug")["topic:t:"]):
             by_name = {one["broadcast_address"]: one for one in found}
