@@ -51,7 +51,7 @@ async def profile(app: Site, request: Request) -> Reply:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Counter[str]] = loop.create_future()
     stop = threading.Event()
-    request.dropped = stop.set
+    request.when_dropped(stop.set)
     app.profiling = True
     try:
         # A daemon thread: the end of the process must not wait for it.

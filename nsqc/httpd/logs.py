@@ -206,7 +206,7 @@ async def _all(app: App, request: Request, folder: str, segment: files.Bounds, f
         nonlocal left
         left = True
 
-    request.dropped = leave
+    request.when_dropped(leave)
     if not records.is_part(segment, found.sound, wanted):
         return found
     async with app.readers.long:
@@ -255,7 +255,7 @@ async def _until_readable(request: Request, log: TopicLog, offset: int, seconds:
         if not ended.done():
             ended.set_result(None)
 
-    request.dropped = end
+    request.when_dropped(end)
     timer = loop.call_later(seconds, end)
     readable = log.when_readable(offset, end)
     try:

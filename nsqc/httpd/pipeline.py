@@ -71,6 +71,8 @@ class Pipeline:
     def _answer(self, request: Request) -> None:
         route = request.route
         began = span_began()
+        if self._state.closing:
+            request.drop()      # it has come, or its turn has, after the others were notified
         try:
             data = route.handler(self._app, request)
             span_ended(began, "HTTP", request)
@@ -100,8 +102,8 @@ class Pipeline:
 
     def drop(self) -> None:
         """Notifies a handler that is still waiting that nobody wants its answer any more."""
-        if self._request is not None and self._request.dropped is not None:
-            self._request.dropped()
+        if self._request is not None:
+            self._request.drop()
 
     # ------------------------------------------------------------------ flow
 
@@ -229,7 +231,6 @@ class Pipeline:
         """Begins to send an answer whose body comes piece by piece; what follows it waits."""
         self.blocked = True
         self._request = request
-        request.dropped = None
         self._feeder = Feeder(self._app.readers, self.writer.transport, self._state.tls, stream)
         self._feeder.paused = self._write_paused
         self.writer.add(head, [])

@@ -48,8 +48,8 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("accept", "body", "broken", "dropped", "http10", "keep_alive", "length", "method", "param", "path",
-                 "query", "remote", "route", "started", "url")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "http10", "keep_alive", "length", "method",
+                 "param", "path", "query", "remote", "route", "started", "url")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -65,9 +65,23 @@ class Request:
         self.accept = b""               # the header; empty without one
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
-        self.dropped: Callable[[], object] | None = None    # called if the client leaves or the server closes first
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
         self.started = time.perf_counter_ns()
+        self._dropped = False
+        self._when_dropped: Callable[[], object] | None = None
+
+    def when_dropped(self, call: Callable[[], object]) -> None:
+        """Has a function called if the client leaves or the server closes first; at once, if it has come to that
+        before the handler could say so. It replaces an earlier one."""
+        self._when_dropped = call
+        if self._dropped:
+            call()
+
+    def drop(self) -> None:
+        """Notifies its handler that nobody waits for the answer any more."""
+        self._dropped = True
+        if self._when_dropped is not None:
+            self._when_dropped()
 
     def __str__(self) -> str:
         """For the log: what was asked for, and by whom."""

@@ -397,6 +397,30 @@ def test_long_polls_end_with_the_daemon(daemon):
     assert ended(node) == 0
 
 
+SLOW_IMPORT = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nsqc.httpd.logs":
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slow())
+from nsqc.cli import main
+main()
+"""
+
+
+def test_a_long_poll_whose_handler_is_still_being_imported_ends_with_the_daemon(daemon):
+    node = daemon("--topic-storage=log", command=(sys.executable, "-c", SLOW_IMPORT, "serve"))
+    node.post("/topic/create?topic=t")
+    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    web.request("GET", "/topic/read?topic=t&wait_ms=60000")
+    assert node.http("GET", "/ping")[0] == 200      # by now it has come
+    assert node.stop() == 0
+    assert web.getresponse().status == 200
+
+
 def test_consumers_over_tls(daemon, tmp_path):
     folder = make_certificates(tmp_path)
     node = daemon(f"--tls-cert={folder / 'server.pem'}", f"--tls-key={folder / 'server.key'}")
