@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint32_t
 
+from nsqc.wire.hton cimport load_i32
+
 cdef enum:
     INDEX_HEAD_BYTES = 32   # magic, first offset, base time, unsynced, crc32c
     ENTRY_BYTES = 16        # position, time, crc32c of the record, check
@@ -36,6 +38,13 @@ cdef struct IndexEntry:
 cdef void entry_store(char *c_to, int64_t offset, IndexEntry *entry) noexcept nogil
 cdef bint entry_load(const char *c_from, int64_t offset, IndexEntry *entry) noexcept nogil     # False: damaged
 cdef bint entry_blank(const char *c_from) noexcept nogil       # True: it never reached the disk, so nor need its record
+
+# What an entry says that may be damaged: a record that fits it is sound all the same.
+cdef inline int64_t entry_position(const char *c_entry) noexcept nogil:
+    return <int64_t> (<uint32_t> load_i32(c_entry) & ~MORE)
+
+cdef inline uint32_t entry_crc(const char *c_entry) noexcept nogil:
+    return <uint32_t> load_i32(c_entry + 8)
 
 cdef struct IndexHead:
     int64_t first               # offset of the segment's first record

@@ -1,14 +1,15 @@
 """Reads verified records of a segment, without the GIL. See the .pxd."""
 
 from libc.errno cimport EAGAIN, ENOMEM
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.segment cimport HEAD_BYTES, head_plausible
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_read_cached, io_size
-from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MORE, IndexEntry, entry_blank, entry_load)
+from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, IndexEntry, entry_blank, entry_crc, entry_load,
+                                    entry_position)
 from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
@@ -177,17 +178,12 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
     return <int> -got if got < 0 else 0
 
 
-cdef inline int64_t raw_position(const char *c_entry) noexcept nogil:
-    """What an entry that was not checked says."""
-    return <int64_t> (<uint32_t> load_i32(c_entry) & ~MORE)
-
-
 cdef int64_t count_within(const char *c_entries, int64_t most, int64_t position, int64_t bytes) noexcept nogil:
     """The number of the last entry, at most this one, that lies at most so many bytes behind a position."""
     cdef int64_t low = 0, high = most, middle
     while low < high:
         middle = (low + high + 1) // 2
-        if raw_position(c_entries + middle * ENTRY_BYTES) <= position + bytes:
+        if entry_position(c_entries + middle * ENTRY_BYTES) <= position + bytes:
             low = middle
         else:
             high = middle - 1
@@ -217,10 +213,10 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
     cdef const char *c_entry
     while index < have and index < ENTRIES_AT_ONCE:
         c_entry = c_entries + index * ENTRY_BYTES
-        if raw_position(c_entry) == position + at and got - at >= HEAD_BYTES:
+        if entry_position(c_entry) == position + at and got - at >= HEAD_BYTES:
             total = record_bytes(job.c_data + at)
             if (HEAD_BYTES <= total <= got - at
-                    and crc32c(<const unsigned char *> job.c_data + at, total) == <uint32_t> load_i32(c_entry + 8)):
+                    and crc32c(<const unsigned char *> job.c_data + at, total) == entry_crc(c_entry)):
                 at += total
                 index += 1
                 continue
