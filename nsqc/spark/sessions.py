@@ -20,6 +20,7 @@ JOIN_SECONDS = 0.1
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
+    "spark.python.unix.domain.socket.enabled": "true",      # a quarter to a half more rows than over TCP
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -41,9 +42,10 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
             log_level: str = "ERROR", java: JavaProcess | None = None) -> SparkSession:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
-    settings: Spark's own; they override the defaults here (loopback only, no web page, UTC). log_level: Spark's, such
-    as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught error of Spark ends with
-    its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava if there is no Java.
+    settings: Spark's own; they override the defaults here (loopback only, Unix sockets for workers, no web page, UTC).
+    log_level: Spark's, such as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught
+    error of Spark ends with its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava
+    if there is no Java.
     """
     need_packages()
     from pyspark.sql import SparkSession

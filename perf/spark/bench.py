@@ -7,7 +7,7 @@ import socket
 import struct
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nsqc.client import Connection
@@ -27,11 +27,11 @@ SETTINGS = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "
 class Bench:
     """Daemons, a session, and the measured rates."""
 
-    def __init__(self, rows: int):
+    def __init__(self, rows: int, settings: Mapping[str, str] | None = None):
         self.rows = rows
         self.folder = Path(tempfile.mkdtemp(prefix="nsqc-spark-"))
         self.daemons = [Daemon(self.folder / f"data{n}", f"--mem-queue-size={4 * rows}") for n in range(2)]
-        self.spark = session("perf", "local[2]", SETTINGS, log_level="OFF")
+        self.spark = session("perf", "local[2]", {**SETTINGS, **(settings or {})}, log_level="OFF")
         self.rates: dict[str, list[float]] = {}
         self.number = 0
 

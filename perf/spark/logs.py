@@ -116,7 +116,8 @@ class Logs:
 
     def beside_publishers(self) -> None:
         """What a publisher of a topic in memory gets while Spark, on the other core, reads the log all the time."""
-        first, second = sorted(os.sched_getaffinity(0))[:2]
+        cores = sorted(os.sched_getaffinity(0))
+        first, second = cores[:2]
         pin(self.nodes[0].pid, first)
         alone = self.publishing(first)
         reading = True
@@ -133,6 +134,8 @@ class Logs:
         beside = self.publishing(first)
         reading = False
         thread.join()
+        for pid in (self.nodes[0].pid, java, *descendants(java)):
+            pin(pid, *cores)        # what is measured next
         self.bench.rates.setdefault("publisher on the node's core alone", []).append(alone / 1000)
         self.bench.rates.setdefault("publisher on the node's core, Spark on the other", []).append(beside / 1000)
 
@@ -147,10 +150,12 @@ class Logs:
         return float(json.loads(out)["per_s"])
 
 
-def pin(pid: int, core: int) -> None:
-    """All threads of a process to one core."""
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {core})
+def pin(pid: int, *cores: int) -> None:
+    """All threads of a process to these cores."""
+    with contextlib.suppress(FileNotFoundError):        # it has ended
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(task.name), cores)
 
 
 def java_of(pid: int) -> int:

@@ -1,6 +1,6 @@
 """Each path of the Spark sources compared with a plain loop and Spark's noop sink, in one run on one machine.
 
-    python -m perf.spark.run [--rows N] [--rounds N] [--only sinks,sources,files,logs,publishers]
+    python -m perf.spark.run [--rows N] [--rounds N] [--only sinks,sources,files,logs,publishers] [--set KEY=VALUE]
 
 Bodies have 200 bytes. Every round measures everything once; the medians over the rounds are printed, in thousand rows
 per second, or in nanoseconds where the name says so.
@@ -23,8 +23,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="sinks,sources,files,logs,publishers")
     parser.add_argument("--cold", action="store_true", help="do not warm up Java: the figures say nothing")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
     chosen = parser.parse_args()
-    bench = Bench(chosen.rows)
+    bench = Bench(chosen.rows, dict(setting.split("=", 1) for setting in chosen.set))
     parts = chosen.only.split(",")
     logs = Logs(bench) if {"logs", "publishers"} & set(parts) else None
     ways = {"sinks": bench.sinks, "sources": bench.sources, "files": bench.files,
