@@ -46,10 +46,11 @@ class ChannelPosition(Struct, frozen=True, gc=False):
 
 class LogState(Struct, frozen=True):
     """The answer of /topic/log. Times are in ns since 1970, None without a message; id is None for a log that is
-    not written yet."""
+    not written yet, folder for a path that is not UTF-8."""
 
     topic: str
     id: str | None
+    folder: str | None
     first_offset: int
     next_offset: int
     first_time: int | None
@@ -111,6 +112,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     return LogState(
         topic=topic.name.decode(),
         id=log.id,
+        folder=_text(log.folder),
         first_offset=first,
         next_offset=following,
         first_time=times[first],
@@ -123,6 +125,14 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         channels=channels,
         segment_list=segments if with_segments else UNSET,
     )
+
+
+def _text(path: str) -> str | None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:      # bytes that are no text, which JSON cannot have
+        return None
+    return path
 
 
 def _there(segments: list[files.Bounds], offset: int) -> int:

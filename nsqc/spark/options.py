@@ -182,6 +182,9 @@ class Log(NodeOptions):
         FLAG, "`false` goes on, with a warning and a count, if messages are gone, damaged, or on a node that does not "
         "answer")] = True
     fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "of records in one answer of a node")] = 4 * MIB
+    localFiles: Annotated[bool, Option(
+        FLAG, "on a node's own machine, tasks that may read its files do so and leave the node alone; `false`: all ask "
+        "the node")] = True
     batchRows: Annotated[int, Option(whole(1, 10_000_000), "of one Arrow batch")] = BATCH_ROWS
     failWhenUnreachable: Annotated[float, Option(
         seconds(0, 10**7), "how long a task waits for a node that has messages for it, and a stream for any node at "

@@ -9,11 +9,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from nsqc.spark import options
 from nsqc.spark.log import rows
+from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
 from perf.programs import client
@@ -59,43 +62,50 @@ class Logs:
         def noop(frame) -> None:
             frame.write.format("noop").mode("append").save()
 
-        def table(count: int = 1, **more: str):
-            return spark.read.format("nsq").options(**self.given(count, **more))
-
-        bench.measure("log parsed to columns, no Spark", self.alone)
         bench.measure("disk queue files into noop", lambda: noop(files.load()))
-        self.by_part("log into noop", lambda: noop(table().load()))
-        bench.measure("log into noop, value only", lambda: noop(table().schema("value binary").load()))
-        bench.measure("log, count()", lambda: self.counted(table().load()))
-        bench.measure("log, count() of one column", lambda: self.counted(table().schema("offset bigint").load()))
-        bench.measure("log into noop, 1 partition", lambda: noop(table(maxRecordsPerPartition=str(bench.rows),
-                                                                      minPartitions="1").load()))
-        bench.measure("log into noop, 4 partitions", lambda: noop(table(minPartitions="4").load()))
+        for local, way in (("true", "log"), ("false", "log over HTTP")):
+            def table(count: int = 1, local: str = local, **more: str):
+                return spark.read.format("nsq").options(**self.given(count, localFiles=local, **more))
 
-        def both() -> int:
-            noop(table(2).load())
-            return 2 * bench.rows
-        bench.measure("log into noop, 2 nodes", both)
-        bench.rates.setdefault("log stream into noop, 1 million rows a batch", []).append(self.stream())
+            def both(table=table) -> int:
+                noop(table(2).load())
+                return 2 * bench.rows
+
+            bench.measure(f"{way} parsed to columns, no Spark", partial(self.alone, local))
+            self.by_part(f"{way} into noop", lambda table=table: noop(table().load()))
+            bench.measure(f"{way} into noop, value only",
+                          lambda table=table: noop(table().schema("value binary").load()))
+            bench.measure(f"{way}, count()", lambda table=table: self.counted(table().load()))
+            bench.measure(f"{way}, count() of one column",
+                          lambda table=table: self.counted(table().schema("offset bigint").load()))
+            bench.measure(f"{way} into noop, 1 partition", lambda table=table: noop(
+                table(maxRecordsPerPartition=str(bench.rows), minPartitions="1").load()))
+            bench.measure(f"{way} into noop, 4 partitions", lambda table=table: noop(table(minPartitions="4").load()))
+            bench.measure(f"{way} into noop, 2 nodes", both)
+            bench.rates.setdefault(f"{way} as a stream into noop, 1 million rows a batch", []).append(
+                self.stream(local))
 
     def counted(self, frame) -> None:
         """All rows, as Spark counts them."""
         assert frame.count() == self.bench.rows
 
-    def alone(self) -> None:
+    def alone(self, local: str) -> None:
         """What a task does, without Spark."""
-        node = self.nodes[0]
-        part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), f"127.0.0.1:{node.http_port}", 0, self.bench.rows)
-        got = sum(batch.num_rows for batch in rows.read([part], options.log_table(self.given()), COLUMNS, Times()))
+        node, chosen = self.nodes[0], options.log_table(self.given(localFiles=local))
+        http = f"127.0.0.1:{node.http_port}"
+        with closing(LogApi(http, chosen)) as api:
+            log = api.state("t")
+        part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), http, 0, self.bench.rows, log.id, log.folder)
+        got = sum(batch.num_rows for batch in rows.read([part], chosen, COLUMNS, Times()))
         assert got == self.bench.rows
 
-    def stream(self) -> float:
+    def stream(self, local: str) -> float:
         """A stream into noop, from the start of its first batch to the end of its last one, in thousand rows a second:
         a query starts once, in a second or so, and runs for months."""
         bench = self.bench
         bench.number += 1
         frame = bench.spark.readStream.format("nsq").options(**self.given(
-            startingOffsets="earliest", maxOffsetsPerTrigger="1000000")).load()
+            startingOffsets="earliest", maxOffsetsPerTrigger="1000000", localFiles=local)).load()
         query = (frame.writeStream.format("noop").option("checkpointLocation", str(bench.folder / f"c{bench.number}"))
                  .trigger(availableNow=True).start())
         query.awaitTermination()

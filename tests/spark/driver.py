@@ -1,6 +1,6 @@
 """A Spark program of its own, to be killed: the channel c of topic t, and the log of topic l, into Parquet files.
 
-Arguments: nsqd, its HTTP address, folder, end (now or never)."""
+Arguments: nsqd, its HTTP address, folder, end (now or never), localFiles of the log."""
 
 import sys
 import threading
@@ -12,14 +12,14 @@ from nsqc.spark import session
 from tests.spark.conftest import SETTINGS
 
 
-def main(nsqd: str, http: str, folder: str, end: str) -> None:
+def main(nsqd: str, http: str, folder: str, end: str, local: str) -> None:
     """Until nothing is left; or for ever, starting a query again when it fails."""
     spark = session("driver", "local[2,4]", settings=SETTINGS, log_level="OFF")
     ways = {
         "": {"topic": "t", "channel": "c", "stagingDir": f"{folder}/stage", "maxRowsPerBatch": "4000", "idleMs": "1500",
              "maxInFlight": "200"},
         "-log": {"topic": "l", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "4000", "minPartitions": "3",
-                 "http": http, "fetchBytes": "64k"},
+                 "http": http, "fetchBytes": "64k", "localFiles": local},
     }
 
     def start(name: str, **trigger):

@@ -54,11 +54,11 @@ def processes(module: str, below: int) -> list[int]:
 class Driver:
     """tests.spark.driver as a process group."""
 
-    def __init__(self, daemon, folder: Path, end: str):
+    def __init__(self, daemon, folder: Path, end: str, local: str):
         self.log = (folder / "driver.log").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.driver", address(daemon), f"127.0.0.1:{daemon.http_port}", str(folder),
-             end], cwd=ROOT, start_new_session=True, stdout=self.log, stderr=self.log)
+             end, local], cwd=ROOT, start_new_session=True, stdout=self.log, stderr=self.log)
 
     def kill(self, module: str) -> int:
         """kill -9 of what runs that module; how many these were."""
@@ -78,11 +78,11 @@ class Driver:
 
 @pytest.fixture
 def driver(tmp_path):
-    """driver(daemon, end): all are ended with the test."""
+    """driver(daemon, end, local): all are ended with the test."""
     running = []
 
-    def start(daemon, end: str) -> Driver:
-        running.append(Driver(daemon, tmp_path, end))
+    def start(daemon, end: str, local: str) -> Driver:
+        running.append(Driver(daemon, tmp_path, end, local))
         return running[-1]
 
     yield start
@@ -92,7 +92,7 @@ def driver(tmp_path):
 
 def test_kill_9_of_everything(daemon, driver, tmp_path):
     """All messages are on the daemon's disk, so it loses none; those whose FIN it had not noted it delivers again, under
-    the same ids. Those of the log are read by offset."""
+    the same ids. Those of the log are read by offset, from its files or from the daemon."""
     print(f"seed {SEED}")
     moments = random.Random(SEED)
     one = daemon("--msg-timeout=1s", "--mem-queue-size=0", "--sync-every=1", kept(), kept("http"))
@@ -100,7 +100,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     one.post("/topic/create?topic=t")
     one.post("/channel/create?topic=t&channel=c")
     publish(one, 0, ROWS // 2)
-    first = driver(one, "never")
+    first = driver(one, "never", moments.choice(("true", "false")))
     wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver", 90)
     killed = {"consumer": 0, "workers": 0}
     for _ in range(ROUNDS):
@@ -120,7 +120,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     first.end()
     thread.join()
     assert killed["consumer"] and killed["workers"], killed
-    assert driver(one, "now").process.wait(120) == 0, (tmp_path / "driver.log").read_text()[-2000:]
+    assert driver(one, "now", moments.choice(("true", "false"))).process.wait(120) == 0, (tmp_path / "driver.log").read_text()[-2000:]
     for name in ("out", "out-log"):
         got = bodies(tmp_path / name)
         assert set(got) == {b"%06d" % n for n in range(ROWS)}, f"{name}: lost"

@@ -30,7 +30,8 @@ from tests.support.ports import kept
 from tests.support.power.disk import other_boot
 
 WANTED = ["value", "offset", "nsqd", "topic"]
-QUICK = {"failWhenUnreachable": "0.2", "backoff": "10ms", "timeout": "5"}
+# Over HTTP: most of what is tested here is what a node answers.
+QUICK = {"failWhenUnreachable": "0.2", "backoff": "10ms", "timeout": "5", "localFiles": "false"}
 
 
 @pytest.fixture(scope="module")

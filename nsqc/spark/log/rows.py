@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import groupby
 
 import pyarrow as pa
@@ -11,9 +12,10 @@ import pyarrow.compute as pc
 
 from nsqc.spark import columns
 from nsqc.spark.columns import RecordColumns
-from nsqc.spark.log.api import LogApi, Piece
+from nsqc.spark.log.api import HEAD_BYTES, LogApi, Piece
 from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError
+from nsqc.spark.log.local import LocalLog
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.patience import patiently
 from nsqc.spark.log.ranges import Range, count, lost
@@ -31,16 +33,24 @@ def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) 
         api = LogApi(http, options)
         try:
             for part in ranges:
-                yield from _Reader(api, part, options, wanted, times).batches()
+                with closing(_local(part, options)) as files:
+                    yield from _Reader(api, files, part, options, wanted, times).batches()
         finally:
             api.close()
 
 
-class _Reader:
-    """Asks for the next records before it hands out those that it has: so the node reads ahead."""
+def _local(part: Range, options: Log) -> LocalLog:
+    return LocalLog(part.folder if options.localFiles else "", part.id, options.maxMsgSize + HEAD_BYTES)
 
-    def __init__(self, api: LogApi, part: Range, options: Log, wanted: list[str], times: Times) -> None:
+
+class _Reader:
+    """Asks for the next records before it hands out those that it has: so the node reads ahead. On the machine of the
+    node it reads the node's files, and asks for what it does not find there."""
+
+    def __init__(self, api: LogApi, files: LocalLog, part: Range, options: Log, wanted: list[str],
+                 times: Times) -> None:
         self._api = api
+        self._files = files
         self._part = part
         self._options = options
         self._schema = columns.schema(wanted)
@@ -92,10 +102,12 @@ class _Reader:
 
     def _fetched(self) -> tuple[Piece, Block, int]:
         """Records, and how many messages are missing before them without being damaged."""
-        if not self._asked:
-            self._ask()
-        self._asked = False
-        piece = self._api.finish(self._buffer)
+        piece = self._local_piece()
+        if piece is None:
+            if not self._asked:
+                self._ask()
+            self._asked = False
+            piece = self._api.finish(self._buffer)
         try:
             # Behind a gap or damage, an answer may have more than the range.
             block = Block(piece.data, piece.length, piece.first, piece.next - piece.first,
@@ -112,13 +124,18 @@ class _Reader:
             raise BadAnswer(f"{self._api.address}: /topic/read: it goes on at offset {first}, and has {self._at}")
         return lost(state.segments, self._at, first)
 
+    def _local_piece(self) -> Piece | None:
+        if self._asked or not self._files.there:
+            return None
+        return self._files.piece(self._at, self._part.end, self._options.fetchBytes, self._buffer)
+
     def _ask(self) -> None:
         part = self._part
         self._api.ask(part.place.topic, part.id, self._at, part.end - self._at, self._options.fetchBytes)
         self._asked = True
 
     def _ask_ahead(self) -> None:
-        if self._at < self._part.end:
+        if self._at < self._part.end and not self._files.there:
             try:
                 self._ask()
             except LogError:

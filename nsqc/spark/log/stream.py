@@ -257,7 +257,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place, offset in ends.items():
             now = moved.get(place, place)
             if now in snapshot.states:
-                ranges.append(Range(now, snapshot.http[now.node], begins[place], offset, ids.get(place, "")))
+                ranges.append(Range(now, snapshot.http[now.node], begins[place], offset, ids.get(place, ""),
+                                    snapshot.states[now].folder))
             else:
                 text, messages = self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} to "

@@ -85,7 +85,9 @@ class LogTableReader(DataSourceReader):
         if times.end_us < EVER and end_us < time.time() * 1_000_000:
             reached = self._offsets_at(cluster, places, max(end_us, 0))
             ends = {place: min(ends[place], reached[place]) for place in places}
-        return [Range(place, snapshot.http[place.node], start, end, snapshot.states[place].id) for place in places
+        states = snapshot.states
+        return [Range(place, snapshot.http[place.node], start, end, states[place].id, states[place].folder)
+                for place in places
                 if (start := max(starts[place], only.start)) < (end := min(ends[place], only.end))]
 
     def _offsets_at(self, cluster: Cluster, places: list[Place], time_us: int) -> dict[Place, int]:
