@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,8 @@ from tests.httpd.reading import publish, read, records
 from tests.httpd.test_views import TOPIC_KEYS
 from tests.support.daemon import wait_until
 
-LOG_KEYS = ["topic", "id", "first_offset", "next_offset", "first_time", "last_time", "bytes", "segments", "damaged",
-            "missing", "sync", "channels"]
+LOG_KEYS = ["topic", "id", "folder", "first_offset", "next_offset", "first_time", "last_time", "bytes", "segments",
+            "damaged", "missing", "sync", "channels"]
 CHANNEL_KEYS = ["channel_name", "position", "oldest_unfinished", "lag_messages", "lag_seconds", "in_flight", "deferred"]
 
 
@@ -49,7 +50,8 @@ def test_an_empty_log(node):
     node.call("POST", "/topic/create?topic=empty")
     node.call("POST", "/channel/create?topic=empty&channel=c")
     log = log_of(node, "empty")
-    assert re.fullmatch("[0-9a-f]{16}", log.pop("id"))
+    assert re.fullmatch("[0-9a-f]{16}", number := log.pop("id"))
+    assert Path(log.pop("folder"), f"id.{number}").exists()
     assert log == {
         "topic": "empty", "first_offset": 0, "next_offset": 0, "first_time": None, "last_time": None, "bytes": 0,
         "segments": 0, "damaged": 0, "missing": 0, "sync": "write",
