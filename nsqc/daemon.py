@@ -48,6 +48,7 @@ from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log import openfiles
 from nsqc.store.log.manager import Logs
+from nsqc.store.machine import boot_id
 from nsqc.store.space import DiskSpace
 from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
@@ -169,7 +170,7 @@ class Daemon:
                                         self.space_watch.reason)
         self.rules = self._read_rules()
         ids = nsqc_dat.load_ids(self.data_path, self.log)
-        self.boot_id = nsqc_dat.boot_id()
+        self.boot_id = boot_id()
         self.saved = nsqc_dat.load(self.data_path, self.disks.index, ids, self.log)
         self.logs = Logs(self.data_path, self.disks, nsqc_dat.power_failed(ids), options.max_bytes_per_file, self.loop,
                          self.sync_workers, self.log, options.max_req_timeout, ids.stopped)

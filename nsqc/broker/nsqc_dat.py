@@ -21,6 +21,7 @@ from nsqc.store.disk.index import ODD, Index
 from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
 from nsqc.store.files import read_file, replace_file
+from nsqc.store.machine import boot_id
 
 if TYPE_CHECKING:
     from nsqc.broker.protocols import Delays
@@ -50,14 +51,6 @@ class NsqcDat(msgspec.Struct, gc=False):
 
 
 File = TypeVar("File", Ids, NsqcDat)
-
-
-def boot_id() -> str:
-    """Of the machine; empty if it cannot be read."""
-    try:
-        return read_file("/proc/sys/kernel/random/boot_id").decode().strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def power_failed(ids: Ids) -> bool:

@@ -18,6 +18,7 @@ from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.log import files
 from nsqc.store.log.gaps import missing_ranges
+from nsqc.store.machine import folder_key
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -46,11 +47,12 @@ class ChannelPosition(Struct, frozen=True, gc=False):
 
 class LogState(Struct, frozen=True):
     """The answer of /topic/log. Times are in ns since 1970, None without a message; id is None for a log that is
-    not written yet, folder for a path that is not UTF-8."""
+    not written yet; folder and folder_key for that, too, and for a path that is not UTF-8."""
 
     topic: str
     id: str | None
     folder: str | None
+    folder_key: str | None
     first_offset: int
     next_offset: int
     first_time: int | None
@@ -102,6 +104,7 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     places = [(channel, _there(segments, position), _there(segments, oldest)) for channel, position, oldest in places]
     offsets = {first, last}.union(oldest for _, _, oldest in places)
     times = await app.readers.run(partial(records.timestamps, log.folder, segments, sorted(offsets)))
+    folder, key = await app.readers.run(partial(_recognized, log.folder))
     now = time.time_ns()
     channels = []
     part.renew()
@@ -112,7 +115,8 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     return LogState(
         topic=topic.name.decode(),
         id=log.id,
-        folder=_text(log.folder),
+        folder=folder,
+        folder_key=key,
         first_offset=first,
         next_offset=following,
         first_time=times[first],
@@ -127,12 +131,14 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     )
 
 
-def _text(path: str) -> str | None:
+def _recognized(folder: str) -> tuple[str | None, str | None]:
+    """A folder, and by what others recognize it. Runs on a worker thread."""
     try:
-        path.encode()
-    except UnicodeEncodeError:      # bytes that are no text, which JSON cannot have
-        return None
-    return path
+        folder.encode()             # bytes that are no text cannot be in JSON
+        key = folder_key(folder)
+    except (OSError, UnicodeEncodeError):
+        return None, None
+    return (folder, key) if key else (None, None)
 
 
 def _there(segments: list[files.Bounds], offset: int) -> int:

@@ -19,6 +19,7 @@ from nsqc.spark.log import rows
 from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
+from nsqc.store.machine import boot_of
 from perf.programs import client
 from perf.spark.bench import BODY, Bench
 from tests.support.daemon import Daemon
@@ -95,7 +96,8 @@ class Logs:
         http = f"127.0.0.1:{node.http_port}"
         with closing(LogApi(http, chosen)) as api:
             log = api.state("t")
-        part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), http, 0, self.bench.rows, log.id, log.folder)
+        part = Range(Place("t", f"127.0.0.1:{node.tcp_port}"), http, 0, self.bench.rows, log.id,
+                     boot_of(log.folder_key))
         got = sum(batch.num_rows for batch in rows.read([part], chosen, COLUMNS, Times()))
         assert got == self.bench.rows
 

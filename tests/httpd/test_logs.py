@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.store.machine import folder_key
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.reading import publish, read, records
 from tests.httpd.test_views import TOPIC_KEYS
 from tests.support.daemon import wait_until
 
-LOG_KEYS = ["topic", "id", "folder", "first_offset", "next_offset", "first_time", "last_time", "bytes", "segments",
-            "damaged", "missing", "sync", "channels"]
+LOG_KEYS = ["topic", "id", "folder", "folder_key", "first_offset", "next_offset", "first_time", "last_time", "bytes",
+            "segments", "damaged", "missing", "sync", "channels"]
 CHANNEL_KEYS = ["channel_name", "position", "oldest_unfinished", "lag_messages", "lag_seconds", "in_flight", "deferred"]
 
 
@@ -51,6 +52,7 @@ def test_an_empty_log(node):
     node.call("POST", "/channel/create?topic=empty&channel=c")
     log = log_of(node, "empty")
     assert re.fullmatch("[0-9a-f]{16}", number := log.pop("id"))
+    assert log.pop("folder_key") == folder_key(log["folder"])
     assert Path(log.pop("folder"), f"id.{number}").exists()
     assert log == {
         "topic": "empty", "first_offset": 0, "next_offset": 0, "first_time": None, "last_time": None, "bytes": 0,

@@ -27,7 +27,9 @@ class State(NamedTuple):
     # First offset, offset behind the last, bytes of each segment, in order.
     segments: tuple[tuple[int, int, int], ...]
     id: str = ""        # of the log; empty: nothing was published yet
-    folder: str = ""    # of its files, on the machine of the node; empty: it is not told
+    # Of its files, on the machine of the node, and by what that is recognized; empty: it is not told.
+    folder: str = ""
+    folder_key: str = ""
 
     @property
     def possible(self) -> bool:
@@ -85,7 +87,8 @@ class LogApi(Calls):
             segments = tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"])
             last = answer["last_time"]
             state = State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                          int(answer["bytes"]), segments, str(answer.get("id") or ""), str(answer.get("folder") or ""))
+                          int(answer["bytes"]), segments, *(str(answer.get(name) or "") for name in (
+                              "id", "folder", "folder_key")))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
         if not state.possible:

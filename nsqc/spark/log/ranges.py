@@ -34,15 +34,15 @@ class Place(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of a log, from start to before end; http: where it is read; id: of the log, empty for any; folder: on
-    the machine of its node, empty if it is not told."""
+    """Offsets of a log, from start to before end; http: where it is read; id: of the log, empty for any; boot_id: of
+    the machine that has its files, empty if it is not told."""
 
     place: Place
     http: str
     start: int
     end: int
     id: str = ""
-    folder: str = ""
+    boot_id: str = ""
 
 
 def count(segments: Segments, start: int, end: int) -> int:

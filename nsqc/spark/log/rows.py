@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from itertools import groupby
 
 import pyarrow as pa
@@ -20,10 +19,13 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.patience import patiently
 from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
+from nsqc.store.machine import boot_id
 
 log = logging.getLogger("nsqc.spark")
 
 BATCH_BYTES = 16 << 20
+# To learn where the files are costs a request: worth it if so many times the first answer is left to read.
+WORTH_FILES = 4
 BITS = {"value": VALUE, "timestamp": TIMESTAMP, "attempts": ATTEMPTS, "id": ID, "offset": OFFSET}
 
 
@@ -33,24 +35,18 @@ def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) 
         api = LogApi(http, options)
         try:
             for part in ranges:
-                with closing(_local(part, options)) as files:
-                    yield from _Reader(api, files, part, options, wanted, times).batches()
+                yield from _Reader(api, part, options, wanted, times).batches()
         finally:
             api.close()
 
 
-def _local(part: Range, options: Log) -> LocalLog:
-    return LocalLog(part.folder if options.localFiles else "", part.id, options.maxMsgSize + HEAD_BYTES)
-
-
 class _Reader:
     """Asks for the next records before it hands out those that it has: so the node reads ahead. On the machine of the
-    node it reads the node's files, and asks for what it does not find there."""
+    node, it reads what does not fit into the first answer from the node's files, as long as they are as the node says.
+    """
 
-    def __init__(self, api: LogApi, files: LocalLog, part: Range, options: Log, wanted: list[str],
-                 times: Times) -> None:
+    def __init__(self, api: LogApi, part: Range, options: Log, wanted: list[str], times: Times) -> None:
         self._api = api
-        self._files = files
         self._part = part
         self._options = options
         self._schema = columns.schema(wanted)
@@ -59,6 +55,8 @@ class _Reader:
         self._buffer = bytearray(options.fetchBytes)
         self._at = part.start       # the next offset
         self._asked = False
+        self._files: LocalLog | None = None
+        self._may_have_files = options.localFiles and bool(part.id) and part.boot_id == boot_id() != ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All of them. Raises LogError."""
@@ -102,8 +100,11 @@ class _Reader:
 
     def _fetched(self) -> tuple[Piece, Block, int]:
         """Records, and how many messages are missing before them without being damaged."""
-        piece = self._local_piece()
+        piece = None
+        if self._files is not None:
+            piece = self._files.piece(self._at, self._part.end, self._options.fetchBytes, self._buffer)
         if piece is None:
+            self._files = None
             if not self._asked:
                 self._ask()
             self._asked = False
@@ -124,22 +125,24 @@ class _Reader:
             raise BadAnswer(f"{self._api.address}: /topic/read: it goes on at offset {first}, and has {self._at}")
         return lost(state.segments, self._at, first)
 
-    def _local_piece(self) -> Piece | None:
-        if self._asked or not self._files.there:
-            return None
-        return self._files.piece(self._at, self._part.end, self._options.fetchBytes, self._buffer)
-
     def _ask(self) -> None:
         part = self._part
         self._api.ask(part.place.topic, part.id, self._at, part.end - self._at, self._options.fetchBytes)
         self._asked = True
 
     def _ask_ahead(self) -> None:
-        if self._at < self._part.end and not self._files.there:
-            try:
-                self._ask()
-            except LogError:
-                self._asked = False     # the next look asks again
+        if self._at >= self._part.end or self._files is not None:
+            return
+        try:
+            if self._may_have_files and self._part.end - self._at >= WORTH_FILES * (self._at - self._part.start):
+                self._may_have_files = False
+                state = self._api.state(self._part.place.topic)
+                if state.id == self._part.id:
+                    self._files = LocalLog(state, self._options.maxMsgSize + HEAD_BYTES)
+                    return
+            self._ask()
+        except LogError:
+            self._asked = False     # the next look asks again
 
     def _pass_over(self, error: LogError, to: int) -> None:
         """Goes on behind what cannot be read, if that is allowed. Raises the error."""

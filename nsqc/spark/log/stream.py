@@ -21,6 +21,7 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
 from nsqc.spark.options import LogStream
 from nsqc.spark.values import LATEST
+from nsqc.store.machine import boot_of
 
 log = logging.getLogger("nsqc.spark")
 
@@ -258,7 +259,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now = moved.get(place, place)
             if now in snapshot.states:
                 ranges.append(Range(now, snapshot.http[now.node], begins[place], offset, ids.get(place, ""),
-                                    snapshot.states[now].folder))
+                                    boot_of(snapshot.states[now].folder_key)))
             else:
                 text, messages = self._loss(
                     DataLoss(f"nsq: topic {place.topic} at {place.node} is not there: offsets {begins[place]} to "

@@ -17,6 +17,7 @@ from nsqc.spark.log.narrow import EVER, Narrow
 from nsqc.spark.log.ranges import Place, Range, bundle, divide
 from nsqc.spark.options import LogTable
 from nsqc.spark.values import EARLIEST
+from nsqc.store.machine import boot_of
 
 log = logging.getLogger("nsqc.spark")
 
@@ -86,8 +87,8 @@ class LogTableReader(DataSourceReader):
             reached = self._offsets_at(cluster, places, max(end_us, 0))
             ends = {place: min(ends[place], reached[place]) for place in places}
         states = snapshot.states
-        return [Range(place, snapshot.http[place.node], start, end, states[place].id, states[place].folder)
-                for place in places
+        return [Range(place, snapshot.http[place.node], start, end, states[place].id,
+                      boot_of(states[place].folder_key)) for place in places
                 if (start := max(starts[place], only.start)) < (end := min(ends[place], only.end))]
 
     def _offsets_at(self, cluster: Cluster, places: list[Place], time_us: int) -> dict[Place, int]:
