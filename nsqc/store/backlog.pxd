@@ -14,6 +14,7 @@ from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.disk.state cimport QueueWatcher
 from nsqc.store.fifo cimport Entry, Fifo
 from nsqc.store.message cimport Message
+from nsqc.store.sharing cimport Sharing
 from nsqc.store.slices cimport Sliced, Slicer
 from nsqc.store.space cimport DiskSpace
 from nsqc.store.disk.unacked cimport Place
@@ -34,6 +35,7 @@ cdef inline bint is_refused(int result) noexcept nogil:
 
 cdef enum:
     MOST_UNWRITTEN = 8388608    # bytes that a topic and its channels collect while a commit is under way
+    MOST_SHARED = 1048576       # bytes with which a commit waits for no more publishers: see Sharing
 
 
 cdef class BacklogOwner(Sliced):
@@ -57,6 +59,7 @@ cdef class CommitLog(JobOwner):
     # Commit.one_ended() follows. False: there is no memory for it, and what was to be written is refused.
     cdef bint begin_write(self) noexcept
     cdef int64_t unwritten_records(self) noexcept
+    cdef bint shares_syncs(self) noexcept     # each write syncs: it should be for many publishers
 
 
 cdef class WriteWatch:
@@ -107,6 +110,7 @@ cdef class Commit(Scheduled):
     cdef int64_t unwritten      # bytes in the buffers that are being filled
     cdef list blocked           # Sliced: work to continue when the commit under way has ended
     cdef int failed             # errno of the first that failed
+    cdef Sharing sharing        # of syncs
 
     @staticmethod
     cdef Commit new(CommitSchedule schedule, CommitOwner owner)
@@ -121,6 +125,7 @@ cdef class Commit(Scheduled):
     cdef void block(self, Sliced work) noexcept
     cdef void wait(self, CommitWaiter waiter) noexcept      # for the one being collected
     cdef void one_ended(self, int error) noexcept
+    cdef bint _waits(self) noexcept
     cdef void _end(self) noexcept
 
 

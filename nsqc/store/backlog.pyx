@@ -7,6 +7,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t
 from nsqc.store.fifo cimport fifo_free, fifo_pop, fifo_push
 from nsqc.store.message cimport message_unref
 from nsqc.store.rules cimport CHECKS, broken
+from nsqc.store.sharing cimport sharing_began, sharing_ended, sharing_waits
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.slices cimport Trash
 
@@ -51,6 +52,9 @@ cdef class CommitLog(JobOwner):
 
     cdef int64_t unwritten_records(self) noexcept:
         return 0
+
+    cdef bint shares_syncs(self) noexcept:
+        return False
 
 
 cdef class Scheduled(JobOwner):
@@ -150,6 +154,10 @@ cdef class Commit:
         cdef list dirty
         if self.running or not self.is_due():
             return
+        if self._waits():
+            self.schedule.add(self)
+            return
+        sharing_began(&self.sharing)
         dirty = self.dirty
         self.dirty = []
         self.under_way = self.waiters
@@ -177,6 +185,10 @@ cdef class Commit:
                 self.running -= 1
         self.one_ended(0)
 
+    cdef bint _waits(self) noexcept:
+        return (self.sharing.enough > 0 and self.unwritten < MOST_SHARED
+                and sharing_waits(&self.sharing, len(self.waiters)))
+
     cdef void one_ended(self, int error) noexcept:
         if error and self.failed == 0:
             self.failed = error
@@ -198,6 +210,8 @@ cdef class Commit:
             for work in blocked:
                 self.schedule.slicer.add(<Sliced> work)
         if self.is_due():
+            if self.log is not None and self.log.shares_syncs():
+                sharing_ended(&self.sharing, len(under_way), len(self.waiters))
             self.schedule.add(self)
         if failed == 0 and self.schedule.watch is not None and self.schedule.watch.failing:
             self.schedule.watch.written()

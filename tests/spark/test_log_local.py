@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import struct
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -76,7 +75,7 @@ def test_files_have_the_rows_that_the_node_answers(node, topic, asked, piece, mo
     client = node.connect()
     for size in (1, 2, 200, 5000, 70_000, 300_000):     # above a piece, and above a segment
         client.ok(f"MPUB {topic}", batch(*(bytes([number]) * size for number in range(7))))
-        client.ok(f"DPUB {topic} 5", struct.pack(">I", 4) + b"late")
+        client.ok(f"DPUB {topic} 5", b"late")
     client.close()
     part = whole(node, topic)
     local = read(part, fetchBytes=piece)

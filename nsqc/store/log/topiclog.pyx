@@ -151,6 +151,9 @@ cdef class TopicLog(CommitLog):
     cdef int64_t unwritten_records(self) noexcept:
         return self.out.records
 
+    cdef bint shares_syncs(self) noexcept:
+        return self.syncs
+
     cdef bint begin_write(self) noexcept:
         cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
         cdef bint has_room = job is not NULL
