@@ -16,6 +16,7 @@ from nsqc.broker.channelend cimport close_channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.latency cimport LatencyWindow
 from nsqc.broker.retired cimport retire
+from nsqc.loop.unread cimport Unread
 from nsqc.store.backlog cimport BacklogOwner, CommitLog, CommitOwner, CommitSchedule
 from nsqc.store.disk.queue cimport DiskQueue
 from nsqc.store.log.topiclog cimport TopicLog
@@ -59,7 +60,7 @@ cdef class Broker(TopicOwner):
         self.write_health = write_health
         self.guids = guids
         self.clock = Clock()
-        self.slicer = Slicer(loop)
+        self.slicer = Slicer(loop, None if loop is None else Unread())
         self.rules = rules
         self.space = DiskSpace() if space is None else space
         self.commits = CommitSchedule(loop, self.slicer, write_health, self.space)

@@ -75,6 +75,7 @@ class App(Site):
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
                          header_timeout=settings.now.http_header_timeout, slow=slow)
         self.broker = broker
+        self.unread = broker.slicer.unread
         self.settings = settings
         self.rules = rules
         self.sessions = sessions            # all V2 connections

@@ -52,8 +52,8 @@ class Owner(Protocol):
 class Connection(asyncio.Protocol):
     """The loop's protocol for one client."""
 
-    __slots__ = ("_app", "_fresh", "_heads", "_held", "_pipeline", "_reader", "_since", "_state", "_timing_body",
-                 "_writer", "due", "host", "server", "transport")
+    __slots__ = ("_app", "_fd", "_fresh", "_heads", "_held", "_pipeline", "_reader", "_since", "_state",
+                 "_timing_body", "_unread", "_writer", "due", "host", "server", "transport")
 
     _pipeline: Pipeline
     _reader: RequestReader
@@ -65,6 +65,8 @@ class Connection(asyncio.Protocol):
         self.due = 0.0                          # loop time by which more must have arrived; 0: nothing is incomplete
         self._app = server.app
         self._state = server.state
+        self._unread = server.app.unread
+        self._fd = -1
         # None are known to a server that refuses every request.
         self._heads = {} if self._state.tls_required else server.app.publishes.heads
         self._since = 0.0                       # loop time at which the head, or the body, started
@@ -89,6 +91,9 @@ class Connection(asyncio.Protocol):
             self._pipeline.closing = True
             self.transport.abort()
             return
+        if self._unread is not None:
+            self._fd = transport.get_extra_info("socket").fileno()
+            self._unread.add(self._fd)
         self._since = self.server.now()
         self.due = self._since + self.server.header_timeout
         self.server.watch(self)
@@ -105,6 +110,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         pipeline, reader = self._pipeline, self._reader
+        if self._unread is not None:
+            self._unread.note(self._fd)
         if pipeline.closing:
             return
         if self._fresh:

@@ -16,6 +16,7 @@ from nsqc.httpd.streaming import Readers
 from nsqc.httpd.turn import Turn
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
+from nsqc.loop.unread import Unread
 from nsqc.options.durations import format_duration
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Site:
     pipeline: type[Pipeline] = Pipeline
     max_msg_size = 0            # longest body of a plain publish, bytes
     https_port = 0              # told to clients that have to use it
+    unread: Unread | None = None    # clients that wait, whom long work gives way to; None: nobody looks for them
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
                  threads: Executor, slow: SlowLoop) -> None:

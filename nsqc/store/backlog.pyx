@@ -56,6 +56,9 @@ cdef class CommitLog(JobOwner):
     cdef bint shares_syncs(self) noexcept:
         return False
 
+    cdef void end_write(self) noexcept:
+        pass
+
 
 cdef class Scheduled(JobOwner):
     """What the next loop iteration begins."""
@@ -99,6 +102,7 @@ cdef class CommitSchedule:
         self.watch = watch
         self.space = DiskSpace() if space is None else space
         self.due = []
+        self.unended = []
 
     cdef void add(self, Scheduled work) noexcept:
         # What fails here, for want of memory, is retried with the next record.
@@ -120,6 +124,14 @@ cdef class CommitSchedule:
         for work in due:
             work.listed = False
             work.begin()
+
+    cdef void end_writes(self) noexcept:
+        cdef CommitLog log
+        cdef list unended = self.unended
+        self.sends = False
+        self.unended = []
+        for log in unended:
+            log.end_write()
 
     def finish(self):
         """Runs until nothing is due; for tests and for pools without threads."""

@@ -3,8 +3,13 @@
 #
 # A loop whose length depends on clients asks over() every few dozen steps, and continues in its next slice. Callbacks
 # of the loop (input, timers) begin a slice as well.
+#
+# A slice is also over when a client that asks for little waits to be read, which over() looks for every QUICK_NS; then no
+# other slice begins in this iteration. Before that, slices have as long as such clients had in the iteration before, so
+# that many of them do not stop all other work.
 
 from libc.stdint cimport int64_t
+from nsqc.loop.unread cimport Unread
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.heap cimport Heap
@@ -26,6 +31,9 @@ cdef class Slicer:
     cdef object queue                       # deque of Sliced
     cdef bint scheduled
     cdef int64_t deadline_ns                # monotonic: the end of the slice under way
+    cdef readonly Unread unread             # None: nobody is looked for
+    cdef int64_t look_ns                    # monotonic: the next look for them
+    cdef bint gave_way                      # one of them was found in this iteration's slices
 
     cdef void add(self, Sliced work) noexcept       # from the next iteration on it is run in slices
     cdef void begin(self, int64_t now_ns) noexcept  # a callback of the loop is such a slice
@@ -34,7 +42,11 @@ cdef class Slicer:
     cdef void begin_within(self, int64_t now_ns) noexcept
 
     cdef inline bint over(self) noexcept:
-        return monotonic_ns() >= self.deadline_ns and self.loop is not None
+        cdef int64_t now = monotonic_ns()
+        return self.loop is not None and (now >= self.deadline_ns or now >= self.look_ns and self._gives_way(now))
+
+    cdef bint _gives_way(self, int64_t now_ns) noexcept     # to a client that waits: then the slice is over
+    cdef void look_from(self, int64_t now_ns) noexcept      # the first look comes QUICK_NS later
 
 
 cdef class SlicedCall(Sliced):

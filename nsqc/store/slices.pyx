@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.string cimport memset
 
+from nsqc.loop.unread cimport QUICK_NS
 from nsqc.loop.watch cimport span_over
 from nsqc.store.delivery cimport Delivery, delivery_free
 from nsqc.store.fifo cimport Entry, fifo_free, fifo_pop
@@ -25,10 +26,11 @@ cdef class Sliced:
 cdef class Slicer:
     """The unfinished work of one daemon, in turns."""
 
-    def __init__(self, loop=None):
+    def __init__(self, loop=None, Unread unread=None):
         self.loop = loop
         self.queue = deque()
-        self.deadline_ns = INT64_MAX
+        self.deadline_ns = self.look_ns = INT64_MAX
+        self.unread = unread
 
     cdef void add(self, Sliced work) noexcept:
         if work.queued:
@@ -41,6 +43,19 @@ cdef class Slicer:
 
     cdef void begin(self, int64_t now_ns) noexcept:
         self.deadline_ns = now_ns + SLICE_NS
+        self.look_from(now_ns)
+
+    cdef void look_from(self, int64_t now_ns) noexcept:
+        if self.unread is not None:
+            self.look_ns = now_ns + QUICK_NS
+
+    cdef bint _gives_way(self, int64_t now_ns) noexcept:
+        self.look_ns = now_ns + QUICK_NS
+        if not self.unread.any(now_ns):
+            return False
+        self.deadline_ns = now_ns
+        self.gave_way = True
+        return True
 
     cdef void begin_within(self, int64_t now_ns) noexcept:
         if self.deadline_ns <= now_ns or self.deadline_ns > now_ns + ITERATION_NS:
@@ -52,6 +67,10 @@ cdef class Slicer:
         cdef int64_t end = now + ITERATION_NS
         cdef Sliced work
         self.scheduled = True       # add() need not schedule it
+        self.gave_way = False
+        if self.unread is not None:
+            self.look_from(now + min(self.unread.quick_ns, <int64_t> ITERATION_NS))
+            self.unread.quick_ns = 0
         while self.queue:
             work = self.queue.popleft()
             work.queued = False
@@ -61,7 +80,7 @@ cdef class Slicer:
                 self.add(work)
             now = monotonic_ns()
             span_over(now - began, b"a slice of", work)
-            if now >= end:
+            if now >= end or self.gave_way or now >= self.look_ns and self._gives_way(now):
                 break
         self.scheduled = len(self.queue) > 0
         if self.scheduled:
@@ -77,7 +96,7 @@ cdef class Slicer:
         while self.queue:
             work = self.queue.popleft()
             work.queued = False
-            self.deadline_ns = INT64_MAX
+            self.deadline_ns = self.look_ns = INT64_MAX
             if work.run_slice():
                 self.add(work)
 

@@ -17,6 +17,7 @@ from nsqc.tcp.upgrade cimport Upgrade
 cdef class Connection(Link):
     cdef Hub hub
     cdef Intake intake
+    cdef int fd                         # of its socket
     cdef Outbox outbox
     cdef Marks marks
     cdef readonly Session session       # None until the magic has come

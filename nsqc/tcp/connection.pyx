@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcmp
 
 from nsqc.broker.topic cimport Topic
+from nsqc.loop.unread cimport QUICK_NS
 from nsqc.loop.watch cimport span_over
 from nsqc.store.backlog cimport PUT_DISK, PUT_MEMORY, Commit
 from nsqc.store.clock cimport monotonic_ns
@@ -64,7 +65,8 @@ cdef class Connection(Link):
         peer = transport.get_extra_info("peername")
         host = host_of(peer)
         options = self.hub.settings.now
-        self.outbox = Outbox.new(self.hub.iteration, transport, transport.get_extra_info("socket").fileno(),
+        self.fd = transport.get_extra_info("socket").fileno()
+        self.outbox = Outbox.new(self.hub.iteration, transport, self.fd,
                                  OUTPUT_BUFFER_BYTES, options.output_buffer_timeout // NS_PER_MS)
         self.intake = Intake.new(self, self.hub, self.outbox, Parser.new(options.message_limit), now_ns)
         self.marks = Marks.new(self.outbox)
@@ -78,6 +80,8 @@ cdef class Connection(Link):
         # Everything that the socket does not take at once blocks the outbox until it is gone.
         transport.set_write_buffer_limits(high=0)
         self.hub.connections[self] = None
+        if self.hub.slicer.unread is not None:
+            self.hub.slicer.unread.add(self.fd)
         self.made_ns = self.began_ns = now_ns
         self._watch_stall()
 
@@ -95,7 +99,7 @@ cdef class Connection(Link):
 
     def buffer_updated(self, Py_ssize_t length):
         """Bytes have arrived there."""
-        cdef int64_t heard_ns = self.intake.heard_ns
+        cdef int64_t took_ns, heard_ns = self.intake.heard_ns
         self.intake.heard_ns = 0
         try:
             self.intake.updated(length)
@@ -103,7 +107,11 @@ cdef class Connection(Link):
             self.fail(error)
         # The beginning, unless nothing was run.
         if self.intake.heard_ns:
-            span_over(monotonic_ns() - self.intake.heard_ns, b"commands of", self)
+            took_ns = monotonic_ns() - self.intake.heard_ns
+            span_over(took_ns, b"commands of", self)
+            if self.hub.slicer.unread is not None:
+                # While it is held, nobody reads it.
+                self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns)
         else:
             self.intake.heard_ns = heard_ns
 

@@ -33,6 +33,7 @@ cdef class Iteration:
     cdef void schedule(self) noexcept
     cdef void begin_reading(self, int64_t now_ns) noexcept      # the slice in which input is handled
     cdef bint read_enough(self) noexcept
+    cdef void _send_due(self, int64_t until_ns) noexcept
 
 
 cdef class Outbox:

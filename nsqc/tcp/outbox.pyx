@@ -52,24 +52,37 @@ cdef class Iteration:
             self.read_until_ns = now_ns + ITERATION_NS
             self.schedule()
         self.slicer.deadline_ns = self.read_until_ns
+        self.slicer.look_from(now_ns)
 
     cdef bint read_enough(self) noexcept:
         return self.reading and monotonic_ns() >= self.read_until_ns
 
     def end(self):
         """Called by the loop once in an iteration in which something was collected."""
-        cdef Outbox outbox
-        cdef list due
-        cdef Py_ssize_t count, at = 0
         cdef int64_t began_ns = monotonic_ns()
         cdef int64_t until_ns
-        self.commits.awaited = False
+        self.reading = self.commits.awaited = False
         if self.commits.scheduled:
-            self.commits.run()      # what can be written at once is answered and delivered with the rest
-        until_ns = monotonic_ns() + ITERATION_NS
-        due = self.due
-        count = len(due)
-        self.scheduled = self.reading = False
+            self.commits.sends = True
+            try:
+                self.commits.run()  # what can be written at once is answered and delivered with the rest
+                until_ns = monotonic_ns() + ITERATION_NS
+                self._send_due(until_ns)
+            finally:
+                self.commits.end_writes()
+        else:
+            until_ns = began_ns + ITERATION_NS
+        self._send_due(until_ns)
+        self.scheduled = False
+        if self.due:
+            self.schedule()
+        span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
+
+    cdef void _send_due(self, int64_t until_ns) noexcept:
+        """Sends what was collected, or as much of it as there is time for."""
+        cdef Outbox outbox
+        cdef list due = self.due
+        cdef Py_ssize_t count = len(due), at = 0
         self.due = []
         while at < count:
             outbox = due[at]
@@ -78,9 +91,7 @@ cdef class Iteration:
             at += 1
             if at % OUTBOXES == 0 and at < count and monotonic_ns() >= until_ns:
                 self.due = due[at:] + self.due
-                self.schedule()
-                break
-        span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
+                return
 
 
 @cython.final

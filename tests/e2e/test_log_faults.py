@@ -95,6 +95,50 @@ def test_writes_that_fail(traced, sync, error):
     kept(node, {b"before", b"after"})
 
 
+@pytest.mark.parametrize("answer", ["FIN", "REQ"])
+def test_index_entries_that_fail_behind_a_delivery(traced, answer):
+    """The consumer has the message before its index entry is written. If that fails, the publisher is told so, the offset
+    is left out, and everything else stays as it is."""
+    node, trace = traced("--log-sync=write")
+    node.connect().pub("t", b"first", b"second")
+    consumer = node.connect().sub("t", "c", 10)
+    for message in consumer.messages(2):
+        consumer.fin(message)
+    time.sleep(0.1)         # the journal is written
+    publisher = node.connect()
+    trace.fail("write", errno.EIO, skip=1)
+    publisher.command("PUB t", b"told twice")
+    kind, text = publisher.frame()
+    assert (kind, text[:12]) == (1, b"E_PUB_FAILED"), text
+    message = consumer.message()
+    assert message.body == b"told twice"
+    assert trace.failed("write") == 1
+    if answer == "REQ":
+        consumer.command(f"REQ {message.id.decode()} 0")
+        message = consumer.message()
+        assert (message.body, message.attempts) == (b"told twice", 2)
+    consumer.fin(message)
+    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
+    node.connect().pub("t", b"third")
+    message = consumer.message()
+    assert message.body == b"third"
+    consumer.fin(message)
+    time.sleep(0.1)
+    consumer.close()
+    node.connect().pub("t", b"fourth")
+    for _ in range(2):
+        for offset, bodies in ((0, [b"first", b"second"]), (2, [b"third", b"fourth"])):    # 2 is left out
+            status, records = node.http("GET", f"/topic/read?topic=t&offset={offset}&max_messages=10")
+            assert status == 200
+            assert [body for body in (b"first", b"second", b"told twice", b"third", b"fourth") if body in records
+                    ] == bodies
+        log = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+        assert (log["next_offset"], log["damaged"]) == (5, 0)
+        node.kill()
+        node.start()
+    kept(node, {b"fourth"})
+
+
 def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced):
     """Each of the writes behind a publish fails once, then the next batch goes in."""
     node, trace = traced("--log-sync=write")

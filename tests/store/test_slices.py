@@ -1,5 +1,8 @@
 """Long work in slices: in turns, within an iteration's time, and until it is finished."""
 
+import socket
+
+from nsqc.loop.unread import Unread
 from nsqc.store import delivery
 from nsqc.store.disk import unacked
 from nsqc.store.slices import Slicer
@@ -47,6 +50,43 @@ def test_an_iteration_leaves_the_rest_to_the_next():
         loop.iterate()
     assert sorted(journal) == ["a"] * 20 + ["b"] * 20
     assert [work.left for work in works] == [0, 0]
+
+
+def test_slices_give_way_to_a_client_that_waits():
+    loop, journal, unread = Loop(), [], Unread()
+    slicer = Slicer(loop, unread)
+    client, ours = socket.socketpair()
+    with client, ours:
+        unread.add(ours.fileno())
+        for name in "ab":
+            Work(slicer, name, journal, 10, greedy=True).start()
+        loop.iterate()
+        assert len(journal) > 1
+        journal.clear()
+        client.send(b"PUB")
+        loop.iterate()
+        assert len(journal) == 1, "one slice goes on, or nothing would while such clients come"
+        loop.iterate()
+        assert len(journal) == 2 and journal[0] != journal[1]
+        ours.recv(100)
+        unread.note(ours.fileno())
+        journal.clear()
+        loop.iterate()
+        assert len(journal) > 1
+
+
+def test_many_clients_that_wait_leave_slices_as_much_as_they_had():
+    loop, journal, unread = Loop(), [], Unread()
+    slicer = Slicer(loop, unread)
+    client, ours = socket.socketpair()
+    with client, ours:
+        unread.add(ours.fileno())
+        Work(slicer, "a", journal, 10, greedy=True).start()
+        client.send(b"PUB")
+        for _ in range(20):
+            unread.note(ours.fileno(), 90_000)
+        loop.iterate()
+        assert len(journal) > 1
 
 
 def test_a_slice_within_another_one_does_not_move_its_end():

@@ -55,6 +55,10 @@ cdef class IoPool:
     # Takes the job. If no thread can be started, it is run at once.
     cdef void submit(self, Job *job, JobOwner owner) noexcept
 
+    # Whether submit() would run a short job.
+    cdef inline bint runs_here(self, Job *job) noexcept:
+        return self.threads == 0 or (job.is_short and self._may_run_here(job))
+
     cdef bint _may_run_here(self, Job *job) noexcept
     cdef void _count_bytes(self, Job *job) noexcept
     cdef void _judge(self, Job *job) noexcept

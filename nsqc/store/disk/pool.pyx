@@ -146,7 +146,7 @@ cdef class IoPool:
         job.owner = <PyObject *> owner
         self.under_way += 1
         self._count_bytes(job)
-        if self.threads == 0 or (job.is_short and self._may_run_here(job)) or not self._opened():
+        if self.runs_here(job) or not self._opened():
             run_timed(job)
             self.spent_ns += job.took_ns
             self._finish(job)

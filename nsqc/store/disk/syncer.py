@@ -3,7 +3,7 @@ The folder is synced before each step that relies on the names of the one before
 
 A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
 has one under way at most; the next begins when that ends, if it is due by then. After a sync a log rests, so that syncs
-take a tenth of the time of whoever publishes as fast as it can. The files of a deleted queue are
+take a tenth of the time of whoever publishes as fast as it can, but at most LONGEST_REST_NS. The files of a deleted queue are
 removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its first sync.
 """
 
@@ -24,7 +24,7 @@ from nsqc.store.disk import names, syscalls
 
 REWRITE_BYTES = 1 << 20  # of one read and write when data is written again
 REST = 9  # times as long as its last sync took, a log rests
-LONGEST_REST_NS = 100_000_000
+LONGEST_REST_NS = 1_000_000_000
 SLICE_NS = 1_000_000  # of a look at all queues, in one loop iteration
 MOST_RUNNING = 1024  # syncs that are due wait for the next look while so many are under way
 

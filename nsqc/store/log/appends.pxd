@@ -14,6 +14,11 @@ cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFil
 # Enters what was written; the last segment. There has to be room for most_pieces() more.
 cdef Segment *append_enter(AppendJob *job, Segments *segments, int64_t wall_ns) noexcept
 cdef void append_free(AppendJob *job) noexcept
+# Whether its index entries may be written once its records were delivered: they need no new block of the disk, which
+# could be full.
+cdef bint may_put_off(AppendJob *job) noexcept
+# Those entries could not be written: what was entered counts no more, and its offsets are left out.
+cdef void append_left(AppendJob *job, Segments *segments) noexcept
 cdef int64_t most_pieces(int64_t length, int64_t max_file) noexcept     # segments that so many bytes may begin
 
 cdef void files_close(SegmentFiles *files) noexcept

@@ -5,10 +5,14 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 from posix.unistd cimport close
 
-from nsqc.store.log.format cimport TIME_SHIFT
+from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, TIME_SHIFT
 from nsqc.store.log.jobs cimport Piece, buf_free
 from nsqc.store.log.openfiles cimport stays_open, was_closed
 from nsqc.store.log.segments cimport segments_add
+
+cdef enum:
+    BLOCK_BYTES = 4096          # of a file system
+    PUT_OFF_BYTES = 16384       # more records take longer to send than the entries to write
 
 
 cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFiles *files) noexcept:
@@ -61,8 +65,24 @@ cdef void append_free(AppendJob *job) noexcept:
     buf_free(&job.out)
     buf_free(&job.due)
     free(job.pieces)
+    free(job.c_entries)
     free(job.behind)
     free(job)
+
+
+cdef bint may_put_off(AppendJob *job) noexcept:
+    cdef int64_t at = (INDEX_HEAD_BYTES + job.last.records * ENTRY_BYTES) % BLOCK_BYTES
+    return (not job.fresh and not job.syncs and job.due.length == 0 and job.out.length <= PUT_OFF_BYTES
+            and job.last.bytes + job.out.length <= job.max_file
+            and 0 < at and at + job.out.records * ENTRY_BYTES <= BLOCK_BYTES)
+
+
+cdef void append_left(AppendJob *job, Segments *segments) noexcept:
+    cdef Segment *last = &segments.items[segments.count - 1]
+    segments.bytes += job.last.bytes - last.bytes
+    last.end = job.last.first + job.last.records
+    last.bytes = job.last.bytes
+    last.time = job.last.time
 
 
 cdef int64_t most_pieces(int64_t length, int64_t max_file) noexcept:

@@ -41,6 +41,7 @@ cdef struct AppendJob:
     int64_t *behind         # owned: first offsets of segments that may not be on disk yet, and are synced first
     int64_t behind_count
     bint rewrites           # a sync of them may have failed: they are written again before
+    bint puts_off           # the index entries are left to run_entries(); only if it syncs nothing and nothing is fresh
     int64_t unsynced        # segments at the end that are not on disk when the next one begins
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
     int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one
@@ -52,6 +53,8 @@ cdef struct AppendJob:
     bint synced_names       # all names of before are on disk, the folder's own included
     Piece *pieces           # owned: segments written to, the first being the one appended to
     int64_t count, room
+    char *c_entries         # owned: those that were put off; NULL: none
+    int64_t entries_length, entries_at  # bytes, and where in the index
 
 
 cdef struct JournalJob:
@@ -67,6 +70,7 @@ cdef struct JournalJob:
 
 
 cdef void run_append(Job *c_job) noexcept nogil         # of an AppendJob
+cdef int run_entries(AppendJob *job) noexcept nogil     # writes what was put off; 0 or errno: then nothing was added
 cdef void run_journal(Job *c_job) noexcept nogil        # of a JournalJob
 cdef int buf_room(LogBuf *buf, int64_t need) noexcept nogil     # room for need more bytes; -1: no memory
 cdef void buf_free(LogBuf *buf) noexcept nogil

@@ -240,8 +240,13 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         error = io_write(job.idx, c_index, head, 0, &written)
     if error == 0:
         error = io_write(job.dat, c_from, length, piece.bytes, &written)
-    if error == 0:
-        index_at = 0 if fresh else INDEX_HEAD_BYTES + piece.records * ENTRY_BYTES
+    index_at = 0 if fresh else INDEX_HEAD_BYTES + piece.records * ENTRY_BYTES
+    if error == 0 and job.puts_off:
+        job.c_entries = c_index
+        job.entries_length = records * ENTRY_BYTES
+        job.entries_at = index_at
+        c_index = NULL
+    elif error == 0:
         error = io_write(job.idx, c_index, head + records * ENTRY_BYTES, index_at, &written)
     free(c_index)
     if error == 0 and job.syncs:
@@ -263,6 +268,16 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         piece.records += records
         piece.due_bytes += due_at[0] - due_begin
         piece.time = time
+    return error
+
+
+cdef int run_entries(AppendJob *job) noexcept nogil:
+    cdef int64_t written
+    cdef int error = io_write(job.idx, job.c_entries, job.entries_length, job.entries_at, &written)
+    free(job.c_entries)
+    job.c_entries = NULL
+    if error:
+        undo(job)
     return error
 
 

@@ -41,6 +41,7 @@ cdef class TopicLog(CommitLog):
     cdef LogBuf due                     # due times of records in out
     cdef LogBuf spare                   # memory for the next out
     cdef AppendJob *writing             # under way; NULL: none
+    cdef AppendJob *ending              # one whose index entries were put off; owned; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset behind the last record that can be read
     cdef SegmentFiles files
@@ -83,5 +84,6 @@ cdef class TopicLog(CommitLog):
     cdef int64_t appended(self) noexcept                        # the offset of the next record
     cdef void _refuse(self, int error) noexcept
     cdef int _take_pieces(self, AppendJob *job) except -1
+    cdef int _sync_if_due(self) except -1
     cdef void _take_tail(self, AppendJob *job) noexcept
     cdef void _wake(self) noexcept

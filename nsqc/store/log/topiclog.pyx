@@ -12,11 +12,11 @@ import time
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, files_close, files_keep, job_files_close,
-                                     most_pieces)
+from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, append_left, files_close, files_keep,
+                                     job_files_close, may_put_off, most_pieces)
 from nsqc.store.log.delays cimport delays_add, delays_drop_due, delays_free, delays_from, delays_of, due_rebase
 from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
-from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append
+from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append, run_entries
 from nsqc.store.log.names import new_id
 from nsqc.store.log.readers cimport WaitsForRecords
 from nsqc.store.log.readfiles cimport readfiles_close, readfiles_lend, readfiles_removed, readfiles_return
@@ -183,6 +183,7 @@ cdef class TopicLog(CommitLog):
         job.job.bytes = job.out.length
         # Publishers wait for it: handing it to a thread and back would take longer than the write.
         job.job.is_short = job.job.is_urgent = job.out.length <= SHORT_BYTES and not job.syncs and not job.fresh
+        job.puts_off = self.commit.schedule.sends and may_put_off(job) and self.io.runs_here(&job.job)
         self.writing = job
         self.io.submit(&job.job, self)
         return True
@@ -207,7 +208,8 @@ cdef class TopicLog(CommitLog):
                 self._take_pieces(job)
             except Exception as failure:
                 self.log.error("LOG(%s): after a write - %r", self.name, failure)
-            files_keep(&self.files, job, self.closed)
+            if job.c_entries is NULL:
+                files_keep(&self.files, job, self.closed)
             delays_add(&self.delays, job.due.c_data, job.due.length, INT64_MAX, self.longest_delay_ns, self.clock)
             self._take_tail(job)
         else:
@@ -218,7 +220,11 @@ cdef class TopicLog(CommitLog):
             job_files_close(job)
             due_rebase(&self.due, records)
         body_bytes = job.out.length - records * HEAD_BYTES
-        append_free(job)
+        if job.c_entries is not NULL:
+            self.ending = job
+            self.commit.schedule.unended.append(self)
+        else:
+            append_free(job)
         if self.owner is not None:
             if error:
                 self.owner.on_write_failed(error, records, body_bytes)
@@ -227,7 +233,32 @@ cdef class TopicLog(CommitLog):
         if error == 0 and self.owner is not None:
             self.owner.on_appended(records)
             self._wake()
-        self.commit.one_ended(error)        # answers publishers; consumers come first, who wait longer
+        if self.ending is NULL:
+            self.commit.one_ended(error)    # answers publishers; consumers come first, who wait longer
+        elif not self.commit.schedule.sends:
+            self.commit.schedule.end_writes()
+
+    cdef void end_write(self) noexcept:
+        cdef AppendJob *job = self.ending
+        cdef int error
+        if job is NULL:
+            return
+        self.ending = NULL
+        error = run_entries(job)
+        if error:
+            # Who consumes has the messages, and who has published them is told that they are not in the log.
+            append_left(job, &self.segments)
+            self.ends = True
+            self.write_error = error
+            if self.owner is not None:
+                self.owner.on_write_failed(error, 0, 0)
+        files_keep(&self.files, job, self.closed)
+        append_free(job)
+        try:
+            self._sync_if_due()
+        except Exception as failure:
+            self.log.error("LOG(%s): after a write - %r", self.name, failure)
+        self.commit.one_ended(error)
 
     cdef int _take_pieces(self, AppendJob *job) except -1:
         """Enters what was written into the table of segments."""
@@ -242,6 +273,11 @@ cdef class TopicLog(CommitLog):
         self.recorder.wrote()
         if not job.syncs:
             self.unsynced_records += job.out.records
+        if job.c_entries is NULL:
+            self._sync_if_due()
+        return 0
+
+    cdef int _sync_if_due(self) except -1:
         if self.unsynced_records >= self.syncer.every:
             self.syncer.start_rested(self)
         return 0
@@ -451,7 +487,7 @@ cdef class TopicLog(CommitLog):
 
     def release(self):
         """Closes files and frees memory that an idle log does not need."""
-        if self.writing is NULL:
+        if self.writing is NULL and self.ending is NULL:
             files_close(&self.files)
         readfiles_close(&self.reading)
         self.recorder.close_file()
@@ -474,6 +510,7 @@ cdef class TopicLog(CommitLog):
         """For a stop, while no job is under way: writes the journal; what was published is written already."""
         if self.closed:
             return
+        self.end_write()
         self.closed = True
         self.owner = None
         self.recorder.close()
@@ -486,6 +523,7 @@ cdef class TopicLog(CommitLog):
         """Forgets everything, and removes the files."""
         if self.closed:
             return
+        self.end_write()
         self.closed = True
         self.owner = None
         self.recorder.forget()
@@ -511,7 +549,7 @@ cdef class TopicLog(CommitLog):
     @property
     def busy(self) -> bool:
         """Whether a thread works on its files."""
-        return self.writing is not NULL or self.recorder.running or self.recorder.compacting
+        return self.writing is not NULL or self.ending is not NULL or self.recorder.running or self.recorder.compacting
 
     @property
     def errno(self) -> int:
