@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
 from nsqc.spark import java as javas
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOPBACK = "127.0.0.1"
+# Writes the files of a checkpoint without what Hadoop starts for each of them, chmod and readlink: 50 ms of a batch.
+CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
+PLAIN_CHECKPOINTS = "org/apache/spark/sql/execution/streaming/checkpointing/FileSystemBasedCheckpointFileManager"
 JOIN_SECONDS = 0.1
 SETTINGS = {
     "spark.driver.host": LOOPBACK,
@@ -42,7 +47,8 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
             log_level: str = "ERROR", java: JavaProcess | None = None) -> SparkSession:
     """The running SparkSession, or a new local one, with the formats nsq and nsq_diskqueue.
 
-    settings: Spark's own; they override the defaults here (loopback only, Unix sockets for workers, no web page, UTC).
+    settings: Spark's own; they override the defaults here (loopback only, Unix sockets for workers, no web page, UTC,
+    checkpoints written without help from other programs).
     log_level: Spark's, such as INFO or OFF. java: arguments for Java's process. From then on, the report of an uncaught
     error of Spark ends with its reason in one line. Raises NoSpark if pyspark is not installed, nsqc.spark.java.NoJava
     if there is no Java.
@@ -53,7 +59,7 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
     running = SparkSession.getActiveSession()
     if running is None:
         prepare()
-        effective = {**SETTINGS, **(settings or {})}
+        effective = {**SETTINGS, **checkpoints(master), **(settings or {})}
         if java is not None:
             launch({"spark.app.name": name, "spark.master": master, **effective}, java)
         builder = SparkSession.builder.appName(name).master(master)
@@ -93,6 +99,19 @@ def launch(settings: Mapping[str, str], java: JavaProcess) -> None:
     if errors:
         raise errors[0]
     SparkContext(conf=conf, gateway=gateways[0])
+
+
+def checkpoints(master: str) -> dict[str, str]:
+    """How checkpoints are written; Spark's choice where this Spark has no such class, or is not a local one."""
+    import pyspark
+
+    if not master.startswith("local"):
+        return {}
+    for jar in (Path(pyspark.__file__).parent / "jars").glob("spark-sql_*.jar"):
+        with zipfile.ZipFile(jar) as content:
+            if f"{PLAIN_CHECKPOINTS}.class" in content.NameToInfo:
+                return {CHECKPOINTS: PLAIN_CHECKPOINTS.replace("/", ".")}
+    return {}
 
 
 def register(spark: SparkSession) -> None:

