@@ -21,6 +21,7 @@ from nsqc.store.log.strays import is_stray
 
 # First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
 Bounds = tuple[int, int, int]
+UNBOUNDED = 2**63 - 1  # in place of the next segment's first offset
 
 
 class Segment(NamedTuple):
@@ -33,7 +34,7 @@ class Segment(NamedTuple):
     entries: int  # in the index; those behind `end` included
     base_ns: int | None  # what its times begin with, since 1970; None: the index is missing, or its head is damaged
     last_ns: int | None  # time of its last record; None: there is none, or the index does not say
-    intact: int  # behind the last batch whose last record is what its entry says
+    intact: int  # behind the last record that is what its entry says; in the last segment, one that ends a batch
 
     @property
     def bounds(self) -> Bounds:
@@ -84,7 +85,7 @@ def read_folder(folder: str) -> LogFiles:
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
     segments = [read_segment(folder, first, following)
-                for first, following in itertools.pairwise([*firsts, 2**63 - 1])]
+                for first, following in itertools.pairwise([*firsts, UNBOUNDED])]
     due = sorted(first for first, kind in names if kind == "due" and first in known)
     orphans = sorted(f"{first:020}.{kind}" for first, kind in names if first not in known)
     return LogFiles(folder, segments, due, orphans, log_id, strays)
@@ -94,12 +95,11 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
     """A segment that ends before an offset, which belongs to the next. Raises OSError."""
     size = os.path.getsize(segment_path(folder, first, "dat"))
     with SegmentFile(folder, first, below, size) as file:
-        end = min(first + file.entries, below)
-        # If the next segment was begun right behind, what is wrong at the end of this one is damage.
-        is_known = end == below
+        known = end = min(first + file.entries, below)
+        is_last = below == UNBOUNDED
         while end > first:
             entry = file.entry(end - 1)
-            if entry is not None and not entry.more and file.is_intact(end - 1):
+            if entry is not None and not (is_last and entry.more) and file.is_intact(end - 1):
                 break
             end -= 1
         if end == first and size and file.base_ns is None:
@@ -109,8 +109,9 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
             if end < first + records:
                 data_bytes = file.position(end) or 0
             return Segment(first, end, data_bytes, size, file.entries, None, None, end)
-        if is_known and end < below:
-            return Segment(first, below, size, size, file.entries, file.base_ns, file.time_ns(below - 1), end)
+        if end < known and not is_last:
+            # The next one was begun behind it: what is wrong at its end is damage.
+            return Segment(first, known, size, size, file.entries, file.base_ns, file.time_ns(known - 1), end)
         if end == first:
             return Segment(first, end, 0, size, file.entries, file.base_ns, None, end)
         at = file.position(end - 1) or 0
