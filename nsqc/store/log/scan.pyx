@@ -99,8 +99,8 @@ cdef int check_run(Scan *scan) noexcept nogil:
 
 
 def scan_segment(str dat not None, str idx not None, first: int, end: int):
-    """Runs of messages of the same kind, in order: (SOUND, BAD_ENTRY, BAD_RECORD or BLANK, first offset, end), and where
-    the last sound record ends in the .dat. Raises OSError."""
+    """Runs of messages of the same kind, in order: (SOUND, BAD_ENTRY, BAD_RECORD or BLANK, first offset, end), and
+    where the last sound record ends in the .dat. Raises OSError."""
     cdef Scan scan
     cdef bytes data_name = os.fsencode(dat), index_name = os.fsencode(idx)
     cdef int64_t begin, sound_end = 0
