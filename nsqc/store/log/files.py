@@ -1,7 +1,7 @@
 """What lies in the folder of a log topic: segments, and records by offset and by time.
 
 Nothing here writes, asks a daemon, or keeps files open. All of it reads from the disk: it is for worker threads and
-tools. Whoever knows the segments of a running daemon (TopicLog.segments) passes them; read_folder() finds out what the
+tools. Whoever knows the segments of a running daemon (TopicLog.table) passes them; read_folder() finds out what the
 files say.
 """
 
@@ -19,7 +19,7 @@ from nsqc.store.log.names import id_of, segment_path, split_name
 from nsqc.store.log.segmentfile import SegmentFile
 from nsqc.store.log.strays import is_stray
 
-# First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
+# First offset, offset behind the last, bytes of data: in order, as TopicLog.table has them.
 Bounds = tuple[int, int, int]
 UNBOUNDED = 2**63 - 1  # in place of the next segment's first offset
 
@@ -125,7 +125,8 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
 def segment_of(segments: Sequence[Bounds], offset: int) -> Bounds | None:
     """The segment that has an offset, or the first one behind it that has any; None: there is none yet."""
     at = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
-    for first, end, data_bytes in segments[max(at, 0):]:
+    for index in range(max(at, 0), len(segments)):
+        first, end, data_bytes = segments[index]
         if offset < end and first < end:
             return first, end, data_bytes
     return None
@@ -195,19 +196,19 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
 
     The next offset if there is none. Raises OSError.
     """
-    filled = [segment for segment in segments if segment[0] < segment[1]]
-    low, high = 0, len(filled)
+    low, high = 0, len(segments)
     while low < high:
         middle = (low + high) // 2
-        with SegmentFile(folder, *filled[middle]) as file:
-            if reached(file, filled[middle][1] - 1, time_ns):
-                high = middle
-            else:
-                low = middle + 1
-    if low == len(filled):
+        filled = next_filled(segments, middle, high)
+        if filled == high or reached_in(folder, segments[filled], time_ns):
+            high = middle
+        else:
+            low = filled + 1
+    low = next_filled(segments, low, len(segments))
+    if low == len(segments):
         return segments[-1][1] if segments else 0
-    first, end, _ = filled[low]
-    with SegmentFile(folder, *filled[low]) as file:
+    first, end, _ = segment = segments[low]
+    with SegmentFile(folder, *segment) as file:
         while first < end:
             half = (first + end) // 2
             if reached(file, half, time_ns):
@@ -215,6 +216,19 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
             else:
                 first = half + 1
     return first
+
+
+def next_filled(segments: Sequence[Bounds], at: int, end: int) -> int:
+    """The index of the first segment from one on that has records; end: there is none before that."""
+    while at < end and segments[at][0] == segments[at][1]:
+        at += 1
+    return at
+
+
+def reached_in(folder: str, segment: Bounds, time_ns: int) -> bool:
+    """As reached(), of the last record of a segment."""
+    with SegmentFile(folder, *segment) as file:
+        return reached(file, segment[1] - 1, time_ns)
 
 
 def reached(file: SegmentFile, offset: int, time_ns: int) -> bool:
