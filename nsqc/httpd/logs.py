@@ -6,18 +6,17 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.stats import Slice
 from nsqc.httpd import records
 from nsqc.httpd.app import App
 from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of
-from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.reply import ApiError, Reply, encoded
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.store.log import files
-from nsqc.store.log.gaps import missing_ranges
 from nsqc.store.machine import folder_key
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ _DEFAULT_BYTES = 1024 * 1024
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_WAIT_MS = 60_000
 _LINES = b"application/x-ndjson"
+_LISTED_AT_ONCE = 256       # segments, between two looks at the clock
 # A segment that disappears while it is opened has been removed by retention: the next look finds another.
 _TRIES = 5
 
@@ -64,7 +64,7 @@ class LogState(Struct, frozen=True):
     sync: str
     channels: list[ChannelPosition]
     # First offset, offset behind the last, bytes of each: only if asked for.
-    segment_list: list[tuple[int, int, int]] | UnsetType = UNSET
+    segment_list: Raw | UnsetType = UNSET
 
 
 class _Query(Struct, frozen=True, gc=False):
@@ -98,12 +98,20 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         if channel is not None and position is not None and oldest is not None:
             places.append((channel, position, oldest))
         await _next_slice(part)
-    log_of(topic)
-    first, last, following, segments = log.first, log.next - 1, log.following, log.table
-    # Offsets that retention has removed, or that numbering has left out, are stepped over.
-    places = [(channel, _there(segments, position), _there(segments, oldest)) for channel, position, oldest in places]
-    offsets = {first, last}.union(oldest for _, _, oldest in places)
-    times = await app.readers.run(partial(records.timestamps, log.folder, segments, sorted(offsets)))
+    listed: Raw | UnsetType = UNSET
+    if with_segments:
+        listed, known = await _listed(topic, part)
+    else:
+        known = _known(log_of(topic))
+    first, last = known.first, known.next - 1
+    where = {offset: log.segment_at(offset) for offset in (first, last)}
+    for at, (channel, position, oldest) in enumerate(places):
+        # Offsets that retention has removed, or that numbering has left out, are stepped over.
+        oldest = _there(log, oldest)
+        places[at] = channel, _there(log, position), oldest
+        where[oldest] = log.segment_at(oldest)
+        await _next_slice(part)
+    times = await app.readers.run(partial(records.timestamps, log.folder, where))
     folder, key = await app.readers.run(partial(_recognized, log.folder))
     now = time.time_ns()
     channels = []
@@ -118,16 +126,16 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
         folder=folder,
         folder_key=key,
         first_offset=first,
-        next_offset=following,
+        next_offset=known.following,
         first_time=times[first],
         last_time=times[last],
-        bytes=sum(segment[2] for segment in segments),
-        segments=len(segments),
+        bytes=known.bytes,
+        segments=known.segments,
         damaged=log.damaged,
-        missing=sum(end - begin for begin, end in missing_ranges(segment[:2] for segment in segments)),
+        missing=known.missing,
         sync=topic.rule.sync,
         channels=channels,
-        segment_list=segments if with_segments else UNSET,
+        segment_list=listed,
     )
 
 
@@ -141,9 +149,41 @@ def _recognized(folder: str) -> tuple[str | None, str | None]:
     return (folder, key) if key else (None, None)
 
 
-def _there(segments: list[files.Bounds], offset: int) -> int:
+class _Known(NamedTuple):
+    """A log at one moment."""
+
+    first: int
+    next: int
+    following: int
+    bytes: int
+    segments: int
+    missing: int
+
+
+def _known(log: TopicLog) -> _Known:
+    return _Known(log.first, log.next, log.following, log.bytes, len(log.table), log.missing)
+
+
+async def _listed(topic: Topic, part: Slice) -> tuple[Raw, _Known]:
+    """The segments as JSON, in slices, and the log at the moment that they are of."""
+    for _ in range(_TRIES):
+        log = log_of(topic)
+        known, segments = _known(log), log.table
+        pieces: list[bytes] = []
+        try:
+            for at in range(0, len(segments), _LISTED_AT_ONCE):
+                pieces.append(encoded(segments.some(at, _LISTED_AT_ONCE))[1:-1])
+                await _next_slice(part)
+        except FileNotFoundError:
+            continue
+        if log_of(topic).first == known.first:
+            return Raw(b"[" + b",".join(pieces) + b"]"), known
+    raise ApiError(500, "INTERNAL_ERROR")
+
+
+def _there(log: TopicLog, offset: int) -> int:
     """An offset, or the next one that exists; behind the end there is none yet."""
-    segment = files.segment_of(segments, offset)
+    segment = log.segment_at(offset)
     return offset if segment is None else max(offset, segment[0])
 
 
@@ -195,7 +235,9 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
     for _ in range(_TRIES):
         log = log_of(topic)
         if offset < log.first:
-            return gone(log)
+            if query.time is None:
+                return gone(log)
+            offset = log.first      # it has been removed since it was found
         if offset > log.following:
             return beyond(log)
         segment = log.segment_at(offset)    # the table may be long

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import codecs
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -196,7 +196,7 @@ class Run(NamedTuple):
     data: bytes
 
 
-def read_run(folder: str, segments: list[Bounds], offset: int, most: int, most_bytes: int) -> Run:
+def read_run(folder: str, segments: Sequence[Bounds], offset: int, most: int, most_bytes: int) -> Run:
     """The first run of intact records from an offset on, one of them at least; without any, only where to go on.
 
     Runs on a worker thread. Raises OSError.
@@ -213,7 +213,7 @@ def read_run(folder: str, segments: list[Bounds], offset: int, most: int, most_b
         os.close(index)
 
 
-def read_some(folder: str, segments: list[Bounds], offsets: list[int], room: int) -> dict[int, bytes]:
+def read_some(folder: str, segments: Sequence[Bounds], offsets: list[int], room: int) -> dict[int, bytes]:
     """Single records, as many of the first as have so many bytes, and one more; empty: damaged, or gone.
 
     Runs on a worker thread. Raises OSError.
@@ -221,13 +221,14 @@ def read_some(folder: str, segments: list[Bounds], offsets: list[int], room: int
     found: dict[int, bytes] = {}
     for offset in offsets:
         found[offset] = b""
-        if segments and offset >= segments[0][0]:
-            try:
-                run = read_run(folder, segments, offset, 1, 1)
-            except FileNotFoundError:
+        try:
+            if not segments or offset < segments[0][0]:
                 continue
-            if run.first == offset:
-                found[offset] = run.data
+            run = read_run(folder, segments, offset, 1, 1)
+        except FileNotFoundError:
+            continue
+        if run.first == offset:
+            found[offset] = run.data
         room -= len(found[offset])
         if room < 0:
             break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from nsqc.store.log import files, spans
@@ -100,15 +101,16 @@ def _place(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def timestamps(folder: str, segments: list[Bounds], offsets: list[int]) -> dict[int, int | None]:
+def timestamps(folder: str, places: dict[int, Bounds | None]) -> dict[int, int | None]:
     """For each offset, when the first intact record from there on was published, in ns since 1970; None: unknown.
 
-    Runs on a worker thread. What retention removes meanwhile is unknown.
+    places: the segments that have the offsets, or follow them. Runs on a worker thread. What retention removes
+    meanwhile is unknown.
     """
-    return {offset: _timestamp(folder, segments, offset) for offset in offsets}
+    return {offset: _timestamp(folder, places[offset], offset) for offset in sorted(places)}
 
 
-def offset_at(folder: str, segments: list[Bounds], time_ns: int) -> int:
+def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
     """The first offset whose record was published at a time or after it; the end, if there is none.
 
     Runs on a worker thread. Raises OSError.
@@ -127,8 +129,7 @@ def offset_at(folder: str, segments: list[Bounds], time_ns: int) -> int:
     return offset
 
 
-def _timestamp(folder: str, segments: list[Bounds], offset: int) -> int | None:
-    segment = files.segment_of(segments, offset)
+def _timestamp(folder: str, segment: Bounds | None, offset: int) -> int | None:
     if segment is None:
         return None
     try:

@@ -163,6 +163,39 @@ def test_the_end_that_is_reported_never_falls(daemon):
     assert delivered(node, "c", {b"later"}) == {b"later"}
 
 
+def torn_segment(folder: Path, blank: bool) -> None:
+    """Takes the last ten index entries of the first segment, as a power failure does with what was not synced."""
+    index = min(folder.glob("*.idx"))
+    data = index.read_bytes()[:-160]
+    index.write_bytes(data + bytes(160) if blank else data)
+
+
+@pytest.mark.parametrize("blank", [False, True])
+def test_a_batch_that_was_torn_is_the_same_at_each_start(daemon, blank):
+    """It was not the last in the log, so what is left of it counts, for readers and channels."""
+    node = daemon(*LOG, "--log-retain-time=1h")
+    make_channels(node, "one", "two", "three")
+    client = node.connect()
+    client.pub("t", *(b"%03d-" % number + b"x" * 100 for number in range(100)))
+    client.pub("t", *(b"%03d-" % number + b"x" * 100 for number in range(100, 160)))
+    assert len(list((node.data_path / "t.log").glob("*.dat"))) == 2
+    node.kill()
+    other_boot(node.data_path)
+    torn_segment(node.data_path / "t.log", blank)
+    left = {number: number for number in range(160) if not 90 <= number < 100}
+    node.start()
+    known = described(node)
+    for starts, channel in enumerate(("one", "two", "three"), 1):
+        assert {int(body[:3]): offset for body, offset in log_of(node).items()} == left
+        assert described(node)["missing"] == 10
+        assert {int(body[:3]) for body in delivered(node, channel, set(log_of(node)))} == left.keys()
+        assert described(node)["damaged"] == 0
+        assert node.log.count("messages 90 to 99 are gone") == starts
+        assert described(node)["next_offset"] == known["next_offset"]
+        assert node.stop() == 0
+        node.start()
+
+
 def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node, "kept", "read")

@@ -6,12 +6,13 @@ import os
 from typing import NamedTuple
 
 from nsqc.store.log.due import read_due
-from nsqc.store.log.files import LogFiles, Segment, read_folder
+from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD
 from nsqc.store.log.gaps import missing_ranges
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import TopicProgress, read_progress
-from nsqc.store.log.scan import BAD_RECORD, SOUND, scan_segment
+from nsqc.store.log.scan import BAD_RECORD, BLANK, SOUND, scan_segment
+from nsqc.store.log.segmentfile import SegmentFile
 
 
 class Finding(NamedTuple):
@@ -34,7 +35,7 @@ def check_folder(folder: str) -> Verdict:
     files = read_folder(folder)
     findings, records = [], 0
     for at, segment in enumerate(files.segments):
-        below = files.segments[at + 1].first if at + 1 < len(files.segments) else 2**63 - 1
+        below = files.segments[at + 1].first if at + 1 < len(files.segments) else UNBOUNDED
         sound, found = check_segment(folder, segment, below)
         records += sound
         findings += found
@@ -57,12 +58,13 @@ def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[
     for kind, first, end in runs:
         if kind == SOUND:
             sound += max(min(end, segment.end) - first, 0)
-        elif kind == BAD_RECORD:
+        elif kind == BAD_RECORD and (first < segment.end or begins_within(folder, segment, first)):
             text = f"{plural(end - first, 'record', 'records')} damaged, from offset {first} on"
             findings.append(Finding(dat, text, True))
-        elif first < segment.end or segment.first + segment.entries >= below:
+        elif kind != BAD_RECORD and first < segment.end:
             # In the last segment, entries behind its last message may never have been whole.
-            text = f"{plural(end - first, 'entry', 'entries')} damaged, from offset {first} on"
+            what = "never written" if kind == BLANK else "damaged"
+            text = f"{plural(end - first, 'entry', 'entries')} {what}, from offset {first} on"
             findings.append(Finding(idx, text, True))
     if segment.size > segment.bytes:
         text = f"{segment.size - segment.bytes} bytes behind its last message do not count"
@@ -71,6 +73,13 @@ def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[
     if behind > 0:
         findings.append(Finding(idx, f"{behind} bytes behind its last message do not count", False))
     return sound, findings
+
+
+def begins_within(folder: str, segment: Segment, offset: int) -> bool:
+    """Whether the record of a sound entry begins in the data. Raises OSError."""
+    with SegmentFile(folder, *segment.bounds) as file:
+        entry = file.entry(offset)
+    return entry is not None and entry.position < segment.size
 
 
 def check_order(files: LogFiles) -> list[Finding]:
@@ -83,7 +92,8 @@ def check_order(files: LogFiles) -> list[Finding]:
             findings.append(Finding(segment_path(files.folder, segment.first, "dat"),
                                     f"reaches into the segment of offset {following.first}", False))
     for first, end in missing_ranges((segment.first, segment.end) for segment in files.segments):
-        findings.append(Finding(files.folder, f"a segment is missing: messages {first} to {end - 1} are gone", True))
+        text = f"messages {first} to {end - 1} are gone, with their segment or its end"
+        findings.append(Finding(files.folder, text, True))
     return findings
 
 

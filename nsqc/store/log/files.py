@@ -1,7 +1,7 @@
 """What lies in the folder of a log topic: segments, and records by offset and by time.
 
 Nothing here writes, asks a daemon, or keeps files open. All of it reads from the disk: it is for worker threads and
-tools. Whoever knows the segments of a running daemon (TopicLog.segments) passes them; read_folder() finds out what the
+tools. Whoever knows the segments of a running daemon (TopicLog.table) passes them; read_folder() finds out what the
 files say.
 """
 
@@ -19,8 +19,9 @@ from nsqc.store.log.names import id_of, segment_path, split_name
 from nsqc.store.log.segmentfile import SegmentFile
 from nsqc.store.log.strays import is_stray
 
-# First offset, offset behind the last, bytes of data: in order, as TopicLog.segments has them.
+# First offset, offset behind the last, bytes of data: in order, as TopicLog.table has them.
 Bounds = tuple[int, int, int]
+UNBOUNDED = 2**63 - 1  # in place of the next segment's first offset
 
 
 class Segment(NamedTuple):
@@ -33,7 +34,7 @@ class Segment(NamedTuple):
     entries: int  # in the index; those behind `end` included
     base_ns: int | None  # what its times begin with, since 1970; None: the index is missing, or its head is damaged
     last_ns: int | None  # time of its last record; None: there is none, or the index does not say
-    intact: int  # behind the last batch whose last record is what its entry says
+    intact: int  # behind the last record that is what its entry says; in the last segment, one that ends a batch
 
     @property
     def bounds(self) -> Bounds:
@@ -84,7 +85,7 @@ def read_folder(folder: str) -> LogFiles:
     firsts = sorted(first for first, kind in names if kind == "dat")
     known = set(firsts)
     segments = [read_segment(folder, first, following)
-                for first, following in itertools.pairwise([*firsts, 2**63 - 1])]
+                for first, following in itertools.pairwise([*firsts, UNBOUNDED])]
     due = sorted(first for first, kind in names if kind == "due" and first in known)
     orphans = sorted(f"{first:020}.{kind}" for first, kind in names if first not in known)
     return LogFiles(folder, segments, due, orphans, log_id, strays)
@@ -94,12 +95,11 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
     """A segment that ends before an offset, which belongs to the next. Raises OSError."""
     size = os.path.getsize(segment_path(folder, first, "dat"))
     with SegmentFile(folder, first, below, size) as file:
-        end = min(first + file.entries, below)
-        # If the next segment was begun right behind, what is wrong at the end of this one is damage.
-        is_known = end == below
+        known = end = min(first + file.entries, below)
+        is_last = below == UNBOUNDED
         while end > first:
             entry = file.entry(end - 1)
-            if entry is not None and not entry.more and file.is_intact(end - 1):
+            if entry is not None and not (is_last and entry.more) and file.is_intact(end - 1):
                 break
             end -= 1
         if end == first and size and file.base_ns is None:
@@ -109,8 +109,9 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
             if end < first + records:
                 data_bytes = file.position(end) or 0
             return Segment(first, end, data_bytes, size, file.entries, None, None, end)
-        if is_known and end < below:
-            return Segment(first, below, size, size, file.entries, file.base_ns, file.time_ns(below - 1), end)
+        if end < known and not is_last:
+            # The next one was begun behind it: what is wrong at its end is damage.
+            return Segment(first, known, size, size, file.entries, file.base_ns, file.time_ns(known - 1), end)
         if end == first:
             return Segment(first, end, 0, size, file.entries, file.base_ns, None, end)
         at = file.position(end - 1) or 0
@@ -124,7 +125,8 @@ def read_segment(folder: str, first: int, below: int) -> Segment:
 def segment_of(segments: Sequence[Bounds], offset: int) -> Bounds | None:
     """The segment that has an offset, or the first one behind it that has any; None: there is none yet."""
     at = bisect_right(segments, offset, key=lambda segment: segment[0]) - 1
-    for first, end, data_bytes in segments[max(at, 0):]:
+    for index in range(max(at, 0), len(segments)):
+        first, end, data_bytes = segments[index]
         if offset < end and first < end:
             return first, end, data_bytes
     return None
@@ -194,19 +196,19 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
 
     The next offset if there is none. Raises OSError.
     """
-    filled = [segment for segment in segments if segment[0] < segment[1]]
-    low, high = 0, len(filled)
+    low, high = 0, len(segments)
     while low < high:
         middle = (low + high) // 2
-        with SegmentFile(folder, *filled[middle]) as file:
-            if reached(file, filled[middle][1] - 1, time_ns):
-                high = middle
-            else:
-                low = middle + 1
-    if low == len(filled):
+        filled = next_filled(segments, middle, high)
+        if filled == high or reached_in(folder, segments[filled], time_ns):
+            high = middle
+        else:
+            low = filled + 1
+    low = next_filled(segments, low, len(segments))
+    if low == len(segments):
         return segments[-1][1] if segments else 0
-    first, end, _ = filled[low]
-    with SegmentFile(folder, *filled[low]) as file:
+    first, end, _ = segment = segments[low]
+    with SegmentFile(folder, *segment) as file:
         while first < end:
             half = (first + end) // 2
             if reached(file, half, time_ns):
@@ -214,6 +216,19 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
             else:
                 first = half + 1
     return first
+
+
+def next_filled(segments: Sequence[Bounds], at: int, end: int) -> int:
+    """The index of the first segment from one on that has records; end: there is none before that."""
+    while at < end and segments[at][0] == segments[at][1]:
+        at += 1
+    return at
+
+
+def reached_in(folder: str, segment: Bounds, time_ns: int) -> bool:
+    """As reached(), of the last record of a segment."""
+    with SegmentFile(folder, *segment) as file:
+        return reached(file, segment[1] - 1, time_ns)
 
 
 def reached(file: SegmentFile, offset: int, time_ns: int) -> bool:

@@ -3,6 +3,9 @@
 A record keeps its offset wherever that can be told: between two sound entries, or if there is one gap of damage among
 as many records as numbers are left. Where it cannot, records are numbered in order, and these numbers are unsure:
 channels have to treat all of them as unfinished. So a message may come again, and none is left out.
+
+Where an entry never reached the disk, nothing says whether its record did as a whole: between sound entries such a
+message stays lost.
 """
 
 from __future__ import annotations
@@ -11,15 +14,14 @@ import struct
 from typing import NamedTuple
 
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES
-from nsqc.store.log.files import Segment
+from nsqc.store.log.files import UNBOUNDED, Segment
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, TIME_UNIT, checksum
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import Ranges
-from nsqc.store.log.scan import BAD_ENTRY, BAD_RECORD, find_records, scan_segment
+from nsqc.store.log.scan import BAD_ENTRY, BAD_RECORD, BLANK, SOUND, find_records, scan_segment
 from nsqc.store.log.segmentfile import ENTRY, MAGIC, MORE, SegmentFile
 
 LATEST = 2**32 - 1  # time in an entry
-UNBOUNDED = 2**63 - 1  # in place of the next segment's first offset
 
 
 class Slot(NamedTuple):
@@ -33,6 +35,7 @@ class Slot(NamedTuple):
     timestamp: int = 0  # of the record, ns since 1970; 0: not read
     is_lost: bool = False
     is_made: bool = False  # from the record
+    is_blank: bool = False  # its entry is
 
 
 class Rebuilt(NamedTuple):
@@ -50,9 +53,11 @@ class Rebuilt(NamedTuple):
 class Builder:
     """Makes the index of one segment."""
 
-    def __init__(self, folder: str, segment: Segment, below: int):
-        """below: the first offset of the next segment, or UNBOUNDED."""
+    def __init__(self, folder: str, segment: Segment, below: int, is_torn: bool = False):
+        """below: the first offset of the next segment, or UNBOUNDED. is_torn: blank entries at the end never reached
+        the disk, either."""
         self.segment = segment
+        self.is_torn = is_torn
         self.below = below
         self.folder = folder
         self.dat = segment_path(folder, segment.first, "dat")
@@ -65,20 +70,22 @@ class Builder:
         known = min(segment.entries, self.below - first)
         runs: list[tuple[int, int, int]] = []
         if known:
-            runs = scan_segment(self.dat, segment_path(self.folder, first, "idx"), first, first + known)[0]
-        if all(kind == BAD_ENTRY for kind, _, _ in runs) and segment.base_ns is None:
+            runs = joined(scan_segment(self.dat, segment_path(self.folder, first, "idx"), first, first + known)[0])
+        if all(kind in (BAD_ENTRY, BLANK) for kind, _, _ in runs) and segment.base_ns is None:
             # Nothing of the index is left, so it does not say how many messages there are.
             self._fill(None if self.below == UNBOUNDED else self.below - first, segment.size, True)
         else:
             with SegmentFile(self.folder, first, first + known, segment.size) as file:
-                for at, (kind, begin, end) in enumerate(runs):
-                    if kind != BAD_ENTRY:
+                for kind, begin, end in runs:
+                    is_tail = end == first + known
+                    following = None if is_tail else file.entry(end)
+                    limit = segment.size if following is None else following.position
+                    if kind in (BAD_RECORD, SOUND):
                         self._keep(file, begin, end, kind == BAD_RECORD)
-                    elif at + 1 < len(runs):
-                        entry = file.entry(end)
-                        self._fill(end - begin, segment.size if entry is None else entry.position, False)
+                    elif kind == BLANK and (self.is_torn or not is_tail):
+                        self._lose(end - begin, self.slots[-1].end if self.slots else 0, limit, True)
                     else:
-                        self._fill(end - begin, segment.size, True)
+                        self._fill(end - begin, limit, is_tail)
         self._cut()
         return self._finished()
 
@@ -133,18 +140,22 @@ class Builder:
         if not is_sure:
             self.unsure.append((begin + first_gap, self.segment.first + len(self.slots)))
 
-    def _lose(self, count: int, low: int, high: int) -> None:
+    def _lose(self, count: int, low: int, high: int, is_blank: bool = False) -> None:
         """Places of messages between two positions. As entries are in order, each has its own, if there are enough."""
         for number in range(count):
             position = min(low + number * RECORD_HEAD_BYTES, high)
             following = high if number + 1 == count else min(position + RECORD_HEAD_BYTES, high)
-            self.slots.append(Slot(position, following, is_lost=True, is_made=True))
+            self.slots.append(Slot(position, following, is_lost=True, is_made=True, is_blank=is_blank))
 
     def _cut(self) -> None:
-        """The end is not that of a batch, or of a message that is lost, unless the next segment begins right there."""
-        if self.segment.first + len(self.slots) != self.below:
-            while self.slots and (self.slots[-1].is_lost or self.slots[-1].more):
-                self.slots.pop()
+        """The end is not that of a message that is lost, unless the next segment begins right there, nor within a
+        batch. If there is a next segment, that batch was acknowledged, and ends with what is left of it."""
+        if self.segment.first + len(self.slots) == self.below:
+            return
+        while self.slots and (self.slots[-1].is_lost or (self.slots[-1].more and self.below == UNBOUNDED)):
+            self.slots.pop()
+        if self.slots:
+            self.slots[-1] = self.slots[-1]._replace(more=False)
 
     def _finished(self) -> Rebuilt:
         base, first, end = self._base(), self.segment.first, self.segment.first + len(self.slots)
@@ -156,7 +167,8 @@ class Builder:
             elif slot.timestamp:
                 time = min(max((slot.timestamp - base) // TIME_UNIT, time), LATEST)
             fields = struct.pack(">III", slot.position | slot.more << 31, time, slot.crc)
-            out += fields + struct.pack(">I", checksum(struct.pack(">q", offset) + fields))
+            check = struct.pack(">I", checksum(struct.pack(">q", offset) + fields))
+            out += bytes(INDEX_ENTRY) if slot.is_blank else fields + check
         assert len(out) == INDEX_HEAD + INDEX_ENTRY * len(self.slots) and MORE == 1 << 31
         made = sum(slot.is_made and not slot.is_lost for slot in self.slots)
         lost = sum(slot.is_lost for slot in self.slots)
@@ -176,3 +188,13 @@ class Builder:
                 if record[2]:
                     return record[2] - slot.time * TIME_UNIT
         return 0
+
+
+def joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Runs of scan_segment() with damaged and blank entries side by side as one: blank, if any of them is."""
+    found: list[tuple[int, int, int]] = []
+    for kind, begin, end in runs:
+        if found and kind in (BAD_ENTRY, BLANK) and found[-1][0] in (BAD_ENTRY, BLANK):
+            kind, begin = BLANK, found.pop()[1]
+        found.append((kind, begin, end))
+    return found

@@ -1,8 +1,11 @@
 """What a log folder has when the daemon starts: the segments, where the last one ends, and the journals.
 
-A segment ends at the last record whose index entry is intact and whose batch is complete. What follows in the last
-segment was never acknowledged, and is cut off. Entries are written behind their records, so without a power failure a
-record that does not match its entry was damaged later, and its batch counts.
+The last segment ends at the last record whose index entry is intact and whose batch is complete. What follows was
+never acknowledged, and is cut off. Entries are written behind their records, so without a power failure a record that
+does not match its entry was damaged later, and its batch counts.
+
+The others were complete when the next one began, so every entry counts. What a power failure has left of their ends is
+settled by the start behind it (torn.py), so all later ones find the same.
 
 Numbering continues behind all offsets that may have been used, also of messages that are lost. If segments do not say
 where, an empty file does, until one begins there: the next start does not know any more why.
@@ -18,6 +21,7 @@ from typing import NamedTuple
 from nsqc.log import Log
 from nsqc.store.files import sync_folder
 from nsqc.store.log.earlier import Earlier, read_earlier
+from nsqc.store.log.files import UNBOUNDED
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
 from nsqc.store.log.gaps import is_missing, missing_ranges
 from nsqc.store.log.look import Looks
@@ -106,15 +110,16 @@ def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     listed = list_segments(folder)
     for name in listed.strays[:MOST_STRAYS]:
         log.error("LOG(%s): %s is not a segment of this log, and is left alone", folder, name)
-    # After a power failure an entry may be missing because it never reached the disk, and then nothing says whether
-    # its record did as a whole.
-    if listed.segments and not power_failed:
+    if listed.segments:
         from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
+        from nsqc.store.log.torn import settle_ends, torn_from
 
-        mend_indexes(folder, lambda step: log.error("LOG: %s", step))
+        torn = torn_from(folder, begun_in(listed.segments)) if power_failed else UNBOUNDED
+        mend_indexes(folder, lambda step: log.error("LOG: %s", step), torn)
+        settle_ends(folder, torn, log)
         listed = list_segments(folder)
     files = listed.segments
-    firsts = sorted(first for first, found in files.items() if found.dat is not None)
+    firsts = begun_in(files)
     for first in files.keys() - set(firsts):
         remove(folder, first)  # its records are gone: it was being removed
     segments: list[SegmentFound] = []
@@ -147,7 +152,8 @@ def opened(folder: str, log_id: int, segments: list[SegmentFound], begun: int | 
     if missing:
         others = f"; {len(missing) - 1} more such gaps" if missing[1:] else ""
         first, behind = missing[0]
-        log.error("LOG(%s): a segment is missing: messages %d to %d are gone%s", folder, first, behind - 1, others)
+        log.error("LOG(%s): messages %d to %d are gone, with their segment or its end%s", folder, first, behind - 1,
+                  others)
     return Opened(
         exists=True, id=log_id or give_id(folder, log), segments=segments, next=end, resume_at=resume_at,
         ends=resume_at > end or not segments or not is_sound, synced=first_unsynced(segments),
@@ -205,6 +211,11 @@ def list_segments(folder: str) -> Listed:
     return Listed(found, min(ids, default=0), mark, strays)
 
 
+def begun_in(files: dict[int, Files]) -> list[int]:
+    """The first offsets of segments that have records."""
+    return sorted(first for first, found in files.items() if found.dat is not None)
+
+
 def give_id(folder: str, log: Log) -> int:
     """Gives a log of an earlier version an id; 0 if that cannot be written."""
     log_id = new_id()
@@ -236,12 +247,11 @@ def open_segment(folder: str, first: int, files: Files, following: int | None, p
             unsynced = 0
         count, size, time = last_record(dat.fileno(), idx.fileno(), first, files)
         if following is not None:
-            known = following - first
-            if count < known <= entries_of(files):
-                # The next one was begun right behind: what is wrong at its end is damage.
-                size, is_sound = files.dat or 0, False
+            known = min(following - first, entries_of(files))
+            if count != known:
+                # What is wrong at its end is damage; or it reaches into the next one.
+                size = (files.dat or 0) if count < known else size
                 count = known
-            count = min(count, known)
         elif not power_failed and (vouched := last_vouched(idx.fileno(), first, files)) > count:
             log.error("LOG(%s): segment %d: its last record is damaged", folder, first)
             count, size, is_sound = vouched, files.dat or 0, False

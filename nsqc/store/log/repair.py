@@ -14,12 +14,12 @@ from nsqc.store.badfiles import bad_name, keep_bad
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log.compact import compact_folder
 from nsqc.store.log.due import read_due
-from nsqc.store.log.files import LogFiles, Segment, read_folder
-from nsqc.store.log.format import checksum
+from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
+from nsqc.store.log.format import INDEX_HEAD, checksum
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
-from nsqc.store.log.rebuild import UNBOUNDED, Builder, Rebuilt
-from nsqc.store.log.scan import BAD_ENTRY, scan_segment
+from nsqc.store.log.rebuild import Builder, Rebuilt
+from nsqc.store.log.scan import BAD_ENTRY, BLANK, scan_segment
 from nsqc.store.log.topicfile import saved_topic
 
 JOURNAL_MAGIC = b"NSQCJNL1"
@@ -35,6 +35,7 @@ class Repair:
         self.folder = folder
         self.report = report
         self.dry_run = dry_run
+        self.is_torn = False  # blank entries never reached the disk, and nothing vouches for their records
         self.steps = 0
 
     def run(self) -> int:
@@ -60,7 +61,7 @@ class Repair:
         dat, idx = segment_path(self.folder, segment.first, "dat"), segment_path(self.folder, segment.first, "idx")
         rebuilt = None
         if needs_index(self.folder, segment, below):
-            rebuilt = Builder(self.folder, segment, below).build()
+            rebuilt = Builder(self.folder, segment, below, self.is_torn).build()
             self._index(idx, rebuilt)
         end, data_bytes = (rebuilt.end, rebuilt.bytes) if rebuilt else (segment.end, segment.bytes)
         if segment.size > data_bytes and end < below and segment.first + segment.entries < below:
@@ -143,29 +144,46 @@ class Repair:
         sync_folder(self.folder)
 
 
-def mend_indexes(folder: str, report: Report) -> None:
+def mend_indexes(folder: str, report: Report, torn_from: int) -> None:
     """For a start: makes indexes again that are missing, or whose head or last entries are damaged. Costs some reads
-    for each segment as long as there are none. Not for after a power failure: then files may have any part of what was
-    written last, and what no index vouches for was not acknowledged. Raises OSError or MetadataError."""
+    for each segment as long as there are none.
+
+    torn_from: segments from this offset on may have any part of what was written, as a power failure has left them.
+    What never reached the disk is no damage, nor is anything in the last one. Raises OSError or MetadataError.
+    """
     repair, unsure = Repair(folder, report), []
     for segment, below in with_following(read_folder(folder)):
-        if segment.size and is_index_lost(folder, segment, below):
+        repair.is_torn = segment.first >= torn_from
+        if repair.is_torn and below == UNBOUNDED:
+            continue
+        if segment.size and is_index_lost(folder, segment, below, repair.is_torn):
             unsure += repair.mend_segment(segment, below)
     if unsure:
         repair.mend_journals(read_progress(folder), unsure)
 
 
-def is_index_lost(folder: str, segment: Segment, below: int) -> bool:
+def is_index_lost(folder: str, segment: Segment, below: int, is_torn: bool) -> bool:
     """Whether entries are damaged that a record may have had. Raises OSError."""
     if segment.base_ns is None:
-        return True
+        return not is_torn or has_head(folder, segment.first)
     known = min(segment.first + segment.entries, below)
     if segment.intact == known:
         return False
     # A batch whose writing was interrupted has sound entries.
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(dat, idx, segment.first, known)
-    return any(kind == BAD_ENTRY and end > segment.intact for kind, _, end in runs)
+    # A start behind a power failure leaves blank entries only before intact records.
+    lost = (BAD_ENTRY,) if is_torn else (BAD_ENTRY, BLANK)
+    return any(kind in lost and end > segment.intact for kind, _, end in runs)
+
+
+def has_head(folder: str, first: int) -> bool:
+    """Whether the head of an index has reached the disk, damaged or not. Raises OSError."""
+    try:
+        with open(segment_path(folder, first, "idx"), "rb") as file:
+            return any(file.read(INDEX_HEAD))
+    except (FileNotFoundError, IsADirectoryError):
+        return True  # its name was on the disk before its first record counted: somebody has removed it
 
 
 def with_following(files: LogFiles) -> list[tuple[Segment, int]]:
@@ -183,7 +201,7 @@ def needs_index(folder: str, segment: Segment, below: int) -> bool:
         return True
     idx = segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(segment_path(folder, segment.first, "dat"), idx, segment.first, known)
-    return any(kind == BAD_ENTRY for kind, _, _ in runs)
+    return any(kind == BAD_ENTRY or (kind == BLANK and end > segment.intact) for kind, _, end in runs)
 
 
 # ---------------------------------------------------------------------- operations of journals

@@ -6,7 +6,8 @@ from nsqc.store.disk.segment cimport Window
 cdef enum:
     IS_SOUND = 0
     IS_BAD_ENTRY = 1        # its entry is damaged, or leads to where the record cannot be
-    IS_BAD_RECORD = 2       # its entry is sound, and the record is not what it says
+    IS_BAD_RECORD = 2       # its entry is sound, and the record is not what it says, or not there
+    IS_BLANK = 3            # its entry never reached the disk
 
 cdef struct Scan:
     Window data

@@ -10,7 +10,7 @@ from posix.unistd cimport close
 from nsqc.store.disk.segment cimport (BLOCK_BYTES, HEAD_BYTES, RECORD_TIMESTAMP_AT, Window, segment_next, window_fill,
                                       window_free)
 from nsqc.store.disk.syscalls cimport io_open, io_size
-from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, IndexEntry, entry_load
+from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, IndexEntry, entry_blank, entry_load
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64
@@ -19,6 +19,7 @@ from nsqc.wire.hton cimport load_i32, load_i64
 SOUND = IS_SOUND
 BAD_ENTRY = IS_BAD_ENTRY
 BAD_RECORD = IS_BAD_RECORD
+BLANK = IS_BLANK
 
 
 cdef inline const char *bytes_at(Window *window, int64_t at) noexcept nogil:
@@ -34,6 +35,12 @@ cdef bint load(Scan *scan, int64_t offset, IndexEntry *entry) noexcept nogil:
     if scan.error or scan.index.limit - at < ENTRY_BYTES:
         return False
     return entry_load(bytes_at(&scan.index, at), offset, entry)
+
+
+cdef bint is_blank(Scan *scan, int64_t offset) noexcept nogil:
+    """Of an entry that load() has just looked at."""
+    cdef int64_t at = INDEX_HEAD_BYTES + ENTRY_BYTES * (offset - scan.first)
+    return not scan.error and scan.index.limit - at >= ENTRY_BYTES and entry_blank(bytes_at(&scan.index, at))
 
 
 cdef bint record_sound(Scan *scan, IndexEntry *entry, int64_t *length) noexcept nogil:
@@ -59,8 +66,10 @@ cdef int check(Scan *scan) noexcept nogil:
     cdef IndexEntry behind
     cdef int64_t length
     cdef bint sound
-    if (not load(scan, scan.offset, &entry) or entry.position < scan.at
-            or (scan.known and entry.position != scan.at) or entry.position >= scan.data.limit):
+    if not load(scan, scan.offset, &entry):
+        scan.known = False
+        return IS_BLANK if is_blank(scan, scan.offset) else IS_BAD_ENTRY
+    if entry.position < scan.at or (scan.known and entry.position != scan.at):
         scan.known = False
         return IS_BAD_ENTRY
     sound = record_sound(scan, &entry, &length)
@@ -90,8 +99,8 @@ cdef int check_run(Scan *scan) noexcept nogil:
 
 
 def scan_segment(str dat not None, str idx not None, first: int, end: int):
-    """Runs of messages of the same kind, in order: (SOUND, BAD_ENTRY or BAD_RECORD, first offset, end), and where the
-    last sound record ends in the .dat. Raises OSError."""
+    """Runs of messages of the same kind, in order: (SOUND, BAD_ENTRY, BAD_RECORD or BLANK, first offset, end), and
+    where the last sound record ends in the .dat. Raises OSError."""
     cdef Scan scan
     cdef bytes data_name = os.fsencode(dat), index_name = os.fsencode(idx)
     cdef int64_t begin, sound_end = 0

@@ -53,7 +53,7 @@ class SegmentFile:
         if self._index >= 0 and stat.S_ISDIR(os.fstat(self._index).st_mode):
             os.close(self._index)
             self._index = -1
-        self._base: int | None = None
+        self._head: tuple[int, int] | None = None
 
     def __enter__(self) -> SegmentFile:
         return self
@@ -77,13 +77,20 @@ class SegmentFile:
     @property
     def base_ns(self) -> int | None:
         """What times begin with, ns since 1970; None: the head of the index is damaged."""
-        if self._base is None and self._index >= 0:
+        head = self.head
+        return None if head is None else head[0]
+
+    @property
+    def head(self) -> tuple[int, int] | None:
+        """(what times begin with, how many segments may not have been synced when it began), as the index says; None:
+        its head is damaged."""
+        if self._head is None and self._index >= 0:
             data = os.pread(self._index, INDEX_HEAD, 0)
             if len(data) == INDEX_HEAD:
-                magic, first, base, _, crc = HEAD.unpack(data)
+                magic, first, base, unsynced, crc = HEAD.unpack(data)
                 if (magic, first, crc) == (MAGIC, self.first, checksum(data[:-4])):
-                    self._base = base
-        return self._base
+                    self._head = base, unsynced
+        return self._head
 
     def entry(self, offset: int) -> Entry | None:
         """The entry of a record; None: it is missing or damaged."""

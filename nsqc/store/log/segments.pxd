@@ -18,6 +18,8 @@ cdef struct Segments:
     Segment *items          # owned; NULL while there are none
     int64_t count, room
     int64_t bytes           # of all records
+    int64_t missing         # messages between segments; see gaps.py
+    int64_t dropped         # segments that are gone: the first one there is has this number, whatever goes later
 
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for so many more; -1: no memory
 cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil      # at the end; -1: no memory
@@ -30,6 +32,6 @@ cdef void segments_free(Segments *segments) noexcept nogil
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil
 # How many records lie before an offset, as far as segments have known: the difference of two is what lies between them.
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil
-# For Python: see TopicLog.table and TopicLog.segment_at().
-cdef list segments_table(Segments *segments)
+# For Python: see TopicLog.numbered() and TopicLog.segment_at().
+cdef list segments_numbered(Segments *segments, int64_t number, int64_t most)
 cdef tuple segments_at(Segments *segments, int64_t offset)

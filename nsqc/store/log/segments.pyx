@@ -7,6 +7,9 @@ from libc.string cimport memmove, memset
 cdef enum:
     FIRST_ROOM = 4
 
+# As in gaps.py: numbering leaves out more than that, and a lost segment less.
+cdef int64_t MOST_MISSING = 1 << 31
+
 
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
     cdef Segment *grown
@@ -30,17 +33,26 @@ cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
     if segments.count:
         last = &segments.items[segments.count - 1]
         segment.before = last.before + last.end - last.first
+        segments.missing += missing_between(last, segment)
     segments.items[segments.count] = segment[0]
     segments.count += 1
     segments.bytes += segment.bytes
     return 0
 
 
+cdef int64_t missing_between(Segment *segment, Segment *following) noexcept nogil:
+    cdef int64_t gap = following.first - segment.end
+    return gap if 0 < gap < MOST_MISSING else 0
+
+
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
     cdef int64_t index
     for index in range(count):
         segments.bytes -= segments.items[index].bytes
+        if index + 1 < segments.count:
+            segments.missing -= missing_between(&segments.items[index], &segments.items[index + 1])
     segments.count -= count
+    segments.dropped += count
     memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
 
 
@@ -91,10 +103,12 @@ cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
     return segment.before + min(offset, segment.end) - segment.first
 
 
-cdef list segments_table(Segments *segments):
-    cdef int64_t index
+cdef list segments_numbered(Segments *segments, int64_t number, int64_t most):
+    cdef int64_t index, begin = number - segments.dropped
+    if begin < 0:
+        return []
     return [(segments.items[index].first, segments.items[index].end, segments.items[index].bytes)
-            for index in range(segments.count)]
+            for index in range(begin, min(begin + most, segments.count))]
 
 
 cdef tuple segments_at(Segments *segments, int64_t offset):

@@ -21,8 +21,9 @@ from nsqc.store.log.names import new_id
 from nsqc.store.log.readers cimport WaitsForRecords
 from nsqc.store.log.readfiles cimport readfiles_close, readfiles_lend, readfiles_removed, readfiles_return
 from nsqc.store.log.reads cimport ReadRecords, run_read_records
+from nsqc.store.log.segmenttable import SegmentTable
 from nsqc.store.log.segments cimport (Segment, segments_add, segments_at, segments_drop, segments_free,
-                                      segments_rank, segments_reserve, segments_surplus, segments_table)
+                                      segments_numbered, segments_rank, segments_reserve, segments_surplus)
 from nsqc.store.log.unsynced cimport (unsynced_appended, unsynced_began, unsynced_ended, unsynced_failed,
                                       unsynced_take)
 from nsqc.store.message cimport Message
@@ -33,6 +34,7 @@ cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     NS_PER_MS = 1000000
+    MOST_GONE = 256             # segments that are removed at a time: each has names to be made
 
 
 @cython.final
@@ -359,12 +361,27 @@ cdef class TopicLog(CommitLog):
         return self.segments.bytes
 
     @property
-    def table(self) -> list:
-        """The segments, oldest first: (first offset, offset behind the last, bytes of records)."""
-        return segments_table(&self.segments)
+    def missing(self) -> int:
+        """Messages that are gone between segments."""
+        return self.segments.missing
+
+    @property
+    def segment_numbers(self) -> tuple:
+        """The number of the oldest segment, and the one behind the newest. A segment keeps its number."""
+        return self.segments.dropped, self.segments.dropped + self.segments.count
+
+    def numbered(self, int64_t number, int64_t most) -> list:
+        """The segment of a number and those behind it, at most so many of them: (first offset, offset behind the last,
+        bytes of records). None, if the first is gone."""
+        return segments_numbered(&self.segments, number, most)
+
+    @property
+    def table(self):
+        """The segments, oldest first, as numbered() has them; see SegmentTable. Costs the same with any number."""
+        return SegmentTable(self)
 
     def segment_at(self, int64_t offset):
-        """What `table` has of the segment with an offset, or of the first one behind it; None: there is none yet."""
+        """As numbered(), of the segment with an offset, or of the first one behind it; None: there is none yet."""
         return segments_at(&self.segments, offset)
 
     @property
@@ -380,13 +397,13 @@ cdef class TopicLog(CommitLog):
     # ------------------------------------------------------------------ retention
 
     def retain(self, int64_t needed, int64_t retain_ns, int64_t retain_bytes, bint drops) -> int:
-        """Removes segments that nobody needs: how many.
+        """Removes segments that nobody needs: how many. If they are many, the others are left to the next call.
 
         needed: the first offset that a channel needs. Segments before that go if their last record is older than
         retain_ns and the others have retain_bytes. drops: those that are too many or too old go, needed or not.
         """
-        cdef int64_t index, gone = segments_surplus(&self.segments, needed, retain_ns, retain_bytes, drops,
-                                                    time.time_ns())
+        cdef int64_t index, gone = min(<int64_t> MOST_GONE, segments_surplus(
+            &self.segments, needed, retain_ns, retain_bytes, drops, time.time_ns()))
         cdef Segment *segment
         cdef list paths
         if gone == 0:

@@ -1,0 +1,98 @@
+"""A log with thousands of segments: what is listed, found by offset and by time, and removed, is what there is."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.store.log.segments import BASE, STEP, body_of, write_segment
+from tests.support.daemon import Daemon, wait_until
+
+COUNT = 3000        # segments, of two messages each
+GAP = 2000          # the number of one that is missing
+LOG = ("--topic-storage=log", "--log-retain-time=800000h")
+
+
+@pytest.fixture
+def node(daemon, tmp_path) -> Daemon:
+    data = tmp_path / "node"
+    data.mkdir()
+    for number in range(COUNT):
+        if number != GAP:
+            write_segment(data / "t.log", 2 * number, 2)
+    (data / "t.log" / "id.00000000000000ff").touch()
+    channels = [{"name": name, "paused": False} for name in ("a", "b")]
+    (data / "nsqd.dat").write_text(json.dumps({
+        "topics": [{"name": "t", "paused": False, "channels": channels}], "version": "1.3.0"}))
+    (data / "nsqc.ids.dat").write_text(json.dumps({"reached_unit": 0, "stopped": True, "boot_id": ""}))
+    return daemon(*LOG, data_path=data)
+
+
+def described(node: Daemon, more: str = "") -> dict[str, object]:
+    status, body = node.http("GET", f"/topic/log?topic=t{more}")
+    assert status == 200, body
+    return json.loads(body)
+
+
+def offset_at(node: Daemon, time_ns: int) -> int:
+    status, record = node.http("GET", f"/topic/read?topic=t&time={time_ns}&max_messages=1")
+    assert status == 200
+    return int(record[14:30], 16) if record else -1     # ids are offsets here
+
+
+def lengths(node: Daemon) -> list[list[int]]:
+    size = [len(body_of(offset)) + 30 for offset in range(2 * COUNT)]
+    return [[2 * number, 2 * number + 2, size[2 * number] + size[2 * number + 1]]
+            for number in range(COUNT) if number != GAP]
+
+
+def test_all_are_listed(node):
+    known = described(node, "&segments=true")
+    assert known["segment_list"] == lengths(node)
+    assert known["bytes"] == sum(length for _, _, length in lengths(node))
+    assert (known["segments"], known["missing"]) == (COUNT - 1, 2)
+    assert (known["first_offset"], known["next_offset"]) == (0, 2 * COUNT)
+    assert (known["first_time"], known["last_time"]) == (BASE, BASE + (2 * COUNT - 1) * STEP)
+    assert "segment_list" not in described(node)
+    node.post("/pub?topic=t", b"new")
+    known = described(node, "&segments=true")
+    assert known["segment_list"][-1][1] == known["next_offset"] == 2 * COUNT + 1
+
+
+def test_each_is_found_by_time(node):
+    for offset in (0, 1, 2, 777, 2 * GAP - 1, 2 * GAP + 2, 2 * COUNT - 2, 2 * COUNT - 1):
+        assert offset_at(node, BASE + offset * STEP) == offset
+        assert offset_at(node, BASE + offset * STEP - STEP // 2) == offset
+    for missing in (2 * GAP, 2 * GAP + 1):
+        assert offset_at(node, BASE + missing * STEP) == 2 * GAP + 2
+    assert offset_at(node, BASE + 2 * COUNT * STEP) == -1
+    text = datetime.fromtimestamp((BASE + 2 * GAP * STEP) // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert node.http("POST", f"/channel/seek?topic=t&channel=a&to={text}")[0] == 200
+    place = described(node)["channels"][0]
+    assert (place["position"], place["lag_messages"]) == (2 * GAP + 2, 2 * COUNT - 2 * GAP - 2)
+
+
+def test_many_are_removed(node):
+    """A few hundred at a time: each time the rest is listed as it is, and the one that was missing is forgotten."""
+    for channel in ("a", "b"):
+        node.post(f"/channel/empty?topic=t&channel={channel}")
+    assert node.http("PUT", "/topic/rules?topic=t", b'{"retain_time": "1s"}')[0] == 200
+    left = lengths(node)
+    seen = set()
+
+    def gone() -> bool:
+        known = described(node, "&segments=true")
+        count = known["segments"]
+        seen.add(count)
+        assert known["segment_list"] == left[-count:] and known["first_offset"] == left[-count][0]
+        assert known["missing"] == (2 if left[-count][0] < 2 * GAP else 0)
+        assert known["bytes"] == sum(length for _, _, length in left[-count:])
+        assert known["first_offset"] <= offset_at(node, 1)      # more may have gone between the two calls
+        return count == 1
+
+    wait_until(gone, "all segments but the last to be removed", 60)
+    assert len(seen) > 2
+    wait_until(lambda: [path.name for path in (node.data_path / "t.log").glob("*.dat")] == [f"{2 * COUNT - 2:020}.dat"],
+               "their files to be removed")
