@@ -7,7 +7,7 @@
 from libc.stdint cimport int64_t
 
 cdef enum:
-    QUICK_NS = 100000       # what a read may cost, commands included, to count as little
+    QUICK_NS = 50000        # what a read may cost, commands included, to count as little
 
 cdef struct Input:          # of one descriptor
     bint watched            # in the set
@@ -20,9 +20,12 @@ cdef class Unread:
     cdef Input *inputs      # owned; by descriptor
     cdef int room
     cdef int64_t quick_ns   # that reads of those clients have taken since somebody has set it to 0
+    cdef bint noticed       # one of them was found waiting, or
+    cdef bint owes          # was read, and its answer leaves at the end of the iteration: who sends it calls answered()
 
     cpdef void add(self, int fd) noexcept           # a client's socket; closing it is enough to remove it
-    # It was read, and what came was acted on for so long.
-    cdef void was_read(self, int fd, int64_t took_ns) noexcept
-    cdef bint any(self, int64_t now_ns) noexcept
+    # It was read, and what came was acted on for so long. answers: it waits for an answer, if it asked for little.
+    cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept
+    cdef bint any(self, int64_t now_ns) noexcept            # one waits, to be read or for its answer
+    cpdef void answered(self) noexcept
     cdef void _watch(self, int fd, bint watched) noexcept

@@ -56,15 +56,18 @@ cdef class Unread:
 
     def note(self, int fd, int64_t took_ns=0):
         """A client is read; what comes is acted on for so many nanoseconds."""
-        self.was_read(fd, took_ns)
+        self.was_read(fd, took_ns, True)
 
-    cdef void was_read(self, int fd, int64_t took_ns) noexcept:
-        cdef bint quick = took_ns <= QUICK_NS
+    cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept:
+        cdef bint quick
         if not 0 <= fd < self.room:
             return
+        # Who is about as long each time does not come and go.
+        quick = took_ns <= (QUICK_NS if self.inputs[fd].watched else QUICK_NS // 2)
         self.inputs[fd].since_ns = 0
         if quick:
             self.quick_ns += took_ns
+            self.owes |= answers
         if quick != self.inputs[fd].watched:
             self._watch(fd, quick)
 
@@ -73,6 +76,8 @@ cdef class Unread:
         cdef Input *found
         cdef int index, count
         cdef bint waits = False
+        if self.owes:
+            return True
         if self.fd < 0:
             return False
         count = epoll_wait(self.fd, events, LOOKED_AT, 0)
@@ -85,11 +90,15 @@ cdef class Unread:
                 self._watch(events[index].data.fd, False)
             else:
                 waits = True
+        self.noticed = waits
         return waits
 
     def waits(self, int64_t now_ns) -> bool:
-        """Whether one of the clients waits to be read."""
+        """Whether one of the clients waits, to be read or, since note(), for its answer."""
         return self.any(now_ns)
+
+    cpdef void answered(self) noexcept:
+        self.noticed = self.owes = False
 
     cdef void _watch(self, int fd, bint watched) noexcept:
         cdef epoll_event event

@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memcpy
 
 cdef enum:
     FIRST_SLOTS = 64
-    KEPT_SLOTS = 8192       # 128 KiB; smaller maps are not shrunk: they grow again
+    KEPT_SLOTS = 16384      # 256 KiB; maps up to there are not shrunk: they grow again, at every FIN of a few thousand
     ID_BYTES = 16
     CACHED_SLOTS = 2048     # what belongs to a smaller map is in the cache anyway
     # How many ids before its own a slot, its delivery and its message are fetched: each needs the one before.
@@ -125,7 +125,7 @@ cdef void inflight_remove(InFlightMap *map, Delivery *delivery) noexcept nogil:
             gap = at
     map.slots[gap].delivery = NULL
     map.count -= 1
-    if map.mask >= KEPT_SLOTS and map.count < map.mask // 16:
+    if map.mask > KEPT_SLOTS and map.count < map.mask // 16:
         resize(map, (map.mask + 1) // 4)
 
 

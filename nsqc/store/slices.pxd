@@ -46,7 +46,7 @@ cdef class Slicer:
         return self.loop is not None and (now >= self.deadline_ns or now >= self.look_ns and self._gives_way(now))
 
     cdef bint _gives_way(self, int64_t now_ns) noexcept     # to a client that waits: then the slice is over
-    cdef void look_from(self, int64_t now_ns) noexcept      # the first look comes QUICK_NS later
+    cdef void look_from(self, int64_t now_ns) noexcept      # the first look comes QUICK_NS later, unless one waits
 
 
 cdef class SlicedCall(Sliced):

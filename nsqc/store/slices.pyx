@@ -47,7 +47,7 @@ cdef class Slicer:
 
     cdef void look_from(self, int64_t now_ns) noexcept:
         if self.unread is not None:
-            self.look_ns = now_ns + QUICK_NS
+            self.look_ns = now_ns if self.unread.noticed or self.unread.owes else now_ns + QUICK_NS
 
     cdef bint _gives_way(self, int64_t now_ns) noexcept:
         self.look_ns = now_ns + QUICK_NS
@@ -69,7 +69,7 @@ cdef class Slicer:
         self.scheduled = True       # add() need not schedule it
         self.gave_way = False
         if self.unread is not None:
-            self.look_from(now + min(self.unread.quick_ns, <int64_t> ITERATION_NS))
+            self.look_ns = now + QUICK_NS + min(self.unread.quick_ns, <int64_t> ITERATION_NS)
             self.unread.quick_ns = 0
         while self.queue:
             work = self.queue.popleft()

@@ -111,7 +111,8 @@ cdef class Connection(Link):
             span_over(took_ns, b"commands of", self)
             if self.hub.slicer.unread is not None:
                 # While it is held, nobody reads it.
-                self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns)
+                self.hub.slicer.unread.was_read(self.fd, QUICK_NS + 1 if self.intake.held else took_ns,
+                                                self.session is not None and self.session.channel is None)
         else:
             self.intake.heard_ns = heard_ns
 

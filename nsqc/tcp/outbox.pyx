@@ -25,6 +25,7 @@ cdef enum:
     # A system call costs as much as copying tens of KiB, so a full buffer is worth sending early only from here on.
     FLUSH_BYTES = 131072
     OUTBOXES = 16       # sent between two looks at the clock
+    SHORT_BYTES = 4096
     LARGE_BODY = 2048   # larger bodies are sent from their messages: one more piece costs as much as copying this
     PIECES = 256        # of one system call
     WAKE_BYTES = 4096   # of output that the socket does not take: what the transport gets
@@ -76,13 +77,22 @@ cdef class Iteration:
         self.scheduled = False
         if self.due:
             self.schedule()
+        if self.slicer.unread is not None:
+            self.slicer.unread.answered()
         span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
 
     cdef void _send_due(self, int64_t until_ns) noexcept:
-        """Sends what was collected, or as much of it as there is time for."""
+        """Sends what was collected, or as much of it as there is time for: first what is short."""
         cdef Outbox outbox
         cdef list due = self.due
+        cdef list large = []
         cdef Py_ssize_t count = len(due), at = 0
+        if 1 < count <= OUTBOXES:
+            for outbox in due:
+                if outbox.bytes() > SHORT_BYTES:
+                    large.append(outbox)
+            if 0 < len(large) < count:
+                due = [outbox for outbox in due if outbox.bytes() <= SHORT_BYTES] + large
         self.due = []
         while at < count:
             outbox = due[at]

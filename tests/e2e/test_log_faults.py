@@ -99,7 +99,7 @@ def test_writes_that_fail(traced, sync, error):
 def test_index_entries_that_fail_behind_a_delivery(traced, answer):
     """The consumer has the message before its index entry is written. If that fails, the publisher is told so, the offset
     is left out, and everything else stays as it is."""
-    node, trace = traced("--log-sync=write")
+    node, trace = traced("--log-sync=write", "--log-retain-time=1h")
     node.connect().pub("t", b"first", b"second")
     consumer = node.connect().sub("t", "c", 10)
     for message in consumer.messages(2):

@@ -34,7 +34,9 @@ def test_found_until_it_is_read(pair):
     assert unread.waits(2) and unread.waits(3)
     ours.recv(100)
     unread.note(ours.fileno())
-    assert not unread.waits(4)
+    assert unread.waits(4), "its answer has not left"
+    unread.answered()
+    assert not unread.waits(5)
 
 
 def test_who_asks_for_much_is_not_looked_for(pair):
@@ -44,6 +46,7 @@ def test_who_asks_for_much_is_not_looked_for(pair):
     client.send(b"FIN")
     assert not unread.waits(1)
     unread.note(ours.fileno())          # less from now on
+    unread.answered()
     assert unread.waits(2)
 
 
@@ -58,6 +61,7 @@ def test_a_socket_that_nobody_reads_stops_nothing(pair):
     others.recv(100)
     assert not unread.waits(61 * MS)
     unread.note(ours.fileno())          # it is read again
+    unread.answered()
     assert unread.waits(62 * MS)
 
 
@@ -90,4 +94,5 @@ def test_descriptors_that_cannot_be_watched(tmp_path):
         unread.add(-1)
         unread.note(file.fileno())
         unread.note(10_000, MUCH)
+        unread.answered()
         assert not unread.waits(1)

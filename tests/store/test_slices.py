@@ -70,6 +70,7 @@ def test_slices_give_way_to_a_client_that_waits():
         assert len(journal) == 2 and journal[0] != journal[1]
         ours.recv(100)
         unread.note(ours.fileno())
+        unread.answered()
         journal.clear()
         loop.iterate()
         assert len(journal) > 1
@@ -83,8 +84,9 @@ def test_many_clients_that_wait_leave_slices_as_much_as_they_had():
         unread.add(ours.fileno())
         Work(slicer, "a", journal, 10, greedy=True).start()
         client.send(b"PUB")
-        for _ in range(20):
-            unread.note(ours.fileno(), 90_000)
+        for _ in range(40):
+            unread.note(ours.fileno(), 40_000)
+        unread.answered()
         loop.iterate()
         assert len(journal) > 1
 
