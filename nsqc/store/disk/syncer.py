@@ -2,9 +2,10 @@
 The folder is synced before each step that relies on the names of the one before.
 
 A sync begins as soon as a queue has `every` unsynced reads and writes, or the first of them is `timeout` old. A queue
-has one under way at most; the next begins when that ends, if it is due by then. After a sync a log rests, so that syncs
-take a tenth of the time of whoever publishes as fast as it can, but at most LONGEST_REST_NS. The files of a deleted queue are
-removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its first sync.
+has one under way at most; the next begins when that ends, if it is due by then. After a sync a log rests, at most
+LONGEST_REST_NS, so that syncs take a tenth of the time of whoever publishes as fast as it can. The files of a deleted
+queue are removed when its running sync has ended; a queue of the same name that is created meanwhile waits with its
+first sync.
 """
 
 from __future__ import annotations
