@@ -1,8 +1,8 @@
 # Whether a client that asks for little waits to be read, while the loop works for others.
 #
 # An epoll set beside the loop's own has the sockets of those clients, and is asked now and then during long work: one
-# system call without a wait. Who was read last for longer than QUICK_NS asks for much, and is not in it: work for one of
-# them does not end because of another. Nor is a socket that stays unread for STUCK_NS, since nobody reads it.
+# system call without a wait. Who was read last for longer than QUICK_NS asks for much, and is not in it: work for one
+# of them does not end because of another. Nor is a socket that stays unread for STUCK_NS, since nobody reads it.
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
 """Clients that ask for little, and wait. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 from posix.unistd cimport close

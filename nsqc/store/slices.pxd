@@ -4,9 +4,9 @@
 # A loop whose length depends on clients asks over() every few dozen steps, and continues in its next slice. Callbacks
 # of the loop (input, timers) begin a slice as well.
 #
-# A slice is also over when a client that asks for little waits to be read, which over() looks for every QUICK_NS; then no
-# other slice begins in this iteration. Before that, slices have as long as such clients had in the iteration before, so
-# that many of them do not stop all other work.
+# A slice is also over when a client that asks for little waits, to be read or for its answer; over() looks for them
+# every QUICK_NS. Then no other slice begins in this iteration. Before that, slices have as long as such clients had in
+# the iteration before, so that many of them do not stop all other work.
 
 from libc.stdint cimport int64_t
 from nsqc.loop.unread cimport Unread

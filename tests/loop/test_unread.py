@@ -73,7 +73,7 @@ def test_seen_now_and_then_is_not_stuck(pair):
 
 
 def test_a_closed_socket_makes_room_for_the_next(pair):
-    unread, (client, ours) = Unread(), pair()
+    unread, (_client, ours) = Unread(), pair()
     number = ours.fileno()
     unread.add(number)
     unread.note(number, MUCH)
