@@ -83,6 +83,8 @@ cdef class Unread:
         count = epoll_wait(self.fd, events, LOOKED_AT, 0)
         for index in range(count):
             found = &self.inputs[events[index].data.fd]
+            if not found.watched:
+                continue        # closed, but for a duplicate that streams an answer
             if found.since_ns == 0 or now_ns - found.seen_ns > APART_NS:
                 found.since_ns = now_ns
             found.seen_ns = now_ns

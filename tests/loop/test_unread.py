@@ -87,6 +87,17 @@ def test_a_closed_socket_makes_room_for_the_next(pair):
         assert unread.waits(1)
 
 
+def test_a_duplicate_that_outlives_a_client_stops_nothing(pair):
+    """The set forgets a descriptor only when the last duplicate of its socket is closed."""
+    unread, (client, ours) = Unread(), pair()
+    unread.add(ours.fileno())
+    client.send(b"GET")
+    with ours.dup():
+        ours.close()
+        assert [unread.waits(ms * MS) for ms in range(1, 90, 5)] == [True] * 11 + [False] * 7
+        assert not any(unread.waits(ms * MS) for ms in range(100, 1000, 5))
+
+
 def test_descriptors_that_cannot_be_watched(tmp_path):
     unread = Unread()
     with open(tmp_path / "file", "wb") as file:
