@@ -28,6 +28,9 @@ _BODY_BYTES_A_SECOND = 4096
 # Of a long read, what is parsed, or published, between two looks at the clock: less than a millisecond of it.
 _PIECE_BYTES = 4096
 _PUBLISHED_BYTES = 16 * 1024
+# What a read takes, about: looking at the clock would cost more than it is worth.
+_SHORT_NS = 20_000
+_LONG_NS = 1_000_000
 
 
 class Owner(Protocol):
@@ -111,7 +114,7 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         pipeline, reader = self._pipeline, self._reader
         if self._unread is not None:
-            self._unread.note(self._fd)
+            self._unread.note(self._fd, _SHORT_NS if len(data) <= _PIECE_BYTES else _LONG_NS)
         if pipeline.closing:
             return
         if self._fresh:

@@ -54,8 +54,8 @@ cdef class Unread:
         self.inputs[fd].watched = False
         self._watch(fd, True)
 
-    def note(self, int fd, int64_t took_ns=0):
-        """A client is read; what comes is acted on for so many nanoseconds."""
+    def note(self, int fd, int64_t took_ns):
+        """A client is read; what comes is acted on for so many nanoseconds, and answered."""
         self.was_read(fd, took_ns, True)
 
     cdef void was_read(self, int fd, int64_t took_ns, bint answers) noexcept:

@@ -82,6 +82,8 @@ cdef class Slicer:
             span_over(now - began, b"a slice of", work)
             if now >= end or self.gave_way or now >= self.look_ns and self._gives_way(now):
                 break
+        if self.unread is not None:
+            self.unread.answered()      # what is not sent by now is not sent in this iteration
         self.scheduled = len(self.queue) > 0
         if self.scheduled:
             self.loop.call_soon(self.run)

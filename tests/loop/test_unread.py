@@ -9,7 +9,7 @@ import pytest
 from nsqc.loop.unread import Unread
 
 MS = 1_000_000
-MUCH = MS       # of a read
+LITTLE, MUCH = 10_000, MS       # of a read
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_found_until_it_is_read(pair):
     client.send(b"PUB")
     assert unread.waits(2) and unread.waits(3)
     ours.recv(100)
-    unread.note(ours.fileno())
+    unread.note(ours.fileno(), LITTLE)
     assert unread.waits(4), "its answer has not left"
     unread.answered()
     assert not unread.waits(5)
@@ -45,7 +45,7 @@ def test_who_asks_for_much_is_not_looked_for(pair):
     unread.note(ours.fileno(), MUCH)
     client.send(b"FIN")
     assert not unread.waits(1)
-    unread.note(ours.fileno())          # less from now on
+    unread.note(ours.fileno(), LITTLE)          # less from now on
     unread.answered()
     assert unread.waits(2)
 
@@ -60,7 +60,7 @@ def test_a_socket_that_nobody_reads_stops_nothing(pair):
     assert unread.waits(60 * MS)
     others.recv(100)
     assert not unread.waits(61 * MS)
-    unread.note(ours.fileno())          # it is read again
+    unread.note(ours.fileno(), LITTLE)          # it is read again
     unread.answered()
     assert unread.waits(62 * MS)
 
@@ -103,7 +103,7 @@ def test_descriptors_that_cannot_be_watched(tmp_path):
     with open(tmp_path / "file", "wb") as file:
         unread.add(file.fileno())
         unread.add(-1)
-        unread.note(file.fileno())
+        unread.note(file.fileno(), LITTLE)
         unread.note(10_000, MUCH)
         unread.answered()
         assert not unread.waits(1)

@@ -69,11 +69,25 @@ def test_slices_give_way_to_a_client_that_waits():
         loop.iterate()
         assert len(journal) == 2 and journal[0] != journal[1]
         ours.recv(100)
-        unread.note(ours.fileno())
+        unread.note(ours.fileno(), 1)
         unread.answered()
         journal.clear()
         loop.iterate()
         assert len(journal) > 1
+
+
+def test_slices_are_short_once_for_each_answer_that_is_due():
+    loop, journal, unread = Loop(), [], Unread()
+    slicer = Slicer(loop, unread)
+    client, ours = socket.socketpair()
+    with client, ours:
+        unread.add(ours.fileno())
+        Work(slicer, "a", journal, 30, greedy=True).start()
+        unread.note(ours.fileno(), 1)
+        loop.iterate()
+        assert len(journal) == 1
+        loop.iterate()
+        assert len(journal) > 2, "nobody sends, so nobody says that the answer has left"
 
 
 def test_many_clients_that_wait_leave_slices_as_much_as_they_had():
