@@ -63,6 +63,8 @@ cdef class Iteration:
         cdef int64_t began_ns = monotonic_ns()
         cdef int64_t until_ns
         self.reading = self.commits.awaited = False
+        if self.slicer.unread is not None:
+            self.slicer.unread.answered()       # now: what is delivered to a consumer is not put off for an answer
         if self.commits.scheduled:
             self.commits.sends = True
             try:
@@ -77,8 +79,6 @@ cdef class Iteration:
         self.scheduled = False
         if self.due:
             self.schedule()
-        if self.slicer.unread is not None:
-            self.slicer.unread.answered()
         span_over(monotonic_ns() - began_ns, b"commits, and output to clients", "")
 
     cdef void _send_due(self, int64_t until_ns) noexcept:
