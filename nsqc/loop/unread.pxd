@@ -21,7 +21,8 @@ cdef class Unread:
     cdef int room
     cdef int64_t quick_ns   # that reads of those clients have taken since somebody has set it to 0
     cdef bint noticed       # one of them was found waiting, or
-    cdef bint owes          # was read, and its answer leaves at the end of the iteration: who sends it calls answered() before
+    # was read, and its answer leaves at the end of the iteration: who sends it calls answered() before.
+    cdef bint owes
 
     cpdef void add(self, int fd) noexcept           # a client's socket; closing it is enough to remove it
     # It was read, and what came was acted on for so long. answers: it waits for an answer, if it asked for little.
