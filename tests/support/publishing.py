@@ -55,14 +55,14 @@ class Books:
         """What was acknowledged by that time."""
         return [batch for batch in self.acknowledged if batch.answered <= time]
 
-    def check(self, there: Collection[bytes]) -> None:
-        """All of `there` was sent, and of a batch there is all or nothing."""
+    def check(self, there: Collection[bytes], finished: Collection[bytes] = ()) -> None:
+        """All of `there` was sent, and of a batch there is all or nothing, but for what a consumer may have finished."""
         unknown = [body for body in there if body not in self.sent]
         assert not unknown, f"never published: {unknown[:3]}"
         for body in there:
             parts = self.sent[body].bodies
             if len(parts) > 1:
-                missing = [part for part in parts if part not in there]
+                missing = [part for part in parts if part not in there and part not in finished]
                 assert not missing, f"{body!r} of a batch is there, {missing[0]!r} is not"
 
 
