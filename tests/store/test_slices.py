@@ -1,6 +1,7 @@
 """Long work in slices: in turns, within an iteration's time, and until it is finished."""
 
 import socket
+from types import SimpleNamespace
 
 from nsqc.loop.unread import Unread
 from nsqc.store import delivery
@@ -52,6 +53,16 @@ def test_an_iteration_leaves_the_rest_to_the_next():
     assert [work.left for work in works] == [0, 0]
 
 
+def several(loop, journal):
+    """Whether an iteration has more than one slice: on a busy machine not each of them has, for want of a processor."""
+    for _ in range(200):
+        before = len(journal)
+        loop.iterate()
+        if len(journal) > before + 1:
+            return True
+    return False
+
+
 def test_slices_give_way_to_a_client_that_waits():
     loop, journal, unread = Loop(), [], Unread()
     slicer = Slicer(loop, unread)
@@ -59,9 +70,8 @@ def test_slices_give_way_to_a_client_that_waits():
     with client, ours:
         unread.add(ours.fileno())
         for name in "ab":
-            Work(slicer, name, journal, 10, greedy=True).start()
-        loop.iterate()
-        assert len(journal) > 1
+            Work(slicer, name, journal, 1000, greedy=True).start()
+        assert several(loop, journal)
         journal.clear()
         client.send(b"PUB")
         loop.iterate()
@@ -71,9 +81,7 @@ def test_slices_give_way_to_a_client_that_waits():
         ours.recv(100)
         unread.note(ours.fileno(), 1)
         unread.answered()
-        journal.clear()
-        loop.iterate()
-        assert len(journal) > 1
+        assert several(loop, journal)
 
 
 def test_slices_are_short_once_for_each_answer_that_is_due():
@@ -82,12 +90,11 @@ def test_slices_are_short_once_for_each_answer_that_is_due():
     client, ours = socket.socketpair()
     with client, ours:
         unread.add(ours.fileno())
-        Work(slicer, "a", journal, 30, greedy=True).start()
+        Work(slicer, "a", journal, 1000, greedy=True).start()
         unread.note(ours.fileno(), 1)
         loop.iterate()
         assert len(journal) == 1
-        loop.iterate()
-        assert len(journal) > 2, "nobody sends, so nobody says that the answer has left"
+        assert several(loop, journal), "nobody sends, so nobody says that the answer has left"
 
 
 def test_many_clients_that_wait_leave_slices_as_much_as_they_had():
@@ -96,13 +103,19 @@ def test_many_clients_that_wait_leave_slices_as_much_as_they_had():
     client, ours = socket.socketpair()
     with client, ours:
         unread.add(ours.fileno())
-        Work(slicer, "a", journal, 10, greedy=True).start()
+        Work(slicer, "a", journal, 1000, greedy=True).start()
         client.send(b"PUB")
-        for _ in range(40):
-            unread.note(ours.fileno(), 40_000)
-        unread.answered()
-        loop.iterate()
-        assert len(journal) > 1
+
+        def crowd():
+            for _ in range(40):
+                unread.note(ours.fileno(), 40_000)
+            unread.answered()
+
+        def iterate():
+            crowd()
+            loop.iterate()
+
+        assert several(SimpleNamespace(iterate=iterate), journal)
 
 
 def test_a_slice_within_another_one_does_not_move_its_end():
