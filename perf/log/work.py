@@ -194,8 +194,8 @@ class Work:
         count = self.scale.cold_bytes // (RECORD_HEAD + self.scale.size)
         with self._server(*WRITE) as server:
             self._fill(server, count)
+            forget(server.folder / "data")      # or the disk is still busy with it while nothing else goes on
             idle = self._answers(server, self.scale.seconds)
-            forget(server.folder / "data")
             read = io_bytes(server)
             drained: list[float] = []
             failed: list[ClientError] = []
