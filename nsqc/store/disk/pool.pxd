@@ -8,9 +8,9 @@
 # written, the kernel makes writers wait now and then, and those should be threads. After a slow job, short ones are
 # left to threads for QUARANTINE_NS; after each further slow one, for twice as long.
 #
-# Urgent jobs are short ones that somebody waits for. They are run within submit() while no file is being synced and the
-# kernel has so little to write back that it lets writers write, however much that is. After a slow one they are left to
-# threads for URGENT_NS; each further slow one doubles that, and many quick ones in a row set it back.
+# Urgent jobs are short ones that somebody waits for. They are run within submit() while the kernel has so little to
+# write back that it lets writers write, however much that is. After a slow one they are left to threads for URGENT_NS;
+# each further slow one doubles that, and many quick ones in a row set it back.
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 

@@ -50,6 +50,7 @@ cdef class QueueState(JobOwner):
     cdef Spare spare                    # for the next out
     cdef WriteJob *writing              # under way; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
+    cdef int64_t wrote_ns               # monotonic: when the last write ended
     cdef int64_t committed              # records written so far
 
     # Reading.

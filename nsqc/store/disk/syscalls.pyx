@@ -35,6 +35,9 @@ cdef extern from "<fcntl.h>" nogil:
     int sync_file_range(int fd, int64_t at, int64_t length, unsigned int flags)
     unsigned int SYNC_FILE_RANGE_WRITE
 
+cdef enum:
+    PAGE_BYTES = 4096
+
 cdef enum Call:
     READ
     WRITE
@@ -106,18 +109,24 @@ cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogi
     return done
 
 
+cdef int io_cached_fault() noexcept nogil:
+    return EAGAIN if delays[<int> READ] else fault_of(READ)
+
+
 cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
     cdef ssize_t got
-    cdef int error
-    if delays[<int> READ]:
-        return -EAGAIN
-    error = fault_of(READ)
+    cdef int error = io_cached_fault()
     if error:
         return -error
     got = nsqc_read_cached(fd, c_to, <size_t> room, at)
     if got < 0:
         return -EAGAIN if errno in (EINTR, EOPNOTSUPP, ENOSYS, EINVAL) else -errno
     return got if got == room else -EAGAIN
+
+
+cdef bint io_write_ready(int fd, int64_t at) noexcept nogil:
+    cdef char last
+    return at % PAGE_BYTES == 0 or nsqc_read_cached(fd, &last, 1, at - 1) >= 0 or errno != EAGAIN
 
 
 cdef int io_open(const char *c_path, int flags) noexcept nogil:

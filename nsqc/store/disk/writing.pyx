@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
 
+from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.disk.filejobs cimport run_write
 from nsqc.store.disk.segment cimport window_adopt
 from nsqc.store.disk.state cimport count_operations, drop_block, is_drained, leave_file
@@ -15,6 +16,7 @@ from nsqc.store.disk.writebuf cimport (WriteBuf, count_records, data_moved, end_
 
 cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
+    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
 
 
 cdef bint write_next(QueueState queue, bint partial) noexcept:
@@ -37,7 +39,8 @@ cdef bint write_next(QueueState queue, bint partial) noexcept:
     job.max_file = queue.max_file
     job.partial = partial
     job.job.bytes = job.out.length
-    job.job.is_short = job.out.length <= SHORT_BYTES
+    # After a while, a file may have to be looked up and the end of it read again, from a disk that is busy.
+    job.job.is_short = job.out.length <= SHORT_BYTES and monotonic_ns() - queue.wrote_ns < QUIET_NS
     queue.writing = job
     queue.io.submit(&job.job, queue)
     return True
@@ -51,6 +54,7 @@ cdef WriteBuf *next_out(QueueState queue) noexcept:
 cdef void finish_write(QueueState queue, WriteJob *job) noexcept:
     cdef int64_t records = job.out.records, body_bytes = 0
     cdef int error = job.error
+    queue.wrote_ns = monotonic_ns()
     if job.stale:
         remove_stale(queue, job.number, job.end_number)
         free_write(job, &queue.unacked)

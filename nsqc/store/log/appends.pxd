@@ -14,6 +14,10 @@ cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFil
 # Enters what was written; the last segment. There has to be room for most_pieces() more.
 cdef Segment *append_enter(AppendJob *job, Segments *segments, int64_t wall_ns) noexcept
 cdef void append_free(AppendJob *job) noexcept
+# Whether it only adds to a segment, and syncs nothing.
+cdef bint is_plain_append(AppendJob *job) noexcept
+# Whether the page cache has what it needs: then a plain append does not wait for a disk that is busy.
+cdef bint is_at_hand(AppendJob *job) noexcept
 # Whether its index entries may be written once its records were delivered: they need no new block of the disk, which
 # could be full.
 cdef bint may_put_off(AppendJob *job) noexcept

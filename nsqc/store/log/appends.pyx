@@ -5,6 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 from posix.unistd cimport close
 
+from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, TIME_SHIFT
 from nsqc.store.log.jobs cimport Piece, buf_free
 from nsqc.store.log.openfiles cimport stays_open, was_closed
@@ -70,10 +71,18 @@ cdef void append_free(AppendJob *job) noexcept:
     free(job)
 
 
+cdef bint is_plain_append(AppendJob *job) noexcept:
+    return not job.fresh and not job.syncs and job.last.bytes + job.out.length <= job.max_file
+
+
+cdef bint is_at_hand(AppendJob *job) noexcept:
+    return (job.dat >= 0 and job.idx >= 0 and io_write_ready(job.dat, job.last.bytes)
+            and io_write_ready(job.idx, INDEX_HEAD_BYTES + job.last.records * ENTRY_BYTES))
+
+
 cdef bint may_put_off(AppendJob *job) noexcept:
     cdef int64_t at = (INDEX_HEAD_BYTES + job.last.records * ENTRY_BYTES) % BLOCK_BYTES
-    return (not job.fresh and not job.syncs and job.due.length == 0 and job.out.length <= PUT_OFF_BYTES
-            and job.last.bytes + job.out.length <= job.max_file
+    return (is_plain_append(job) and job.due.length == 0 and job.out.length <= PUT_OFF_BYTES
             and 0 < at and at + job.out.records * ENTRY_BYTES <= BLOCK_BYTES)
 
 

@@ -22,6 +22,9 @@ from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_u16
 cdef enum:
     FIRST_ROOM = 4096
     REWRITE_BYTES = 1048576     # of one read and write when data is written again
+    # Segments whose names may be lost: they, and the one before, have at most 2^31 bytes of records of 30 or more each,
+    # so together fewer than recovery.py's JUMP.
+    MOST_UNNAMED = 16
 
 cdef int64_t MOST_FALL_NS = 366 * 86_400 * 1_000_000_000
 cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
@@ -259,8 +262,11 @@ cdef int write_span(AppendJob *job, Piece *piece, char *c_from, int64_t length, 
         if error:
             # What the kernel has of these files may be clean in memory only: nothing is appended to them any more.
             job.spoilt = True
-    if error == 0 and (fresh or job.syncs and (job.made_names or job.syncs_names or job.syncs_parent)):
-        # In any case before the first record of a segment is acknowledged: its name says which offsets were used.
+    job.made_names = job.made_names or fresh
+    if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent)
+                       or fresh and (job.count == 1 or job.unsynced >= MOST_UNNAMED)):
+        # Names say which offsets were used. If a power failure takes the last of those that only continue the numbers
+        # of the one before, numbering goes on behind any that their segments can have had.
         error = sync_folders(job)
     if error == 0:
         job.makes_folder = False

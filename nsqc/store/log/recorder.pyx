@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
+from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
 from nsqc.store.log.openfiles cimport stays_open, was_closed
@@ -220,7 +221,8 @@ cdef class Recorder(Scheduled):
         self.job.job.run = run_journal
         self.job.job.bytes = self.kept.length
         # A kill must cost no more than what was done in the loop iteration under way.
-        self.job.job.is_short = self.job.job.is_urgent = self.kept.length <= SHORT_BYTES
+        self.job.job.is_short = self.job.job.is_urgent = self.kept.length <= SHORT_BYTES and (
+            self.fd < 0 or io_write_ready(self.fd, self.at))
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
         self.job.makes_folder = not self.exists
         self.job.id = self.id

@@ -44,6 +44,7 @@ cdef class TopicLog(CommitLog):
     cdef AppendJob *ending              # one whose index entries were put off; owned; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded
     cdef readonly int64_t next          # offset behind the last record that can be read
+    cdef int64_t wrote_ns               # monotonic: when the last write ended
     cdef SegmentFiles files
     cdef bint ends                      # the next record begins a segment
     cdef int64_t resume_at              # it begins there at the least

@@ -13,7 +13,7 @@ import time
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, append_left, files_close, files_keep,
-                                     job_files_close, may_put_off, most_pieces)
+                                     is_at_hand, is_plain_append, job_files_close, may_put_off, most_pieces)
 from nsqc.store.log.delays cimport delays_add, delays_drop_due, delays_free, delays_from, delays_of, due_rebase
 from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
 from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append, run_entries
@@ -32,6 +32,7 @@ from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 
 cdef enum:
     SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
+    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
     NS_PER_MS = 1000000
     MOST_GONE = 256             # segments that are removed at a time: each has names to be made
@@ -184,7 +185,9 @@ cdef class TopicLog(CommitLog):
         append_begin(job, &self.segments, self.ends, &self.files)
         job.job.bytes = job.out.length
         # Publishers wait for it: handing it to a thread and back would take longer than the write.
-        job.job.is_short = job.job.is_urgent = job.out.length <= SHORT_BYTES and not job.syncs and not job.fresh
+        job.job.is_short = job.job.is_urgent = (
+            job.out.length <= SHORT_BYTES and is_plain_append(job)
+            and (self.clock.monotonic - self.wrote_ns < QUIET_NS or is_at_hand(job)))
         job.puts_off = self.commit.schedule.sends and may_put_off(job) and self.io.runs_here(&job.job)
         self.writing = job
         self.io.submit(&job.job, self)
@@ -204,6 +207,7 @@ cdef class TopicLog(CommitLog):
         cdef int64_t records = job.out.records, body_bytes
         cdef int error = job.error, before = self.write_error
         self.writing = NULL
+        self.wrote_ns = self.clock.monotonic
         self.write_error = error
         if error == 0:
             try:

@@ -1,0 +1,130 @@
+"""Segments are read where the page cache has them. What happens to a file meanwhile is no reason to stop, and nothing that
+waits for a disk is done by the thread that serves everybody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.daemon import Daemon, batch, wait_until
+
+LOG = ("--topic-storage=log", "--max-rdy-count=100000")
+BODY = 1000
+COUNT = 600         # of 1,030 bytes each: blocks of 16, 64, 64, ... KB are read
+
+ON_THE_LOOP = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static void note(const char *what) {
+    static int fd = -1;
+    if (syscall(SYS_gettid) != getpid())
+        return;
+    if (fd < 0)
+        fd = open(getenv("NSQC_NOTES"), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (write(fd, what, strlen(what)) < 0)
+        abort();
+}
+int fsync(int fd) { note("fsync\n"); return syscall(SYS_fsync, fd); }
+int fdatasync(int fd) { note("fdatasync\n"); return syscall(SYS_fdatasync, fd); }
+"""
+
+
+def bodies(first: int, count: int) -> list[bytes]:
+    return [b"%06d-" % number + bytes([97 + number % 26]) * (BODY - 7) for number in range(first, first + count)]
+
+
+def publish(node: Daemon, first: int, count: int) -> None:
+    client = node.connect()
+    for begin in range(first, first + count, 100):
+        client.ok("MPUB t", batch(*bodies(begin, min(100, first + count - begin))))
+    client.close()
+
+
+@pytest.fixture
+def filled(daemon) -> Daemon:
+    node = daemon(*LOG, "--log-retain-time=1h")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    publish(node, 0, COUNT)
+    return node
+
+
+def windows(node: Daemon) -> int:
+    """Mappings of segments that the daemon has."""
+    with open(f"/proc/{node.pid}/maps") as lines:
+        return sum(line.rstrip().endswith(".dat") for line in lines)
+
+
+@pytest.mark.parametrize("kind", ["dat", "idx"])
+def test_a_segment_is_cut_off_while_it_is_read(filled, kind):
+    """What is gone is said to be, what is still there is delivered, and what comes then too."""
+    consumer = filled.connect().sub("t", "c", 100)
+    got = [message.body for message in consumer.messages(100, finish=True)]
+    wait_until(lambda: filled.channel("t", "c")["in_flight_count"] == 100, "the next ones")
+    consumer.command("RDY 0")
+    got += [message.body for message in consumer.messages(100, finish=True)]
+    assert windows(filled) == 1
+    path = next((filled.data_path / "t.log").glob(f"*.{kind}"))
+    left = 300
+    os.truncate(path, left * (BODY + 30) if kind == "dat" else 32 + 16 * left)
+    consumer.command(f"RDY {COUNT}")
+    more = consumer.messages(left - 200, finish=True)
+    got += [message.body for message in more]
+    assert got == bodies(0, left)
+    wait_until(lambda: filled.channel("t", "c")["depth"] == 0, "the end")
+    assert "damaged records" in filled.log
+    publish(filled, COUNT, 200)
+    new = [message.body for message in consumer.messages(200, finish=True)]
+    assert new == bodies(COUNT, 200)
+    assert filled.stop() == 0
+
+
+def test_a_segment_is_removed_while_it_is_read(daemon):
+    """A channel that is moved on, and retention, take nothing from whoever has the messages."""
+    node = daemon(*LOG, "--max-bytes-per-file=300000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    publish(node, 0, COUNT)
+    consumer = node.connect().sub("t", "c", 150)
+    first = consumer.messages(150)
+    assert [message.body for message in first] == bodies(0, 150)
+    node.post("/channel/seek?topic=t&channel=c&to=450")
+    wait_until(lambda: len(list((node.data_path / "t.log").glob("*.dat"))) == 1, "segments to go", 20)
+    consumer.command(f"RDY {COUNT}")
+    assert [message.body for message in consumer.messages(COUNT - 450, finish=True)] == bodies(450, COUNT - 450)
+    assert node.stop() == 0
+
+
+def test_windows_are_given_back(filled):
+    consumer = filled.connect().sub("t", "c", 200)
+    consumer.messages(200)
+    assert windows(filled) == 1
+    consumer.close()
+    filled.post("/channel/delete?topic=t&channel=c")
+    wait_until(lambda: windows(filled) == 0, "no window")
+
+
+def test_syncs_are_not_for_the_loop(daemon, tmp_path):
+    """Not even when a short write begins a segment, whose name has to be on disk some time."""
+    source, library, notes = tmp_path / "loop.c", tmp_path / "loop.so", tmp_path / "notes"
+    source.write_text(ON_THE_LOOP)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    node = daemon(*LOG, "--max-bytes-per-file=20000", "--log-retain-time=1h",
+                  env={**os.environ, "LD_PRELOAD": str(library), "NSQC_NOTES": str(notes)})
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    client = node.connect()
+    before = notes.read_text() if notes.exists() else ""
+    for body in bodies(0, COUNT):
+        client.ok("PUB t", body)
+    consumer = node.connect().sub("t", "c", 100)
+    assert [message.body for message in consumer.messages(COUNT, finish=True)] == bodies(0, COUNT)
+    assert len(list((node.data_path / "t.log").glob("*.dat"))) > 30
+    assert (notes.read_text() if notes.exists() else "") == before
+    assert node.stop() == 0
