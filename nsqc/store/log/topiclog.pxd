@@ -5,68 +5,13 @@
 # stays in memory as the tail, from which cursors that keep up are served.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.backlog cimport Commit, CommitLog, CommitOwner, CommitSchedule
-from nsqc.store.clock cimport Clock
-from nsqc.store.disk.pool cimport IoPool
-from nsqc.store.log.appends cimport SegmentFiles
-from nsqc.store.log.delays cimport Delays
-from nsqc.store.log.jobs cimport AppendJob, LogBuf
-from nsqc.store.log.readers cimport Readers
-from nsqc.store.log.readfiles cimport ReadFiles
+from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.logstate cimport LogState
 from nsqc.store.log.reads cimport ReadRecords
-from nsqc.store.log.recorder cimport Journaled, Recorder
-from nsqc.store.log.segments cimport Segments
-from nsqc.store.log.unsynced cimport Unsynced
 from nsqc.store.message cimport Message
 
 
-cdef class TopicLog(CommitLog):
-    cdef readonly object name           # of the topic
-    cdef readonly object folder
-    cdef bytes c_folder
-    cdef object __weakref__
-    cdef IoPool io
-    cdef object syncer                  # nsqc.store.disk.syncer.Syncer
-    cdef object log                     # nsqc.log.Log
-    cdef Clock clock
-    cdef Commit commit
-    cdef CommitOwner owner              # the topic; None once it is deleted
-    cdef readonly Recorder recorder
-    cdef Segments segments
-    cdef int64_t max_file               # bytes of a segment
-    cdef bint syncs                     # what is acknowledged is on disk, not only written
-
-    # Appending.
-    cdef LogBuf out                     # being filled; owned, like the following
-    cdef LogBuf due                     # due times of records in out
-    cdef LogBuf spare                   # memory for the next out
-    cdef AppendJob *writing             # under way; NULL: none
-    cdef AppendJob *ending              # one whose index entries were put off; owned; NULL: none
-    cdef readonly int write_error       # errno of the last write; 0: it succeeded
-    cdef readonly int64_t next          # offset behind the last record that can be read
-    cdef int64_t wrote_ns               # monotonic: when the last write ended
-    cdef SegmentFiles files
-    cdef bint ends                      # the next record begins a segment
-    cdef int64_t resume_at              # it begins there at the least
-    cdef readonly bint closed
-
-    # Reading.
-    cdef ReadFiles reading
-    cdef LogBuf tail                    # records before next
-    cdef int64_t tail_first             # offset of the first of them; they end at next
-    cdef int64_t tail_serial            # rises with each tail
-    cdef readonly int64_t visible       # channels read up to here: below next while it is held
-    cdef bint held                      # what is appended does not become visible: the topic is paused
-    cdef Delays delays
-    cdef public int64_t longest_delay_ns    # what an earlier run has left waits no longer
-    cdef Readers readers                # None: nobody has waited yet
-    cdef public int64_t damaged         # records that were found damaged
-
-    # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.
-    cdef Unsynced unsynced_files
-    cdef int64_t unsynced_records       # written since the last sync began
-    cdef bint active
-
+cdef class TopicLog(LogState):
     # Adds a record to the buffer; -1: no memory. more: its batch continues with the next one.
     cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,
                     bint more) noexcept
@@ -83,8 +28,3 @@ cdef class TopicLog(CommitLog):
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # of its topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
-    cdef void _refuse(self, int error) noexcept
-    cdef int _take_pieces(self, AppendJob *job) except -1
-    cdef int _sync_if_due(self) except -1
-    cdef void _take_tail(self, AppendJob *job) noexcept
-    cdef void _wake(self) noexcept

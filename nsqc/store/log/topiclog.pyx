@@ -1,46 +1,42 @@
 """The log of a topic. See the .pxd."""
 
 cimport cython
-from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t, uint32_t
-from libc.stdlib cimport calloc
 from libc.string cimport memcpy, memset
-from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
-import time
 
-from nsqc.store.disk.pool cimport Job
+from nsqc.store.backlog cimport CommitSchedule
+from nsqc.store.clock cimport Clock
+from nsqc.store.disk.pool cimport IoPool, Job
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
-from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, append_left, files_close, files_keep,
-                                     is_at_hand, is_plain_append, job_files_close, may_put_off, most_pieces)
-from nsqc.store.log.delays cimport delays_add, delays_drop_due, delays_free, delays_from, delays_of, due_rebase
+from nsqc.store.log.appends cimport files_close
+from nsqc.store.log.delays cimport delays_add, delays_from, delays_of
 from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_store
-from nsqc.store.log.jobs cimport MORE_MARK, buf_free, buf_room, run_append, run_entries
+from nsqc.store.log.jobs cimport MORE_MARK, AppendJob, buf_free, buf_room
+from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
 from nsqc.store.log.names import new_id
-from nsqc.store.log.readers cimport WaitsForRecords
-from nsqc.store.log.readfiles cimport readfiles_close, readfiles_lend, readfiles_removed, readfiles_return
+from nsqc.store.log.readers cimport Readers, WaitsForRecords
+from nsqc.store.log.readfiles cimport readfiles_close, readfiles_lend, readfiles_return
 from nsqc.store.log.reads cimport ReadRecords, run_read_records
+from nsqc.store.log.recorder cimport Recorder
+from nsqc.store.log.retention cimport drop_passed, retain_segments
 from nsqc.store.log.segmenttable import SegmentTable
-from nsqc.store.log.segments cimport (Segment, segments_add, segments_at, segments_drop, segments_free,
-                                      segments_numbered, segments_rank, segments_reserve, segments_surplus)
-from nsqc.store.log.unsynced cimport (unsynced_appended, unsynced_began, unsynced_ended, unsynced_failed,
-                                      unsynced_take)
+from nsqc.store.log.segments cimport Segment, segments_add, segments_at, segments_numbered, segments_rank
+from nsqc.store.log.syncing cimport sync_work
+from nsqc.store.log.unsynced cimport unsynced_ended
+from nsqc.store.log.writing cimport finish_entries, finish_write, write_next
 from nsqc.store.message cimport Message
 from nsqc.wire.const cimport MESSAGE_ID_BYTES, SIZE_BYTES
 from nsqc.wire.hton cimport store_i32, store_i64, store_u16
 
 cdef enum:
-    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
-    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
-    MOST_SPARE = 1048576        # memory that is kept for the next buffer
     NS_PER_MS = 1000000
-    MOST_GONE = 256             # segments that are removed at a time: each has names to be made
 
 
 @cython.final
-@cython.no_gc_clear     # __dealloc__ closes files
-cdef class TopicLog(CommitLog):
+@cython.no_gc_clear
+cdef class TopicLog(LogState):
     """What a topic was published, in the order of its offsets. Made by the manager."""
 
     def __init__(self, str name not None, str folder not None, IoPool io not None, syncer, log, Clock clock not None,
@@ -54,7 +50,6 @@ cdef class TopicLog(CommitLog):
         self.syncer = syncer
         self.log = log
         self.clock = clock
-        self.files.dat = self.files.idx = self.reading.dat = self.reading.idx = -1
         self.longest_delay_ns = INT64_MAX
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
@@ -70,16 +65,6 @@ cdef class TopicLog(CommitLog):
         self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened.exists,
                                  opened.id if opened.exists else new_id(), opened.journals,
                                  opened.first_journal, opened.next_journal, opened.next_number, opened.journal_bytes)
-
-    def __dealloc__(self):
-        files_close(&self.files)
-        readfiles_close(&self.reading)
-        segments_free(&self.segments)
-        buf_free(&self.out)
-        buf_free(&self.due)
-        buf_free(&self.spare)
-        buf_free(&self.tail)
-        delays_free(&self.delays)
 
     # ------------------------------------------------------------------ appending
 
@@ -118,10 +103,7 @@ cdef class TopicLog(CommitLog):
 
     cdef int64_t appended(self) noexcept:
         """The offset of the next record that is added to the buffer."""
-        cdef int64_t begin = self.next
-        if self.writing is not NULL:
-            return self.writing.offset + self.writing.out.records + self.out.records
-        return max(begin, self.resume_at) + self.out.records
+        return next_appended(self)
 
     cdef int stage(self, int64_t length, int64_t records, LogBuf *to) noexcept:
         cdef int64_t size = self.out.length - length
@@ -158,150 +140,13 @@ cdef class TopicLog(CommitLog):
         return self.syncs
 
     cdef bint begin_write(self) noexcept:
-        cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
-        cdef bint has_room = job is not NULL
-        if has_room:
-            job.syncs = self.syncs
-            has_room = (unsynced_take(&self.unsynced_files, &self.segments, job, self.ends) == 0
-                        and segments_reserve(&self.segments, most_pieces(self.out.length, self.max_file)) == 0)
-        if not has_room:
-            if job is not NULL:
-                append_free(job)
-            self._refuse(ENOMEM)
-            return False
-        job.job.run = run_append
-        job.c_folder = PyBytes_AS_STRING(self.c_folder)
-        job.offset = self.appended() - self.out.records
-        job.out = self.out
-        job.due = self.due
-        memset(&self.out, 0, sizeof(self.out))
-        memset(&self.due, 0, sizeof(self.due))
-        job.max_file = self.max_file
-        job.makes_folder = not self.recorder.exists
-        job.syncs_parent = not self.recorder.rooted
-        job.syncs_names = self.recorder.synced_names < self.recorder.names
-        job.names = self.recorder.names
-        job.id = self.recorder.id
-        append_begin(job, &self.segments, self.ends, &self.files)
-        job.job.bytes = job.out.length
-        # Publishers wait for it: handing it to a thread and back would take longer than the write.
-        job.job.is_short = job.job.is_urgent = (
-            job.out.length <= SHORT_BYTES and is_plain_append(job)
-            and (self.clock.monotonic - self.wrote_ns < QUIET_NS or is_at_hand(job)))
-        job.puts_off = self.commit.schedule.sends and may_put_off(job) and self.io.runs_here(&job.job)
-        self.writing = job
-        self.io.submit(&job.job, self)
-        return True
+        return write_next(self)
 
-    cdef void _refuse(self, int error) noexcept:
-        """What waits to be written is not: whoever has published it is told so."""
-        cdef int64_t records = self.out.records, body_bytes = self.out.length - records * HEAD_BYTES
-        buf_free(&self.out)
-        buf_free(&self.due)
-        self.write_error = error
-        if self.owner is not None:
-            self.owner.on_write_failed(error, records, body_bytes)
-
-    cdef void job_done(self, Job *c_job) noexcept:
-        cdef AppendJob *job = <AppendJob *> c_job
-        cdef int64_t records = job.out.records, body_bytes
-        cdef int error = job.error, before = self.write_error
-        self.writing = NULL
-        self.wrote_ns = self.clock.monotonic
-        self.write_error = error
-        if error == 0:
-            try:
-                self._take_pieces(job)
-            except Exception as failure:
-                self.log.error("LOG(%s): after a write - %r", self.name, failure)
-            if job.c_entries is NULL:
-                files_keep(&self.files, job, self.closed)
-            delays_add(&self.delays, job.due.c_data, job.due.length, INT64_MAX, self.longest_delay_ns, self.clock)
-            self._take_tail(job)
-        else:
-            if job.spoilt:
-                self.ends = True
-            if job.behind_failed:
-                unsynced_failed(&self.unsynced_files)
-            job_files_close(job)
-            due_rebase(&self.due, records)
-        body_bytes = job.out.length - records * HEAD_BYTES
-        if job.c_entries is not NULL:
-            self.ending = job
-            self.commit.schedule.unended.append(self)
-        else:
-            append_free(job)
-        if self.owner is not None:
-            if error:
-                self.owner.on_write_failed(error, records, body_bytes)
-            elif before:
-                self.owner.on_write_healed()
-        if error == 0 and self.owner is not None:
-            self.owner.on_appended(records)
-            self._wake()
-        if self.ending is NULL:
-            self.commit.one_ended(error)    # answers publishers; consumers come first, who wait longer
-        elif not self.commit.schedule.sends:
-            self.commit.schedule.end_writes()
+    cdef void job_done(self, Job *job) noexcept:
+        finish_write(self, <AppendJob *> job)
 
     cdef void end_write(self) noexcept:
-        cdef AppendJob *job = self.ending
-        cdef int error
-        if job is NULL:
-            return
-        self.ending = NULL
-        error = run_entries(job)
-        if error:
-            # Who consumes has the messages, and who has published them is told that they are not in the log.
-            append_left(job, &self.segments)
-            self.ends = True
-            self.write_error = error
-            if self.owner is not None:
-                self.owner.on_write_failed(error, 0, 0)
-        files_keep(&self.files, job, self.closed)
-        append_free(job)
-        try:
-            self._sync_if_due()
-        except Exception as failure:
-            self.log.error("LOG(%s): after a write - %r", self.name, failure)
-        self.commit.one_ended(error)
-
-    cdef int _take_pieces(self, AppendJob *job) except -1:
-        """Enters what was written into the table of segments."""
-        cdef Segment *last = append_enter(job, &self.segments, self.clock.wall)
-        unsynced_appended(&self.unsynced_files, job.syncs, last.first)
-        self.recorder.exists = True
-        self.recorder.names += job.made_names
-        if job.synced_names:
-            self.recorder.names_synced(job.names)
-        self.ends = False
-        self.active = True
-        self.recorder.wrote()
-        if not job.syncs:
-            self.unsynced_records += job.out.records
-        if job.c_entries is NULL:
-            self._sync_if_due()
-        return 0
-
-    cdef int _sync_if_due(self) except -1:
-        if self.unsynced_records >= self.syncer.every:
-            self.syncer.start_rested(self)
-        return 0
-
-    cdef void _take_tail(self, AppendJob *job) noexcept:
-        """What was written last can be read from memory."""
-        if 0 < self.tail.room <= MOST_SPARE and self.spare.c_data is NULL:
-            self.spare = self.tail
-            self.spare.length = self.spare.records = 0
-            memset(&self.tail, 0, sizeof(self.tail))
-        buf_free(&self.tail)
-        self.tail_first = job.offset
-        self.tail_serial += 1
-        self.next = self.resume_at = job.offset + job.out.records
-        if not self.held:
-            self.visible = self.next
-        self.tail = job.out
-        memset(&job.out, 0, sizeof(job.out))
+        finish_entries(self)
 
     cdef void hold(self, int64_t at) noexcept:
         self.held = True
@@ -334,10 +179,6 @@ cdef class TopicLog(CommitLog):
         if self.readers is None:
             self.readers = Readers(self.recorder.schedule.loop)
         return self.readers.add(offset, call)
-
-    cdef void _wake(self) noexcept:
-        if self.readers is not None:
-            self.readers.wake(self.next, self.closed)
 
     cdef void read_now(self, ReadRecords *job) noexcept:
         readfiles_lend(&self.reading, job)
@@ -406,39 +247,11 @@ cdef class TopicLog(CommitLog):
         needed: the first offset that a channel needs. Segments before that go if their last record is older than
         retain_ns and the others have retain_bytes. drops: those that are too many or too old go, needed or not.
         """
-        cdef int64_t index, gone = min(<int64_t> MOST_GONE, segments_surplus(
-            &self.segments, needed, retain_ns, retain_bytes, drops, time.time_ns()))
-        cdef Segment *segment
-        cdef list paths
-        if gone == 0:
-            return 0
-        paths = []
-        for index in range(gone):
-            segment = &self.segments.items[index]
-            # The records first: an index without them is removed at the next start.
-            paths += [(self._path(segment.first, kind), "") for kind in ("dat", "idx", "due")
-                      if kind != "due" or segment.due_bytes]
-        segments_drop(&self.segments, gone)
-        readfiles_removed(&self.reading, self.segments.items[0].first)
-        self.unsynced_files.synced = max(self.unsynced_files.synced, self.segments.items[0].first)
-        self.syncer.remove(paths)
-        return gone
-
-    def _path(self, int64_t first, str kind) -> str:
-        return f"{self.folder}/{first:020d}.{kind}"
+        return retain_segments(self, needed, retain_ns, retain_bytes, drops)
 
     def drop_delays(self) -> None:
         """Removes due times that have all passed; not those of the last segment, which may get more."""
-        delays_drop_due(&self.delays, self.clock.monotonic)
-        if self.delays.count:
-            return
-        paths = []
-        for index in range(self.segments.count - 1):
-            if self.segments.items[index].due_bytes:
-                paths.append((self._path(self.segments.items[index].first, "due"), ""))
-                self.segments.items[index].due_bytes = 0
-        if paths:
-            self.syncer.remove(paths)
+        drop_passed(self)
 
     # ------------------------------------------------------------------ for the syncer
 
@@ -470,25 +283,7 @@ cdef class TopicLog(CommitLog):
 
     def sync_began(self) -> tuple:
         """What a sync that begins now has to do; see nsqc.store.disk.syncer.Work."""
-        self.recorder.told = False
-        cdef int64_t index, again = 0 if self.unsynced_files.rewrite else -1
-        cdef Segment *segment
-        cdef list data = []
-        for index in range(self.segments.count):
-            segment = &self.segments.items[index]
-            if self.unsynced_files.behind and segment.first >= self.unsynced_files.synced:
-                data.append((self._path(segment.first, "dat"), again))
-                data.append((self._path(segment.first, "idx"), again))
-                if segment.due_bytes:
-                    data.append((self._path(segment.first, "due"), again))
-        for path in self.recorder.paths:
-            data.append((path, again))
-        if not self.recorder.rooted:
-            data.append((os.path.dirname(self.folder) or "/", -1))
-        self.recorder.syncing_names = self.recorder.names
-        unsynced_began(&self.unsynced_files, &self.segments)
-        self.unsynced_records = 0
-        return data, self.unsynced_files.rewrite or self.recorder.synced_names < self.recorder.names, b"", []
+        return sync_work(self)
 
     def sync_succeeded(self):
         """The data there was when the sync began is durable."""
@@ -537,7 +332,7 @@ cdef class TopicLog(CommitLog):
         self.recorder.close()
         files_close(&self.files)
         readfiles_close(&self.reading)
-        self._wake()
+        wake_readers(self)
         self.syncer.finish(self)
 
     def delete(self):
@@ -548,7 +343,7 @@ cdef class TopicLog(CommitLog):
         self.closed = True
         self.owner = None
         self.recorder.forget()
-        self._wake()
+        wake_readers(self)
         files_close(&self.files)
         readfiles_close(&self.reading)
 
@@ -560,7 +355,7 @@ cdef class TopicLog(CommitLog):
     @property
     def write_path(self) -> str:
         """The segment that is written to."""
-        return self._path(self.segments.items[self.segments.count - 1].first if self.segments.count else 0, "dat")
+        return file_path(self, self.segments.items[self.segments.count - 1].first if self.segments.count else 0, "dat")
 
     def recorded_again(self):
         """The journal, which could not be written for a while, can be."""
