@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from nsqc.store import delivery, message
 from nsqc.store.disk import segment, unacked, writebuf
-from nsqc.store.log import jobs, pages, reads
+from nsqc.store.log import jobs, reads
 from nsqc.wire import framer, inbuf
 
 
 def counts() -> dict[str, int]:
     """Live objects by kind.
 
-    Every build counts deliveries, their places on disk, what is read from and written to files, and windows on them.
-    Only a debug build counts messages and the input and output buffers of connections, which are 0 otherwise.
+    Every build counts deliveries, their places on disk, and what is read from and written to files. Only a debug build
+    counts messages and the input and output buffers of connections, which are 0 otherwise.
     """
     return {
         "messages": message.alive(),
@@ -22,7 +22,6 @@ def counts() -> dict[str, int]:
         "read_blocks": segment.alive(),
         "log_buffers": jobs.alive(),
         "log_blocks": reads.alive(),
-        "log_windows": pages.alive(),
         "input_buffers": inbuf.alive(),
         "output_buffers": framer.alive(),
     }

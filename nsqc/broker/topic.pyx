@@ -545,7 +545,7 @@ cdef class Topic(TopicState):
             gone, self.gone = self.gone, None
             for call in gone:
                 call()
-            self.commit.owner = None
+            self.commit.let_go()
         return False
 
     def when_gone(self, call):

@@ -98,6 +98,7 @@ cdef class CommitSchedule:
     # publishers, do not wait for what can be written meanwhile.
     cdef bint sends
     cdef list unended           # CommitLog
+    cdef list held              # Scheduled: what is to be written only behind the rest of those
 
     cdef void add(self, Scheduled work) noexcept
     cpdef run(self)
@@ -121,6 +122,7 @@ cdef class Commit(Scheduled):
 
     @staticmethod
     cdef Commit new(CommitSchedule schedule, CommitOwner owner)
+    cdef void let_go(self) noexcept     # of its owner, and of the log as soon as nothing is under way
     cdef inline bint is_clean(self) noexcept:
         return not self.is_due() and self.running == 0
     cdef inline bint is_due(self) noexcept:

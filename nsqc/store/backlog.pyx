@@ -103,6 +103,7 @@ cdef class CommitSchedule:
         self.space = DiskSpace() if space is None else space
         self.due = []
         self.unended = []
+        self.held = []
 
     cdef void add(self, Scheduled work) noexcept:
         # What fails here, for want of memory, is retried with the next record.
@@ -127,11 +128,15 @@ cdef class CommitSchedule:
 
     cdef void end_writes(self) noexcept:
         cdef CommitLog log
-        cdef list unended = self.unended
+        cdef Scheduled work
+        cdef list unended = self.unended, held = self.held
         self.sends = False
         self.unended = []
+        self.held = []
         for log in unended:
             log.end_write()
+        for work in held:
+            work.begin()
 
     def finish(self):
         """Runs until nothing is due; for tests and for pools without threads."""
@@ -160,6 +165,11 @@ cdef class Commit:
 
     cdef void wait(self, CommitWaiter waiter) noexcept:
         self.waiters.append(waiter)
+
+    cdef void let_go(self) noexcept:
+        self.owner = None
+        if self.is_clean():
+            self.log = None     # which knows this commit, too: neither would ever be freed
 
     cdef void begin(self) noexcept:
         cdef Backlog backlog
@@ -221,6 +231,8 @@ cdef class Commit:
             blocked, self.blocked = self.blocked, []
             for work in blocked:
                 self.schedule.slicer.add(<Sliced> work)
+        if self.owner is None:
+            self.let_go()
         if self.is_due():
             if self.log is not None and self.log.shares_syncs():
                 sharing_ended(&self.sharing, len(under_way), len(self.waiters))

@@ -1,7 +1,7 @@
 """Nothing is left over: whatever clients did, messages, deliveries, buffers and objects are freed again.
 
-Objects are counted by Python's garbage collector, and deliveries, places, write buffers and read blocks by counters that
-every build has. Messages and the input and output buffers of connections are counted only by a debug build, so a release
+Objects are counted by Python's garbage collector, and deliveries, places, and buffers and blocks of files by
+counters that every build has. Messages and the input and output buffers of connections are counted only by a debug build, so a release
 build does not assert anything about them; `make debug-test` does. test_every_counter_counts shows that each counter
 which is asserted to return to 0 rises in the first place.
 """
@@ -28,7 +28,7 @@ authd = factory(AuthServer)
 OBJECTS = ("nsqc.tcp.connection.Connection", "nsqc.tcp.intake.Intake", "nsqc.tcp.outbox.Outbox",
            "nsqc.tcp.heartbeat.Heartbeat", "nsqc.tcp.upgrade.Upgrade", "nsqc.tcp.session.Session",
            "nsqc.broker.topic.Topic", "nsqc.broker.channel.Channel", "nsqc.store.backlog.Backlog",
-           "nsqc.store.disk.queue.DiskQueue")
+           "nsqc.store.disk.queue.DiskQueue", "nsqc.store.log.topiclog.TopicLog", "nsqc.store.log.cursor.Cursor")
 # They live as long as a page is being put together.
 OF_PAGES = ("nsqc.store.peek.Page", "nsqc.store.peek.HeapPeek", "nsqc.store.peek.FifoPeek")
 DEBUG = os.environ.get("NSQC_BUILD") == "debug"
@@ -73,9 +73,14 @@ def test_counters_are_exact(daemon):
     *(pytest.param(name, marks=needs_debug if name in DEBUG_ONLY else ()) for name in counters.counts()),
     *OBJECTS])
 def test_every_counter_counts(daemon, certs, name):
-    """While a client holds messages from disk, has sent half a command, takes no output, or is in a handshake."""
+    """While clients hold messages from disk and from a log, have sent half a command, take no output, or are in a
+    handshake."""
     node = daemon("--mem-queue-size=0", f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
-    producer, consumer, deaf, upgrading = (node.connect() for _ in range(4))
+    producer, consumer, deaf, upgrading, reader = (node.connect() for _ in range(5))
+    assert node.http("PUT", "/topic/rules?topic=logged", b'{"storage": "log"}')[0] == 200
+    for _ in range(2):
+        producer.pub("logged", *[b"x" * 1000] * 500)        # the first half is not the end, which is in memory
+    reader.sub("logged", "c", 100).messages(100)
     producer.pub("t", *[b"x" * 1000] * 5000)
     consumer.sub("t", "c", 10).messages(10)
     consumer.send(b"half a comm")
@@ -90,9 +95,33 @@ def test_every_counter_counts(daemon, certs, name):
         return largest > 0
 
     wait_until(rises, name)
-    for client in (producer, consumer, deaf, upgrading):
+    for client in (producer, consumer, deaf, upgrading, reader):
         client.close()
     nothing_left(node)
+
+
+@pytest.mark.parametrize("sync", ["write", "fsync"])
+def test_logs_that_are_deleted(daemon, sync):
+    """Whatever is under way, and although the collector would hardly ever come to them."""
+    node = daemon("--topic-storage=log", f"--log-sync={sync}", "--max-bytes-per-file=20000", "--sync-every=10")
+    for number in range(20):
+        producer = node.connect()
+        producer.pub("t", *[b"x" * 1000] * 100)
+        consumer = node.connect().sub("t", "c", 20)
+        messages = consumer.messages(20)
+        consumer.send(b"REQ " + messages[0].id + b" 0\n" + b"REQ " + messages[1].id + b" 60000\n")
+        for message in messages[2:number]:
+            consumer.fin(message)
+        publishing = threading.Thread(target=node.http, args=("POST", "/mpub?topic=t", b"y\n" * 300))
+        if number % 2:
+            publishing.start()
+        node.post("/topic/delete?topic=t")
+        if number % 2:
+            publishing.join()
+        consumer.close()
+        producer.close()
+    nothing_left(node)
+    assert node.http("GET", "/ping") == (200, b"OK")
 
 
 def test_pages_that_are_dropped_half_way(daemon):

@@ -78,12 +78,9 @@ cdef void record_store(char *c_to, Message *message, uint16_t attempts) noexcept
 
 
 cdef Message *record_load(const char *c_record, uint16_t *attempts) noexcept nogil:
-    cdef int size = load_i32(c_record) - <int> (HEAD_BYTES - SIZE_BYTES)
     attempts[0] = load_u16(c_record + RECORD_ATTEMPTS_AT)
-    if size < 0:
-        return NULL
     return message_new(c_record + RECORD_ID_AT, load_i64(c_record + RECORD_TIMESTAMP_AT), c_record + HEAD_BYTES,
-                       <uint32_t> size)
+                       <uint32_t> (load_i32(c_record) - (HEAD_BYTES - SIZE_BYTES)))
 
 
 # ---------------------------------------------------------------------- the window

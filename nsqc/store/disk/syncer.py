@@ -229,14 +229,18 @@ class Syncer:
 
     def deleted(self, queue: SyncedQueue) -> None:
         """A queue is deleted: its positions are removed, then its files."""
-        self._since.pop(queue, None)
-        self._rests.pop(queue, None)
-        self._used.discard(queue)
-        self.failing.pop(queue.name, None)
+        self.forget(queue)
         done = queue.sync_began()[3]
         self._dying.setdefault(queue.name, []).append((queue, done))
         if queue.name not in self._running:
             self._remove_next(queue.name)
+
+    def forget(self, queue: SyncedQueue) -> None:
+        """A queue is gone, and whoever owns its files removes them."""
+        self._since.pop(queue, None)
+        self._rests.pop(queue, None)
+        self._used.discard(queue)
+        self.failing.pop(queue.name, None)
 
     def _remove_next(self, name: str) -> None:
         """Removes the files of deleted queues of that name; then a new one of that name may sync."""

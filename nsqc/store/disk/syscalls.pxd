@@ -15,7 +15,6 @@ cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexce
 # Whether a write that begins at this offset needs no read: of a block that it only begins to fill, or completes, the
 # page cache has the rest. Otherwise it may wait for a disk that is busy. True, too, if the file system cannot tell.
 cdef bint io_write_ready(int fd, int64_t at) noexcept nogil
-cdef int io_cached_fault() noexcept nogil    # what a test wants such a read to fail with; otherwise 0
 cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
 cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
 cdef void io_begin_sync(int fd, int64_t at) noexcept nogil         # has the kernel write what lies from there on

@@ -109,13 +109,12 @@ cdef int64_t io_read(int fd, char *c_to, int64_t room, int64_t at) noexcept nogi
     return done
 
 
-cdef int io_cached_fault() noexcept nogil:
-    return EAGAIN if delays[<int> READ] else fault_of(READ)
-
-
 cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexcept nogil:
     cdef ssize_t got
-    cdef int error = io_cached_fault()
+    cdef int error
+    if delays[<int> READ]:
+        return -EAGAIN
+    error = fault_of(READ)
     if error:
         return -error
     got = nsqc_read_cached(fd, c_to, <size_t> room, at)

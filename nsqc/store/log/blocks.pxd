@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t
 from nsqc.store.log.reads cimport ReadRecords
-from nsqc.store.message cimport Message
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.hton cimport load_i32
 
@@ -30,5 +29,4 @@ cdef inline bint known_damaged(Reader *reader, int64_t offset) noexcept:
     return reader.block.offset <= offset < reader.block.begin
 
 cdef void release_reader(Reader *reader) noexcept       # its memory, unless a thread reads
-cdef void give_back(Reader *reader, Message *message) noexcept  # pages were lost: neither it nor the block counts
 cdef void forget_reader(Reader *reader) noexcept        # it has nothing

@@ -11,10 +11,9 @@ import os
 
 from nsqc.store.disk.pool cimport Job
 from nsqc.store.disk.segment cimport record_load
-from nsqc.store.log.blocks cimport find_record, forget_reader, give_back, known_damaged, release_reader
+from nsqc.store.log.blocks cimport find_record, forget_reader, known_damaged, release_reader
 from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offsets_next, offsets_remove
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
-from nsqc.store.log.pages cimport pages_lost
 from nsqc.store.log.reads cimport run_read_records
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.uses cimport drop_unused, use_add, use_end
@@ -28,7 +27,7 @@ from nsqc.wire.hton cimport load_i32
 
 cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
-    MOST_WANT = 65536           # stays in the processor's cache until it is delivered
+    MOST_WANT = 262144
     AGAIN_WANT = 16384          # bytes of a block for requeued messages
 
 
@@ -77,7 +76,7 @@ cdef class Cursor(Journaled):
                 if not self._pop_requeued(entry):
                     return False
                 if entry.message is NULL:
-                    continue            # it cannot be read any more, or has to be read again
+                    continue            # it cannot be read any more
                 return True
             c_record = self._next_record(&length)
             if c_record is NULL:
@@ -92,9 +91,6 @@ cdef class Cursor(Journaled):
                     return False
                 continue
             entry.message = record_load(c_record, &attempts)
-            if pages_lost(&self.ahead.block.pages):
-                give_back(&self.ahead, entry.message)
-                continue
             if entry.message is NULL or not use_add(&self.uses, &self.log.segments, self.next):
                 if entry.message is not NULL:
                     message_unref(entry.message)
@@ -114,7 +110,7 @@ cdef class Cursor(Journaled):
             self.mark_dirty()
 
     cdef bint _pop_requeued(self, Entry *entry) noexcept:
-        """False: it is not readable now. entry.message is NULL if this one will not be delivered: look again."""
+        """False: it is not readable now. entry.message is NULL if it will never be."""
         cdef Requeued item = requeued_first(&self.requeued)[0]
         cdef const char *c_record
         cdef uint16_t attempts
@@ -135,10 +131,6 @@ cdef class Cursor(Journaled):
                 return True
         c_record = find_record(&self.again, item.offset)
         entry.message = record_load(c_record, &attempts)
-        if pages_lost(&self.again.block.pages):
-            give_back(&self.again, entry.message)
-            entry.message = NULL
-            return True
         if entry.message is NULL:
             self.read_error = ENOMEM
             self.owner.on_unreadable()
@@ -178,7 +170,7 @@ cdef class Cursor(Journaled):
         if self.tail_serial == self.log.tail_serial and self.tail_offset <= self.next:
             offset = self.tail_offset
             at = self.tail_at
-        elif self.ahead.block.c_data is not NULL:
+        elif self.ahead.block.room:
             release_reader(&self.ahead)     # it has caught up
         while offset < self.next:
             at += SIZE_BYTES + <int64_t> load_i32(self.log.tail.c_data + at)

@@ -3,7 +3,6 @@
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.log.pages cimport Pages
 
 
 cdef struct ReadRecords:
@@ -18,17 +17,12 @@ cdef struct ReadRecords:
     int dat, idx            # their descriptors; -1: closed
     # The result.
     int error               # EAGAIN: not in the page cache
-    const char *c_data      # whole verified records: in the block or the pages
-    int64_t length
+    char *c_data            # owned: whole verified records
+    int64_t length, room
     int64_t begin, end      # their offsets; begin is offset + damaged
     int64_t damaged         # records from offset on that are not intact
-    # Where they are.
-    char *c_block           # owned
-    int64_t room            # in the block
-    Pages pages             # owned
-    Pages index             # owned: entries
 
 
 cdef void run_read_records(Job *c_job) noexcept nogil       # of a ReadRecords
-cdef void records_free(ReadRecords *job) noexcept nogil     # the block and the pages
+cdef void records_free(ReadRecords *job) noexcept nogil     # the block
 cdef void records_close(ReadRecords *job) noexcept nogil    # files that were left open

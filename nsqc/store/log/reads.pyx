@@ -7,11 +7,10 @@ from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
 from nsqc.store.disk.segment cimport HEAD_BYTES, head_plausible
-from nsqc.store.disk.syscalls cimport io_cached_fault, io_open, io_read, io_read_cached, io_size
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_read_cached, io_size
 from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, IndexEntry, entry_blank, entry_crc, entry_load,
                                     entry_position)
 from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
-from nsqc.store.log.pages cimport pages_map, pages_unmap
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32
@@ -22,7 +21,6 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     NO_OFFSET = -1
-    LEAST_MAPPED = 65536    # bytes; fewer are copied in less time
     ENTRIES_AT_ONCE = 1024  # of an index, in one read
     AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
 
@@ -40,11 +38,8 @@ cdef inline int64_t record_bytes(const char *c_record) noexcept nogil:
 
 
 cdef void records_free(ReadRecords *job) noexcept nogil:
-    pages_unmap(&job.pages)
-    pages_unmap(&job.index)
-    NSQC_ADD(allocated, -(job.c_block is not NULL))
-    free(job.c_block)
-    job.c_block = NULL
+    NSQC_ADD(allocated, -(job.c_data is not NULL))
+    free(job.c_data)
     job.c_data = NULL
     job.length = job.room = 0
     job.begin = job.end = NO_OFFSET
@@ -91,8 +86,7 @@ cdef void run_read_records(Job *c_job) noexcept nogil:
 
 
 cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
-    cdef char c_room[(ENTRIES_AT_ONCE + 1) * ENTRY_BYTES]
-    cdef const char *c_entries = NULL
+    cdef char c_entries[(ENTRIES_AT_ONCE + 1) * ENTRY_BYTES]
     cdef int64_t have, got, size = job.bytes
     cdef int error = 0
     if size < 0:
@@ -102,33 +96,14 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
     while error == 0 and job.begin == job.end and job.begin < job.limit:
         # One more than are returned: it says where the last of them ends.
         have = min(job.limit - job.begin, <int64_t> ENTRIES_AT_ONCE + 1)
-        got = read_entries(job, idx, have, c_room, &c_entries)
+        got = read_some(job, idx, c_entries, have * ENTRY_BYTES,
+                        INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
         if got < 0:
             return <int> -got
-        error = read_block(job, idx, dat, c_entries, got, have, size)
+        error = read_block(job, idx, dat, c_entries, got // ENTRY_BYTES, have, size)
         if job.cached and job.damaged:
             return EAGAIN       # a search for intact records may be long: a thread does it
     return error
-
-
-cdef int64_t read_entries(ReadRecords *job, int idx, int64_t count, char *c_room,
-                          const char **c_entries) noexcept nogil:
-    """Has the index entries from job.begin on, in the pages or in the room; how many, or -errno."""
-    cdef int64_t at = INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES, got
-    cdef int error
-    if job.cached and job.want >= LEAST_MAPPED:
-        error = io_cached_fault()
-        if error:
-            return -error
-        c_entries[0] = pages_map(&job.index, idx, job.first, at, count * ENTRY_BYTES,
-                                 (job.limit - job.begin) * ENTRY_BYTES, &error)
-        if error == 0:
-            return count
-        if error == EAGAIN:
-            return -EAGAIN
-    c_entries[0] = c_room
-    got = read_some(job, idx, c_room, count * ENTRY_BYTES, at)
-    return got // ENTRY_BYTES if got >= 0 else got
 
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
@@ -196,7 +171,7 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
     if length <= 0:
         length = job.want
     length = max(min(length, size - position), <int64_t> 0)
-    got = fill(job, dat, position, length, size)
+    got = fill(job, dat, position, length)
     if got < 0:
         return <int> -got
     got = take_whole(job, dat, c_entries, have, position, got, size)
@@ -215,28 +190,17 @@ cdef int64_t count_within(const char *c_entries, int64_t most, int64_t position,
     return max(low, <int64_t> 0)
 
 
-cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length, int64_t size) noexcept nogil:
-    """Has bytes of the segment where c_data points to; how many, or -errno."""
+cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) noexcept nogil:
+    """Reads bytes of the segment into the block; how many, or -errno."""
     cdef char *c_grown
-    cdef int error
-    if job.cached and length >= LEAST_MAPPED:
-        error = io_cached_fault()
-        if error:
-            return -error
-        job.c_data = pages_map(&job.pages, dat, job.first, position, length, size - position, &error)
-        if error == 0:
-            return length
-        if error == EAGAIN:
-            return -EAGAIN
     if length > job.room:
-        c_grown = <char *> realloc(job.c_block, <size_t> length)
+        c_grown = <char *> realloc(job.c_data, <size_t> length)
         if c_grown is NULL:
             return -ENOMEM
-        NSQC_ADD(allocated, job.c_block is NULL)
-        job.c_block = c_grown
+        NSQC_ADD(allocated, job.c_data is NULL)
+        job.c_data = c_grown
         job.room = length
-    job.c_data = job.c_block
-    return read_some(job, dat, job.c_block, length, position)
+    return read_some(job, dat, job.c_data, length, position)
 
 
 cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
@@ -263,7 +227,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
             break       # the records before this one were damaged in size
         if got - at < HEAD_BYTES:
             if index == 0 and size - position >= HEAD_BYTES and got < HEAD_BYTES:
-                got = fill(job, dat, position, min(size - position, max(job.want, <int64_t> HEAD_BYTES)), size)
+                got = fill(job, dat, position, min(size - position, max(job.want, <int64_t> HEAD_BYTES)))
                 if got < 0:
                     return got
                 if got >= HEAD_BYTES:
@@ -275,7 +239,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
             if index > 0:
                 break
             # One record larger than was read.
-            got = fill(job, dat, position, total, size)
+            got = fill(job, dat, position, total)
             if got < 0:
                 return got
             intact = got >= total

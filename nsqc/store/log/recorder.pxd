@@ -72,6 +72,7 @@ cdef class Recorder(Scheduled):
     cdef bint twice                     # the next frame is written twice: without it, too much would be finished
     cdef readonly int error             # errno of the last write; 0: it succeeded
     cdef bint closed
+    cdef bint forgotten                 # the log is deleted
     cdef list waiting                   # callables for when what is recorded now is written
     cdef list under_way                 # those of the frame that is being written
 

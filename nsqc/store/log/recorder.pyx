@@ -41,7 +41,7 @@ cdef class Journaled(JobOwner):
         return 0
 
     cdef void mark_dirty(self) noexcept:
-        if not self.dirty and self.number >= 0:
+        if not self.dirty and self.number >= 0 and not self.recorder.forgotten:
             self.dirty = True
             self.recorder.dirty.append(self)
             self.recorder.schedule.add(self.recorder)
@@ -212,8 +212,12 @@ cdef class Recorder(Scheduled):
         return True
 
     cdef void begin(self) noexcept:
-        if self.running:
+        if self.running or self.forgotten:
             return      # job_done() asks for the next one
+        if self.schedule.unended and not self.closed:
+            # What was delivered may not be in the log yet: after a kill, a journal ahead of it would look like a loss.
+            self.schedule.held.append(self)
+            return
         if not self._gather():
             return
         self.under_way, self.waiting = self.under_way + self.waiting, []
@@ -273,7 +277,9 @@ cdef class Recorder(Scheduled):
         if self.job.error != self.error:
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
         self.error = self.job.error
-        self.syncer.failing[self.folder] = f"failed to write the journal of {self.folder} - {os.strerror(self.error)}"
+        if not self.forgotten:
+            self.syncer.failing[self.folder] = (
+                f"failed to write the journal of {self.folder} - {os.strerror(self.error)}")
         if self.fd >= 0:
             self._close_now()
         buf_free(&self.kept)
@@ -295,7 +301,7 @@ cdef class Recorder(Scheduled):
             self._compact()
 
     cdef void wrote(self) noexcept:
-        if not self.told:
+        if not self.told and not self.closed:
             self.told = True
             self.syncer.began(self.synced)
 
@@ -370,13 +376,17 @@ cdef class Recorder(Scheduled):
 
     cdef void forget(self) noexcept:
         """The log is deleted: what is left is not written."""
-        self.closed = True
+        self.closed = self.forgotten = True
+        self.dirty = []         # they know this, like the log: neither would ever be freed
+        self.synced = None
+        self.syncer.failing.pop(self.folder, None)
         if not self.running:
             self._call_all()
 
     def close(self):
         """For a stop: writes what is left, if it can be written."""
         self.closed = True
+        self.synced = None
         if not self.running and (self.dirty or self.kept.length):
             self.begin()
         self.close_file()

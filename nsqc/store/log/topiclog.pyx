@@ -343,7 +343,11 @@ cdef class TopicLog(LogState):
         self.closed = True
         self.owner = None
         self.recorder.forget()
+        self.syncer.forget(self)
         wake_readers(self)
+        buf_free(&self.spare)
+        buf_free(&self.tail)
+        self.tail_first = self.next
         files_close(&self.files)
         readfiles_close(&self.reading)
 

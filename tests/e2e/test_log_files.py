@@ -1,10 +1,11 @@
-"""Segments are read where the page cache has them. What happens to a file meanwhile is no reason to stop, and nothing that
-waits for a disk is done by the thread that serves everybody."""
+"""What happens to the files of a log while it is read is no reason to stop, and nothing that waits for a disk is done by
+the thread that serves everybody."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -55,29 +56,22 @@ def filled(daemon) -> Daemon:
     return node
 
 
-def windows(node: Daemon) -> int:
-    """Mappings of segments that the daemon has."""
-    with open(f"/proc/{node.pid}/maps") as lines:
-        return sum(line.rstrip().endswith(".dat") for line in lines)
-
-
 @pytest.mark.parametrize("kind", ["dat", "idx"])
 def test_a_segment_is_cut_off_while_it_is_read(filled, kind):
     """What is gone is said to be, what is still there is delivered, and what comes then too."""
     consumer = filled.connect().sub("t", "c", 100)
     got = [message.body for message in consumer.messages(100, finish=True)]
-    wait_until(lambda: filled.channel("t", "c")["in_flight_count"] == 100, "the next ones")
-    consumer.command("RDY 0")
-    got += [message.body for message in consumer.messages(100, finish=True)]
-    assert windows(filled) == 1
     path = next((filled.data_path / "t.log").glob(f"*.{kind}"))
     left = 300
-    os.truncate(path, left * (BODY + 30) if kind == "dat" else 32 + 16 * left)
+    os.truncate(path, left * (BODY + 30) + 500 if kind == "dat" else 32 + 16 * left)
     consumer.command(f"RDY {COUNT}")
-    more = consumer.messages(left - 200, finish=True)
-    got += [message.body for message in more]
-    assert got == bodies(0, left)
-    wait_until(lambda: filled.channel("t", "c")["depth"] == 0, "the end")
+    while len(got) < left or filled.channel("t", "c")["depth"] or filled.channel("t", "c")["in_flight_count"]:
+        with suppress(TimeoutError):
+            message = consumer.message(0.2)
+            consumer.fin(message)
+            got.append(message.body)
+    assert got == bodies(0, len(got))
+    assert left <= len(got) < COUNT
     assert "damaged records" in filled.log
     publish(filled, COUNT, 200)
     new = [message.body for message in consumer.messages(200, finish=True)]
@@ -99,15 +93,6 @@ def test_a_segment_is_removed_while_it_is_read(daemon):
     consumer.command(f"RDY {COUNT}")
     assert [message.body for message in consumer.messages(COUNT - 450, finish=True)] == bodies(450, COUNT - 450)
     assert node.stop() == 0
-
-
-def test_windows_are_given_back(filled):
-    consumer = filled.connect().sub("t", "c", 200)
-    consumer.messages(200)
-    assert windows(filled) == 1
-    consumer.close()
-    filled.post("/channel/delete?topic=t&channel=c")
-    wait_until(lambda: windows(filled) == 0, "no window")
 
 
 def test_syncs_are_not_for_the_loop(daemon, tmp_path):
