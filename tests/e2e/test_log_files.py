@@ -3,13 +3,16 @@ the thread that serves everybody."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import struct
 import subprocess
 from contextlib import suppress
 
 import pytest
 
-from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.daemon import Daemon, Message, batch, wait_until
 
 LOG = ("--topic-storage=log", "--max-rdy-count=100000")
 BODY = 1000
@@ -33,6 +36,25 @@ static void note(const char *what) {
 }
 int fsync(int fd) { note("fsync\n"); return syscall(SYS_fsync, fd); }
 int fdatasync(int fd) { note("fdatasync\n"); return syscall(SYS_fdatasync, fd); }
+"""
+
+KILLED_AT_AN_INDEX = r"""
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static ssize_t done(int fd, const void *data, size_t size, off_t at) {
+    char name[64], path[4096] = "";
+    snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+    if (access(getenv("NSQC_ARMED"), F_OK) == 0 && readlink(name, path, sizeof(path) - 1) > 0 && strstr(path, ".idx"))
+        kill(getpid(), SIGKILL);
+    return syscall(SYS_pwrite64, fd, data, size, at);
+}
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at) { return done(fd, data, size, at); }
+ssize_t pwrite64(int fd, const void *data, size_t size, off_t at) { return done(fd, data, size, at); }
 """
 
 
@@ -112,4 +134,29 @@ def test_syncs_are_not_for_the_loop(daemon, tmp_path):
     assert [message.body for message in consumer.messages(COUNT, finish=True)] == bodies(0, COUNT)
     assert len(list((node.data_path / "t.log").glob("*.dat"))) > 30
     assert (notes.read_text() if notes.exists() else "") == before
+    assert node.stop() == 0
+
+
+def test_killed_between_a_delivery_and_its_index_entry(daemon, tmp_path):
+    """The journal is not ahead of the log, so nothing seems to be missing."""
+    source, library, armed = tmp_path / "kill.c", tmp_path / "kill.so", tmp_path / "armed"
+    source.write_text(KILLED_AT_AN_INDEX)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
+    node = daemon(*LOG, env={**os.environ, "LD_PRELOAD": str(library), "NSQC_ARMED": str(armed)})
+    client = node.connect().sub("t", "c", 10)       # which publishes, too
+    got = []
+    for number in range(3):
+        client.send(b"PUB t\n" + struct.pack(">i", 1) + b"%d" % number)
+        frames = [client.frame(), client.frame()]
+        got += [Message(data) for kind, data in frames if kind == 2]
+    assert len(got) == 3
+    first = got[0]
+    armed.touch()
+    client.send(b"PUB t\n" + struct.pack(">i", 1) + b"x" + b"FIN " + first.id + b"\n")
+    assert node.process.wait(10) == -signal.SIGKILL
+    armed.unlink()
+    node.start()
+    known = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    assert (known["missing"], known["next_offset"]) == (0, 3)
+    assert len(node.connect().sub("t", "c", 10).messages(2)) == 2
     assert node.stop() == 0
