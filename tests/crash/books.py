@@ -34,7 +34,9 @@ class Known:
     """All messages of the topic."""
 
     books: Books
-    stored: dict[bytes, Batch] = field(default_factory=dict)    # acknowledged, or delivered at least once
+    stored: dict[bytes, Batch] = field(default_factory=dict)    # acknowledged, or delivered after a kill
+    # Delivered and not acknowledged: a kill may come before the index entry, and then they are not in the log.
+    seen: set[bytes] = field(default_factory=set)
     void: set[bytes] = field(default_factory=set)               # sent before a kill, never answered, not stored
 
     def store(self, batch: Batch) -> None:
@@ -49,7 +51,7 @@ class Known:
 
     def open(self) -> set[bytes]:
         """What was sent, and is stored or not."""
-        return self.books.sent.keys() - self.stored.keys() - self.void
+        return self.books.sent.keys() - self.stored.keys() - self.void - self.seen
 
     def settle(self) -> None:
         """All channels have delivered what they had: what nobody has seen is not there."""
@@ -108,8 +110,10 @@ class ChannelBooks:
             batch = self._known.books.sent.get(body)
             assert batch is not None, f"{self.name}: {show(body)} was never published"
             assert body not in self._known.void or not self._promises.whole, f"{self.name}: {show(body)} was not in the log after a kill, and is now"
-            if self._promises.whole:
+            if self._promises.whole and after_kill:
                 self._known.store(batch)
+            else:
+                self._known.seen.add(body)
             self.counts["delivered"] += 1
             if self._promises.cursors:
                 self._check(message, batch, now)
