@@ -17,6 +17,10 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
+cdef enum:                      # for whoever makes jobs
+    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
+    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
+
 
 cdef struct Job:
     Job *next                                       # in the pool's lists

@@ -8,15 +8,12 @@ from cpython.bytes cimport PyBytes_AS_STRING
 
 from nsqc.store.clock cimport monotonic_ns
 from nsqc.store.disk.filejobs cimport run_write
+from nsqc.store.disk.pool cimport QUIET_NS, SHORT_BYTES
 from nsqc.store.disk.segment cimport window_adopt
 from nsqc.store.disk.state cimport count_operations, drop_block, is_drained, leave_file
 from nsqc.store.disk.unacked cimport Unacked
 from nsqc.store.disk.writebuf cimport (WriteBuf, count_records, data_moved, end_formers, forget_formers, out_body_bytes,
                                        out_clear, out_free, out_pop, spare_keep, spare_use)
-
-cdef enum:
-    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
-    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
 
 
 cdef bint write_next(QueueState queue, bint partial) noexcept:

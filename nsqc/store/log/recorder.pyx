@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 
 import os
 
-from nsqc.store.disk.pool cimport Job
+from nsqc.store.disk.pool cimport SHORT_BYTES, Job
 from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
@@ -20,7 +20,6 @@ from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport store_i32, store_i64
 
 cdef enum:
-    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
     LEAST_COMPACTED = 4194304   # bytes of a journal; smaller ones are not worth a snapshot
     MANY_JOURNALS = 16          # each start begins one
     KEPT_OPS = 65536            # memory for operations that a quiet channel keeps

@@ -6,6 +6,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
 
+from nsqc.store.disk.pool cimport QUIET_NS, SHORT_BYTES
 from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, append_left, files_keep, is_at_hand,
                                      is_plain_append, job_files_close, may_put_off, most_pieces)
@@ -16,8 +17,6 @@ from nsqc.store.log.segments cimport Segment, segments_reserve
 from nsqc.store.log.unsynced cimport unsynced_appended, unsynced_failed, unsynced_take
 
 cdef enum:
-    SHORT_BYTES = 131072        # a write of at most so much is short if the page cache takes it
-    QUIET_NS = 1000000000       # after a write, the page cache keeps what the next one needs for so long at the least
     MOST_SPARE = 1048576        # memory that is kept for the next buffer
 
 
