@@ -1,5 +1,8 @@
 """A daemon that finds the index of a log missing or damaged makes it again: no acknowledged message is left out."""
 
+import json
+import random
+
 import pytest
 
 from tests.support.daemon import Daemon, wait_until
@@ -62,3 +65,32 @@ def test_no_message_is_left_out(node, kind, which):
     while b"new" not in got:
         got += [message.body for message in consumer.messages(1, finish=True)]
     assert len(got) == len(set(got))
+
+
+MANY = 20_000
+
+
+@pytest.mark.parametrize("when", ["while it runs", "before it starts"])
+@pytest.mark.parametrize("kind", ["noise", "zeros"])
+def test_a_long_run_of_damaged_entries_is_gone_through_once(daemon, kind, when):
+    """Noise hides no record that lies intact in the .dat; records whose entries are zeros are lost, and counted at once."""
+    node = daemon("--topic-storage=log")
+    node.connect().sub("t", "c", 0)
+    for begin in range(0, MANY, 1000):
+        node.connect().pub("t", *(b"%d" % number for number in range(begin, begin + 1000)))
+    if when == "before it starts":
+        node.kill()
+    [index] = (node.data_path / "t.log").glob("*.idx")
+    with index.open("r+b") as file:
+        file.seek(32 + 16 * 10)
+        length = 16 * (MANY - 20)
+        file.write(bytes(length) if kind == "zeros" else random.Random(1).randbytes(length))
+    if when == "before it starts":
+        node.start()
+    intact = range(MANY) if kind == "noise" else [*range(10), *range(MANY - 10, MANY)]
+    consumer = node.connect().sub("t", "c", 2500)
+    assert [int(message.body) for message in consumer.messages(len(intact), finish=True)] == list(intact)
+    node.connect().pub("t", b"new")
+    assert [message.body for message in consumer.messages(1, finish=True)] == [b"new"]
+    assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == MANY - len(intact)
+    node.stop()

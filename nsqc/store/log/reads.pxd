@@ -15,6 +15,9 @@ cdef struct ReadRecords:
     bint cached             # only what the page cache has
     bint keeps_open         # the files are left open, and may be already
     int dat, idx            # their descriptors; -1: closed
+    # An offset and its position (-1: it cannot be found out), for records whose entries are damaged.
+    int64_t known, known_at
+    int64_t known_in        # the first offset of that segment
     # The result.
     int error               # EAGAIN: not in the page cache
     char *c_data            # owned: whole verified records

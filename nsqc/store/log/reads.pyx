@@ -21,6 +21,7 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     NO_OFFSET = -1
+    NO_POSITION = -1
     ENTRIES_AT_ONCE = 1024  # of an index, in one read
     AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
 
@@ -107,27 +108,51 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
 
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
-    """Where the record at job.begin lies, by the sizes of those before it from the last sound entry on. -1: unknown."""
-    cdef char c_entry[ENTRY_BYTES]
-    cdef IndexEntry entry
-    cdef int64_t offset = job.begin, position = 0, total
-    while offset > job.first:
-        offset -= 1
-        if read_some(job, idx, c_entry, ENTRY_BYTES,
-                     INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES) < ENTRY_BYTES:
-            return -1
-        if entry_load(c_entry, offset, &entry):
-            position = entry.position
-            break
-    while offset < job.begin:
-        if read_some(job, dat, c_entry, SIZE_BYTES, position) < SIZE_BYTES:
-            return -1
-        total = record_bytes(c_entry)
-        if not HEAD_BYTES <= total <= size - position:
-            return -1
-        position += total
-        offset += 1
+    """Where the record at job.begin lies, by the sizes of those before it from what is known on: a sound entry, or what
+    was found out last. -1: unknown."""
+    cdef char c_size[SIZE_BYTES]
+    cdef int64_t offset = 0, position, total
+    position = position_before(job, idx, &offset)
+    while position >= 0 and offset < job.begin:
+        total = 0
+        if read_some(job, dat, c_size, SIZE_BYTES, position) == SIZE_BYTES:
+            total = record_bytes(c_size)
+        if HEAD_BYTES <= total <= size - position:
+            position += total
+            offset += 1
+        else:
+            position = NO_POSITION
+    note_position(job, job.begin, position)
     return position
+
+
+cdef int64_t position_before(ReadRecords *job, int idx, int64_t *offset) noexcept nogil:
+    """The last position that is known up to job.begin, and of which offset. NO_POSITION: it cannot be read."""
+    cdef char c_entries[ENTRIES_AT_ONCE * ENTRY_BYTES]
+    cdef IndexEntry entry
+    cdef int64_t at = job.begin, first = job.begin, got
+    while at > job.first:
+        if at == job.known and job.known_in == job.first:
+            offset[0] = at
+            return job.known_at
+        if at == first:
+            first = max(job.first, at - ENTRIES_AT_ONCE)
+            got = read_some(job, idx, c_entries, (at - first) * ENTRY_BYTES,
+                            INDEX_HEAD_BYTES + (first - job.first) * ENTRY_BYTES)
+            if got < (at - first) * ENTRY_BYTES:
+                return NO_POSITION
+        at -= 1
+        if entry_load(c_entries + (at - first) * ENTRY_BYTES, at, &entry):
+            offset[0] = at
+            return entry.position
+    offset[0] = job.first
+    return 0
+
+
+cdef inline void note_position(ReadRecords *job, int64_t offset, int64_t position) noexcept nogil:
+    job.known = offset
+    job.known_at = position
+    job.known_in = job.first
 
 
 cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have, int64_t asked,
@@ -136,17 +161,23 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
     passes them by; then it may have read nothing."""
     cdef IndexEntry entry, following
     cdef int64_t count = 0, position = 0, end = 0, length, got
+    # Entries of zeros at the beginning: their records never count.
+    while count < have and entry_blank(c_entries + count * ENTRY_BYTES):
+        count += 1
+    if count:
+        pass_by(job, count)
+        return 0
     # Damaged entries at the beginning, and entries that the index lacks: only records before them say where theirs are.
     while count < have and not entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &entry):
         count += 1
     if count == have and have < asked:
         count = asked
+    if count and job.cached:
+        return EAGAIN           # that search may be long, too
     if count and have:
         position = position_behind(job, idx, dat, size)
     if count and (have == 0 or position < 0):
-        job.damaged += count
-        job.begin += count
-        job.end = job.begin
+        pass_by(job, count)
         return 0
     if count == 0:
         position = entry.position
@@ -176,6 +207,12 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
         return <int> -got
     got = take_whole(job, dat, c_entries, have, position, got, size)
     return <int> -got if got < 0 else 0
+
+
+cdef inline void pass_by(ReadRecords *job, int64_t count) noexcept nogil:
+    job.damaged += count
+    job.begin += count
+    job.end = job.begin
 
 
 cdef int64_t count_within(const char *c_entries, int64_t most, int64_t position, int64_t bytes) noexcept nogil:
@@ -244,15 +281,24 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
                 return got
             intact = got >= total
         if intact:
-            intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry.crc
-            if (not intact and not valid and entry.position == position + at
-                    and not entry_blank(c_entries + index * ENTRY_BYTES)):
-                # Of its entry, the checksum may be damaged: the record counts if it looks like one and the next entry
-                # agrees on where it ends. An entry of zeros was never written, and vouches for nothing.
-                intact = head_plausible(job.c_data + at, total) and (
-                    index + 1 >= have
-                    or not entry_load(c_entries + (index + 1) * ENTRY_BYTES, job.begin + index + 1, &following)
-                    or following.position == position + at + total)
+            intact = crc32c(<const unsigned char *> job.c_data + at, total) == entry_crc(c_entry)
+            if not intact and not valid and not entry_blank(c_entry) and head_plausible(job.c_data + at, total):
+                # Its entry is damaged: the record counts if it looks like one and what follows agrees on where it ends,
+                # the next entry or the head of the next record. An entry of zeros was never written, and vouches for
+                # nothing.
+                if (index + 1 < have
+                        and entry_load(c_entry + ENTRY_BYTES, job.begin + index + 1, &following)):
+                    intact = following.position == position + at + total
+                elif position + at + total == size:
+                    intact = True
+                elif got - at >= total + HEAD_BYTES:
+                    intact = head_plausible(job.c_data + at + total, size - position - at - total)
+                elif index == 0 and size - position >= total + HEAD_BYTES:
+                    got = fill(job, dat, position, total + HEAD_BYTES)
+                    if got < 0:
+                        return got
+                    intact = (got >= total + HEAD_BYTES
+                              and head_plausible(job.c_data + total, size - position - total))
         if not intact:
             break
         at += total
@@ -260,11 +306,10 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         if at >= got:
             break
     if index == 0:
-        job.damaged += 1
-        job.begin += 1
-        job.end = job.begin
+        pass_by(job, 1)
         return 0
     job.end = job.begin + index
+    note_position(job, job.end, position + at)
     job.length = at
     if not job.cached:
         posix_fadvise(dat, position + at, AHEAD_BYTES, POSIX_FADV_WILLNEED)

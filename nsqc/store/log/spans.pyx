@@ -25,6 +25,7 @@ Sound = namedtuple("Sound", "first next start end damaged lines")
 
 cdef enum:
     LINE_BYTES = 160            # of a line without its body, at most
+    BACK_BYTES = 65536          # of an index, that are read at once by who looks back; whole entries
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
 cdef uint64_t ONES = 0x0101010101010101
@@ -136,7 +137,10 @@ cdef int find_position(Range *range_, int64_t offset, int64_t *at) noexcept nogi
     at[0] = 0
     while error == 0 and not valid and known > range_.segment:
         known -= 1
-        error = entry_of(range_, known, &entry, &valid)
+        if known < offset:
+            error = fill_before(range_, known)
+        if error == 0:
+            error = entry_of(range_, known, &entry, &valid)
     if valid:
         at[0] = entry.position
     while error == 0 and known < offset:
@@ -196,6 +200,15 @@ cdef int entry_of(Range *range_, int64_t offset, IndexEntry *entry, bint *valid)
     return error
 
 
+cdef int fill_before(Range *range_, int64_t offset) noexcept nogil:
+    """Reads index entries up to this one, if it is not in memory: who goes back wants those before it. 0 or errno."""
+    cdef int64_t at = INDEX_HEAD_BYTES + ENTRY_BYTES * (offset - range_.segment), begin
+    if range_.index.start <= at < range_.index.start + range_.index.length or at + ENTRY_BYTES > range_.index.limit:
+        return 0
+    begin = max(at - BACK_BYTES, <int64_t> INDEX_HEAD_BYTES)
+    return window_fill(&range_.index, range_.index_fd, begin, at + ENTRY_BYTES - begin)
+
+
 cdef bint is_blank(Range *range_, int64_t offset) noexcept nogil:
     """Of an index entry that entry_of() has just looked at."""
     cdef int64_t at = INDEX_HEAD_BYTES + ENTRY_BYTES * (offset - range_.segment) - range_.index.start
@@ -222,8 +235,8 @@ cdef inline int64_t matching(Range *range_, int64_t offset, int64_t at) noexcept
 cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length) noexcept nogil:
     """0 or errno; length: of the record that begins here, in memory by then, or 0 if it is not intact.
 
-    If its index entry is damaged, it is intact as long as it is plausible and ends where the next one begins. One of
-    zeros never reached the disk, nor need the whole record.
+    If its index entry is damaged, it is intact as long as it is plausible and ends where the next entry says, or else
+    where the next record begins. An entry of zeros never reached the disk, nor need the whole record.
     """
     cdef IndexEntry entry
     cdef bint valid
@@ -239,7 +252,8 @@ cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length
     bytes_ = SIZE_BYTES + <int64_t> load_i32(range_.data.c_data + (at - range_.data.start))
     if bytes_ < HEAD_BYTES or bytes_ > range_.data.limit - at:
         return 0
-    error = window_fill(&range_.data, range_.data_fd, at, bytes_)
+    # Without its entry, the head of the next record is wanted, too.
+    error = window_fill(&range_.data, range_.data_fd, at, bytes_ if valid else bytes_ + HEAD_BYTES)
     if error or range_.data.limit - at < bytes_:
         return error
     c_record = range_.data.c_data + (at - range_.data.start)
@@ -252,9 +266,17 @@ cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length
         length[0] = bytes_ if at + bytes_ == range_.data.limit else 0
         return 0
     error = entry_of(range_, offset + 1, &entry, &valid)
-    if error == 0 and valid and entry.position == at + bytes_:
+    if error:
+        return error
+    if entry.position == at + bytes_ if valid else is_head(range_, at + bytes_):
         length[0] = bytes_
-    return error
+    return 0
+
+
+cdef bint is_head(Range *range_, int64_t at) noexcept nogil:
+    """Whether what is in memory looks like the head of a record that fits into the segment."""
+    return (range_.data.start + range_.data.length - at >= HEAD_BYTES
+            and head_plausible(range_.data.c_data + (at - range_.data.start), range_.data.limit - at))
 
 
 cdef int skip_damage(Range *range_, int64_t *offset, int64_t *at, int64_t *damaged) noexcept nogil:
