@@ -184,6 +184,8 @@ cdef class Broker(TopicOwner):
             self.rules.forget(name)
         if topic.log is not None:
             self.logs.leave(topic.log)
+        elif self.logs is not None and not topic.ephemeral:
+            self.logs.forget(name.decode())
         topic.delete()
         return True
 
@@ -270,7 +272,9 @@ cdef class Broker(TopicOwner):
             topic.set_disks()
         topic.set_rule(rule)
         self._settle_segments(topic)
-        self.watched[topic.name] = topic
+        # Now, not at the next look: whoever has changed it finds that it holds.
+        if topic.retain():
+            self.watched[topic.name] = topic
 
     def retain(self):
         """Has logs remove what their rules do not keep; a generator that yields after each topic."""
@@ -292,8 +296,7 @@ cdef class Broker(TopicOwner):
 
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
         self.log.info("TOPIC(%s): everything in its log is finished; it is removed", (<Topic> topic).name.decode())
-        self.logs.leave(log)
-        self.logs.remove(log)
+        self.logs.abandon(log)
         return 0
 
     cdef int on_refused(self, reason) except -1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable
 from functools import partial
@@ -28,6 +29,7 @@ _DEFAULT_BYTES = 1024 * 1024
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_WAIT_MS = 60_000
 _LINES = b"application/x-ndjson"
+_REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client does not want
 _LISTED_AT_ONCE = 256       # segments, between two looks at the clock
 # A segment that disappears while it is opened has been removed by retention: the next look finds another.
 _TRIES = 5
@@ -221,7 +223,8 @@ def read(app: App, request: Request) -> Awaitable[Reply]:
 
 
 def _wants_lines(accept: bytes) -> bool:
-    return any(part.partition(b";")[0].strip().lower() == _LINES for part in accept.split(b","))
+    return any(part.partition(b";")[0].strip().lower() == _LINES and not _REFUSED.search(part.lower())
+               for part in accept.split(b","))
 
 
 async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Reply:

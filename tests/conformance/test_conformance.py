@@ -67,7 +67,7 @@ def expected() -> dict[str, str]:
     return listed("expected.toml")
 
 
-@pytest.mark.parametrize("storage", ["memory", pytest.param("log", marks=pytest.mark.long)])
+@pytest.mark.parametrize("storage", ["memory", "log"])
 def test_all_scenarios(storage, expected, capsys, tmp_path):
     if storage == "log":
         expected = expected | listed("expected-log.toml")

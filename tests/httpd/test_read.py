@@ -52,7 +52,8 @@ def test_lines_of_json(node):
 
 @pytest.mark.parametrize("accept, lines", [
     ("application/x-ndjson", True), ("text/html, Application/X-NDJSON;q=0.5", True), ("*/*", False),
-    ("application/x-ndjson-seq", False), ("", False)])
+    ("application/x-ndjson-seq", False), ("", False), ("application/x-ndjson;q=0, */*", False),
+    ("application/x-ndjson; Q=0.0", False), ("application/x-ndjson;q=0.01", True)])
 def test_the_accept_header(node, accept, lines):
     publish(node, "accept", [b"x"])
     reply = read(node, "accept", "&offset=0", headers=f"Accept: {accept}\r\n")

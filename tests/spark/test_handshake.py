@@ -1,8 +1,11 @@
 """What the jobs look at before Spark starts: who answers at an address, with TLS and AUTH, and which topics there are."""
 
+import socketserver
+import threading
+
 import pytest
 
-from nsqc.spark.jobs import handshake, topics
+from nsqc.spark.jobs import handshake, nsqd_http, topics
 from nsqc.spark.jobs.running import JobError
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
@@ -50,6 +53,24 @@ def test_http_ports_are_known_by_what_they_answer(nsqd, lookupd):
     assert complaint(nsqlookupd=http).startswith(f"{http} is the HTTP port of an nsqd: give nsqlookupd's, or --nsqd ")
     assert complaint(nsqlookupd=address(nsqd)) == (
         f"{address(nsqd)} is the TCP port of an nsqd: give it as --nsqd {address(nsqd)}")
+
+
+class Echo(socketserver.BaseRequestHandler):
+    """Answers with what it is asked, as a connection does that has reached itself."""
+
+    def handle(self):
+        self.request.sendall(self.request.recv(1 << 16))
+
+
+def test_the_next_port_may_be_of_something_else():
+    with socketserver.TCPServer(("127.0.0.1", 0), Echo) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        with pytest.raises(nsqd_http.NodeError, match=r"GET /info"):
+            nsqd_http.get(f"127.0.0.1:{port}", "/info")
+        with pytest.raises(nsqd_http.NodeError, match="is not the HTTP address of"):
+            nsqd_http.http_addresses({"nsqd": f"127.0.0.1:{port - 1}"})
+        server.shutdown()
 
 
 def test_what_is_wrong_is_told_though_another_nsqd_is_well(nsqd):

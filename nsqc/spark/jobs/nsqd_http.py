@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -30,7 +31,7 @@ def get(address: str, path: str) -> Any:
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
             return json.load(answer)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise NodeError(f"http://{address}{path}: {getattr(error, 'reason', error)}") from None
 
 

@@ -14,7 +14,7 @@ from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.format import LARGEST_SEGMENT
 from nsqc.store.log.look import Looks
-from nsqc.store.log.names import GONE, split_folder
+from nsqc.store.log.names import GONE, left_of, left_path, split_folder
 from nsqc.store.log.recovery import NEW, Opened, open_folder
 from nsqc.store.log.topiclog import TopicLog
 
@@ -47,6 +47,7 @@ class Logs:
         self._stopped = stopped
         self._removals: set[asyncio.Future[None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
+        self._left: dict[str, int] = {}  # topics that have left their logs: where numbering continues
         self._found = self._list()
         self._looks = self._look()
 
@@ -57,6 +58,10 @@ class Logs:
         gone = []
         with os.scandir(self._data_path) as entries:
             for entry in entries:
+                topic, offset = left_of(entry.name)
+                if topic:
+                    self._left[topic] = max(self._left.get(topic, 0), offset)
+                    continue
                 topic, number = split_folder(entry.name.removesuffix(GONE))
                 # A link says that an operator has put the folder on another disk.
                 if not topic or not entry.is_dir():
@@ -104,6 +109,8 @@ class Logs:
             looks = self._looks if is_known else Looks([os.fsencode(folder)])
             opened = open_folder(folder, self._power_failed, self._log, looks)
             self._report(topic, opened)
+        if (left := self._left.get(topic, 0)) > opened.resume_at:
+            opened = opened._replace(next=left if opened is NEW else opened.next, resume_at=left, ends=True)
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, opened)
@@ -133,23 +140,46 @@ class Logs:
         return min(self._max_bytes, max(retain_bytes // LEAST_SEGMENTS, min(LEAST_SEGMENT, retain_bytes)))
 
     def leave(self, log: TopicLog) -> None:
-        """A log is about to be removed: the next one of its topic has another folder."""
+        """A log is about to be removed: the next one of its topic has another folder, and begins at 0."""
         self._names[log.name] = self._names.get(log.name, 0) + 1
+        self._unmark(log.name)
 
     def remove(self, log: TopicLog) -> None:
         """Removes a log that is deleted and was left, with its files. See removed()."""
-        removal = self._loop.create_task(self._remove(log))
+        self._begin(self._loop.create_task(self._remove(log, "")))
+
+    def abandon(self, log: TopicLog) -> None:
+        """A topic leaves its log, which is deleted: removes it, with its files. If the topic gets one again, that
+        continues its numbering. See removed()."""
+        self.leave(log)
+        self._left[log.name] = log.following
+        self._begin(self._loop.create_task(self._remove(log, left_path(self._data_path, log.name, log.following))))
+
+    def forget(self, topic: str) -> None:
+        """A topic without a log is deleted: its next log begins at 0."""
+        self._unmark(topic)
+
+    def _unmark(self, topic: str) -> None:
+        if (offset := self._left.pop(topic, None)) is not None:
+            mark = left_path(self._data_path, topic, offset)
+            self._begin(self._loop.run_in_executor(self._workers, remove_file, mark))
+
+    def _begin(self, removal: asyncio.Future[None]) -> None:
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
-    async def _remove(self, log: TopicLog) -> None:
+    async def _remove(self, log: TopicLog, mark: str) -> None:
         while log.busy:
             await asyncio.sleep(0.001)
-        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder)
+        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder, mark)
 
-    def _remove_folder(self, folder: str) -> None:
+    def _remove_folder(self, folder: str, mark: str) -> None:
+        """mark: a file that is made first; empty: none."""
         gone = folder + GONE
         try:
+            if mark:
+                os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                sync_folder(self._data_path)
             remove_tree(gone)
             os.rename(folder, gone)
             sync_folder(self._data_path)
@@ -174,6 +204,12 @@ class Logs:
         """Waits until the files of all logs deleted so far are gone."""
         while self._removals:
             await asyncio.wait(self._removals)
+
+
+def remove_file(path: str) -> None:
+    """Removes a file, if that is possible."""
+    with suppress(OSError):
+        os.unlink(path)
 
 
 def remove_tree(path: str) -> None:

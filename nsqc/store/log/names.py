@@ -12,6 +12,8 @@ FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # ends the name of a folder that is being removed
 ID = re.compile(r"id\.([0-9a-f]{16})")  # an empty file: its name says which log this is
 SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
+# An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
+LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 NEXT = re.compile(r"next\.([0-9]{20})")  # an empty file: its name says where numbering continues
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
@@ -65,6 +67,19 @@ def next_of(name: str) -> int:
     """The offset in such a name; 0: it has none."""
     found = NEXT.fullmatch(name)
     return int(found[1]) if found and int(found[1]) <= MOST_OFFSET else 0
+
+
+def left_path(data_path: str, topic: str, offset: int) -> str:
+    """The file whose name says that a topic has left its log, and where numbering continues."""
+    return os.path.join(data_path, f"{topic}.log.next.{offset:020}")
+
+
+def left_of(name: str) -> tuple[str, int]:
+    """(topic, offset) of such a name; no topic: it is another file."""
+    found = LEFT.fullmatch(name)
+    if found is None or int(found[2]) > MOST_OFFSET or split_folder(f"{found[1]}.log") != (found[1], 0):
+        return "", 0
+    return found[1], int(found[2])
 
 
 def new_id() -> int:
