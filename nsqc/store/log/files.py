@@ -211,10 +211,12 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
     with SegmentFile(folder, *segment) as file:
         while first < end:
             half = (first + end) // 2
-            if reached(file, half, time_ns):
+            # A damaged entry says what the next one says, or the end, which is known: early rather than late.
+            found = file.next_time_ns(half, end)
+            if found is None or found[1] + TIME_UNIT > time_ns:
                 end = half
             else:
-                first = half + 1
+                first = found[0] + 1
     return first
 
 
@@ -226,17 +228,7 @@ def next_filled(segments: Sequence[Bounds], at: int, end: int) -> int:
 
 
 def reached_in(folder: str, segment: Bounds, time_ns: int) -> bool:
-    """As reached(), of the last record of a segment."""
+    """Whether the last record of a segment may have been published at a time or after it."""
     with SegmentFile(folder, *segment) as file:
-        return reached(file, segment[1] - 1, time_ns)
-
-
-def reached(file: SegmentFile, offset: int, time_ns: int) -> bool:
-    """Whether a record may have been published at a time or after it. A damaged entry says what the next one says:
-    early rather than late."""
-    while offset < file.end:
-        found = file.time_ns(offset)
-        if found is not None:
-            return found + TIME_UNIT > time_ns
-        offset += 1
-    return True
+        found = file.time_ns(segment[1] - 1)
+        return found is None or found + TIME_UNIT > time_ns

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_SIZE_BYTES
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, LARGEST_SEGMENT, TIME_UNIT, checksum
 from nsqc.store.log.names import segment_path
+from nsqc.store.log.spans import next_time
 
 MAGIC = b"NSQCIDX1"
 HEAD = struct.Struct(">8sqqII")
@@ -107,6 +108,12 @@ class SegmentFile:
     def read_index(self, first: int, end: int) -> bytes:
         """The entries of a range, as they are."""
         return os.pread(self._index, INDEX_ENTRY * (end - first), INDEX_HEAD + INDEX_ENTRY * (first - self.first))
+
+    def next_time_ns(self, offset: int, end: int) -> tuple[int, int] | None:
+        """As time_ns(), of the first record from an offset on, up to another, whose entry is sound; with its offset."""
+        base = self.base_ns
+        found = None if base is None else next_time(self._index, (self.first, self.end, self.bytes), offset, end)
+        return None if found is None or base is None else (found[0], base + found[1] * TIME_UNIT)
 
     def time_ns(self, offset: int) -> int | None:
         """When a record was published, ns since 1970, rounded down to TIME_UNIT; None: the index does not say."""

@@ -25,6 +25,10 @@ def not_before(data: int, index: int, segment: tuple[int, int, int], offset: int
     If the clock was set back, also the first one behind such a record. The arguments are those of sound().
     """
 
+def next_time(index: int, segment: tuple[int, int, int], offset: int, end: int) -> tuple[int, int] | None:
+    """The first sound index entry from an offset on, up to another: its offset, and its time in units since the base time
+    of the segment; None: there is none. Raises OSError."""
+
 def timestamp(data: int, index: int, segment: tuple[int, int, int], offset: int) -> int | None:
     """When the first intact record from an offset on was published, in ns since 1970; None: there is none.
 

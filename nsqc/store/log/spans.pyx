@@ -97,6 +97,25 @@ cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_n
     return error
 
 
+def next_time(int index, segment, int64_t offset, int64_t end):
+    """See the .pyi."""
+    cdef Range range_
+    cdef IndexEntry entry
+    cdef bint valid = False
+    cdef int error = 0
+    open_range(&range_, -1, index, segment)
+    with nogil:
+        while error == 0 and offset < end:
+            error = entry_of(&range_, offset, &entry, &valid)
+            if valid:
+                break
+            offset += 1
+        window_free(&range_.index)
+    if error:
+        raise OSError(error, os.strerror(error))
+    return (offset, entry.time) if valid else None
+
+
 def timestamp(int data, int index, segment, int64_t offset):
     """See the .pyi."""
     cdef Range range_
