@@ -141,23 +141,31 @@ class Logs:
 
     def leave(self, log: TopicLog) -> None:
         """A log is about to be removed: the next one of its topic has another folder, and begins at 0."""
-        self._names[log.name] = self._names.get(log.name, 0) + 1
+        self._begin_anew(log)
         self._unmark(log.name)
 
     def remove(self, log: TopicLog) -> None:
         """Removes a log that is deleted and was left, with its files. See removed()."""
-        self._begin(self._loop.create_task(self._remove(log, "")))
+        self._begin(self._loop.create_task(self._remove(log, [])))
 
     def abandon(self, log: TopicLog) -> None:
         """A topic leaves its log, which is deleted: removes it, with its files. If the topic gets one again, that
         continues its numbering. See removed()."""
-        self.leave(log)
+        self._begin_anew(log)
+        # The last mark goes once the new one is there; it is the same if nothing was published in between.
+        offsets = [log.following]
+        if self._left.get(log.name, log.following) != log.following:
+            offsets.append(self._left[log.name])
         self._left[log.name] = log.following
-        self._begin(self._loop.create_task(self._remove(log, left_path(self._data_path, log.name, log.following))))
+        marks = [left_path(self._data_path, log.name, offset) for offset in offsets]
+        self._begin(self._loop.create_task(self._remove(log, marks)))
 
     def forget(self, topic: str) -> None:
         """A topic without a log is deleted: its next log begins at 0."""
         self._unmark(topic)
+
+    def _begin_anew(self, log: TopicLog) -> None:
+        self._names[log.name] = self._names.get(log.name, 0) + 1
 
     def _unmark(self, topic: str) -> None:
         if (offset := self._left.pop(topic, None)) is not None:
@@ -168,18 +176,20 @@ class Logs:
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
-    async def _remove(self, log: TopicLog, mark: str) -> None:
+    async def _remove(self, log: TopicLog, marks: list[str]) -> None:
         while log.busy:
             await asyncio.sleep(0.001)
-        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder, mark)
+        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder, marks)
 
-    def _remove_folder(self, folder: str, mark: str) -> None:
-        """mark: a file that is made first; empty: none."""
+    def _remove_folder(self, folder: str, marks: list[str]) -> None:
+        """marks: a file that is made first, and one that it replaces."""
         gone = folder + GONE
         try:
-            if mark:
+            for mark in marks[:1]:
                 os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 sync_folder(self._data_path)
+            for mark in marks[1:]:
+                remove_file(mark)
             remove_tree(gone)
             os.rename(folder, gone)
             sync_folder(self._data_path)
