@@ -26,8 +26,8 @@ def not_before(data: int, index: int, segment: tuple[int, int, int], offset: int
     """
 
 def next_time(index: int, segment: tuple[int, int, int], offset: int, end: int) -> tuple[int, int] | None:
-    """The first sound index entry from an offset on, up to another: its offset, and its time in units since the base time
-    of the segment; None: there is none. Raises OSError."""
+    """The first sound index entry from an offset on, up to another: its offset, and its time in units since the base
+    time of the segment; None: there is none. Raises OSError."""
 
 def timestamp(data: int, index: int, segment: tuple[int, int, int], offset: int) -> int | None:
     """When the first intact record from an offset on was published, in ns since 1970; None: there is none.
