@@ -22,6 +22,7 @@ RECORD_ID_OFFSET = RECORD_ID_AT
 cdef enum:
     PAGE_BYTES = 4096           # a disk fails to read whole pages
     READ_TRIES = 3              # of a page, before it is lost
+    SEVERAL = 3                 # records in a row, where chance makes one or two
     FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further read is four times as large
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
@@ -227,10 +228,58 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
     return 0
 
 
+cdef int is_several(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, int64_t *first) noexcept nogil:
+    """Whether what looks like one record that ends here rather is several: between at and its end, some plausible ones
+    lie one behind the other, or fewer that lead to exactly its end. first: where the first of all begins."""
+    cdef int64_t begin = 0
+    cdef bint is_first = True
+    cdef int error, answer, count
+    while True:
+        answer = search(window, fd, max_bytes, at, end, True, &begin)
+        if answer != 1:
+            return answer
+        if is_first:
+            first[0] = begin
+            is_first = False
+        at = begin
+        count = 0
+        while at < end and count < SEVERAL:
+            error = window_fill(window, fd, at, HEAD_BYTES)
+            if error:
+                return -error
+            if window.limit - at < HEAD_BYTES or not head_plausible(bytes_at(window, at), max_bytes):
+                break
+            at += SIZE_BYTES + load_i32(bytes_at(window, at))
+            count += 1
+        if at == end or (at < end and count == SEVERAL):
+            return 1
+        at = begin + 1
+
+
+cdef int begins_inside(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end,
+                       int64_t *inside) noexcept nogil:
+    """The first record between the two that has a plausible one behind it, and is not several."""
+    cdef int64_t first, total
+    cdef int error, answer
+    while True:
+        answer = search(window, fd, max_bytes, at, end, True, inside)
+        if answer != 1:
+            return answer
+        error = window_fill(window, fd, inside[0], HEAD_BYTES)
+        if error:
+            return -error
+        total = SIZE_BYTES + load_i32(bytes_at(window, inside[0]))
+        answer = is_several(window, fd, max_bytes, inside[0] + 1, inside[0] + total, &first)
+        if answer != 1:
+            return 1 if answer == 0 else answer
+        at = inside[0] + 1
+
+
 cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
                       int64_t *begin, int64_t *length) noexcept nogil:
     cdef int64_t total, inside
     cdef int error, answer
+    cdef bint searched = False      # no record before it says that one begins here
     cdef const char *c_at
     while window.limit - at >= HEAD_BYTES:
         error = window_fill(window, fd, at, HEAD_BYTES)
@@ -244,6 +293,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
             answer = search(window, fd, max_bytes, at + 1, window.limit, False, &at)
             if answer <= 0:
                 return answer
+            searched = True
             continue
         error = window_fill(window, fd, at, total + HEAD_BYTES)
         if error:
@@ -252,11 +302,15 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
             continue
         answer = is_chained(window, fd, max_bytes, at + total)
         if answer == 0:
-            answer = search(window, fd, max_bytes, at + 1, at + total, True, &inside)
-            if answer == 1:
-                at = inside
-                continue
-            answer = 1 if answer == 0 else answer
+            answer = begins_inside(window, fd, max_bytes, at + 1, at + total, &inside)
+        elif answer == 1 and searched:
+            answer = is_several(window, fd, max_bytes, at + 1, at + total, &inside)
+        elif answer == 1:
+            answer = 0
+        if answer == 1:
+            at = inside
+            searched = True
+            continue
         if answer < 0:
             return answer
         begin[0] = at

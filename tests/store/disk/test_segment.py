@@ -134,6 +134,25 @@ def test_a_size_that_swallows_the_next_record_is_damage(write):
     assert segment.walk(path, MAX_RECORD) == [(80, 34), (114, 34)]
 
 
+@pytest.mark.parametrize("damaged", [(), (70,), (70, 71, 200)])
+def test_pieces_of_a_damaged_head_do_not_swallow_what_they_point_at(write, damaged):
+    """Bodies begin with digits, so a head that begins one byte later than a real one looks like one, too. Its size, of
+    that of the record and the first byte of the time, leads to the head of a later record."""
+    stamp = 0x1712 << 48
+    lengths = [40] * 300
+    size = (lengths[0] - RECORD_SIZE_BYTES) << 8 | stamp >> 56
+    end = 1 + RECORD_SIZE_BYTES + size     # of what the first one looks like
+    lengths[end // 40 - 1] += end % 40
+    records = [struct.pack(">iqH", length - RECORD_SIZE_BYTES, stamp + number * 1_234_567_891_011, 1) + message_id(number)
+               + b"%0*d" % (length - RECORD_HEAD_BYTES, number) for number, length in enumerate(lengths)]
+    assert end in itertools.accumulate(lengths) and end < MAX_RECORD
+    places = list(zip(itertools.accumulate([0, *lengths[:-1]]), lengths, strict=True))
+    for number in (0, *damaged):
+        records[number] = b"\x40" + records[number][1:]
+    whole = [place for number, place in enumerate(places) if number not in (0, *damaged)]
+    assert segment.walk(write(*records), MAX_RECORD) == whole
+
+
 def test_a_tail_that_is_cut_off(write):
     whole = record(0) + record(1)
     for cut in range(len(record(1))):
