@@ -65,6 +65,9 @@ class Metadata(msgspec.Struct, gc=False):
     version: str = NSQD_VERSION
 
 
+_decode = msgspec.json.Decoder(Metadata).decode
+
+
 # ---------------------------------------------------------------------- reading
 
 
@@ -91,7 +94,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
     except OSError as error:
         raise MetadataError(f"failed to read metadata from {path} - {error.strerror}") from None
     try:
-        return msgspec.json.decode(data, type=Metadata)
+        return _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = error
     salvaged = salvage(data, log)
@@ -152,7 +155,7 @@ def rebuild(data_path: str, index: Index) -> Metadata | None:
     """The last good copy, and all that has queue files; None if neither exists."""
     queues = index.names(with_messages=False)
     try:
-        metadata = msgspec.json.decode(read_file(os.path.join(data_path, COPY_NAME)), type=Metadata)
+        metadata = _decode(read_file(os.path.join(data_path, COPY_NAME)))
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         if not queues:
             return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -52,6 +53,9 @@ class NsqcDat(msgspec.Struct, gc=False):
 
 File = TypeVar("File", Ids, NsqcDat)
 
+_decode_ids = msgspec.json.Decoder(Ids).decode
+_decode_delays = msgspec.json.Decoder(NsqcDat).decode
+
 
 def power_failed(ids: Ids) -> bool:
     """Whether the machine may have stopped before what the last run had written was on disk, this file included."""
@@ -60,12 +64,12 @@ def power_failed(ids: Ids) -> bool:
 
 def load_ids(data_path: str, log: Log) -> Ids:
     """nsqc.ids.dat, as an earlier run has left it."""
-    return read(os.path.join(data_path, IDS_NAME), Ids, log)
+    return read(os.path.join(data_path, IDS_NAME), Ids, _decode_ids, log)
 
 
 def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
     """What an earlier run has left, if anything. To be called before the queues are opened."""
-    saved = read(os.path.join(data_path, FILE_NAME), NsqcDat, log)
+    saved = read(os.path.join(data_path, FILE_NAME), NsqcDat, _decode_delays, log)
     saved.reached_unit = max(saved.reached_unit, ids.reached_unit)
     if not ids.stopped and (saved.topics or saved.channels):
         drop_gone(saved, index, log)
@@ -76,10 +80,10 @@ def load(data_path: str, index: Index, ids: Ids, log: Log) -> NsqcDat:
     return saved
 
 
-def read(path: str, form: type[File], log: Log) -> File:
+def read(path: str, form: type[File], decode: Callable[[bytes], File], log: Log) -> File:
     """One of the two files; empty if it does not exist or cannot be used."""
     try:
-        return msgspec.json.decode(read_file(path), type=form)
+        return decode(read_file(path))
     except FileNotFoundError:
         return form()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FORMS = ("text", "json", "base64", "none")
 # A longer answer is sent in pieces, so that it is known when its memory is free again.
 _SHORT_BYTES = 64 * 1024
+
+_decode_raw = msgspec.json.Decoder(Raw).decode
 _PATIENCE_S = 30.0      # so long a client may take nothing of a page
 _PIECE_CHARS = 32 * 1024    # of a long body: where every character needs an escape, they take a millisecond
 
@@ -119,7 +121,7 @@ def _text(body: bytes, truncated: bool) -> str | None:
 def _is_json(body: bytes) -> bool:
     """Whether a body, which is UTF-8, is a JSON value that others can read, too."""
     try:
-        msgspec.json.decode(body, type=Raw)
+        _decode_raw(body)
     except (msgspec.DecodeError, RecursionError):
         return False
     return True

@@ -37,6 +37,9 @@ class _File(msgspec.Struct):
     topics: dict[str, dict[str, object]]
 
 
+_decode = msgspec.json.Decoder(_File).decode
+
+
 # ---------------------------------------------------------------------- values
 
 
@@ -100,7 +103,7 @@ def load(data_path: str, log: Log) -> dict[bytes, Values]:
     rules: dict[bytes, Values] = {}
     problems: list[str] = []
     try:
-        entries = msgspec.json.decode(read_file(path), type=_File).topics
+        entries = _decode(read_file(path)).topics
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -39,6 +39,9 @@ class TopicRule(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
+msgspec.json.Decoder(TopicRule)     # so that no two threads are the first to use it
+
+
 class _Change:
     """A PUT that is not on disk yet."""
 

@@ -36,6 +36,9 @@ REDIRECTS = (301, 302, 303, 307, 308)
 Facts = dict[str, str | bytes]  # the fields of a query
 
 
+_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+
+
 class Client(NamedTuple):
     """A client as auth servers see it; address is HOST:PORT, for the log."""
 
@@ -218,7 +221,7 @@ def redirected(server: Server, location: str) -> Server:
 def on_https(server: Server, body: bytes) -> Server:
     """The HTTPS side of a server that requires TLS: it answers 403 and {"https_port": N}. Raises ValueError."""
     try:
-        port = msgspec.json.decode(body, type=dict[str, object]).get("https_port")
+        port = _decode_object(body).get("https_port")
     except msgspec.MsgspecError:
         port = None
     if not isinstance(port, int) or not 0 < port < 65536:

@@ -30,6 +30,9 @@ class ChannelList(msgspec.Struct, frozen=True, gc=False):
     channels: list[str] | None = None
 
 
+_decode = msgspec.json.Decoder(ChannelList).decode
+
+
 class ChannelLookup:
     """Starts new topics, each with the channels that nsqlookupds know for it. The broker's starter.
 
@@ -104,4 +107,4 @@ class ChannelLookup:
         status, body = await http.get(self._loop, self._dialer, address, target, limit_s)
         if status != 200:
             raise http.AnswerError(f"got response {status} {body[:200].decode('utf-8', 'backslashreplace')!r}")
-        return msgspec.json.decode(body, type=ChannelList).channels or []
+        return _decode(body).channels or []

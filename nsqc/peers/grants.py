@@ -29,6 +29,10 @@ class Reply(msgspec.Struct):
     identity_url: str | None = None
 
 
+# Makes the types known to msgspec now: where two threads are the first to use them, they crash the process.
+msgspec.json.Decoder(Reply)
+
+
 class Rule(NamedTuple):
     """One authorization."""
 

@@ -34,6 +34,9 @@ class PeerInfo(msgspec.Struct, frozen=True, gc=False):
     broadcast_address: str = ""
 
 
+_decode = msgspec.json.Decoder(PeerInfo).decode
+
+
 class LookupPeer:
     """The registration at one address, over any number of connections. run() is its one task.
 
@@ -133,7 +136,7 @@ class LookupPeer:
         body = self._identity()
         [reply] = await connection.ask([b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body], self._reply_limit_s())
         try:
-            self.info = msgspec.json.decode(reply, type=PeerInfo)
+            self.info = _decode(reply)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise ConnectionEnded(f"it answered {_text(reply[:200])!r} to IDENTIFY") from None
         self._log.info("LOOKUPD(%s): peer info %s", self.address, self.info)

@@ -25,7 +25,7 @@ from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress
 from nsqc.store.log.segmentfile import SegmentFile
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
-from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, saved_topic
+from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, decode_topic, merge_topic, saved_topic
 
 STAGING = "export"  # in the topic's folder, or behind the topic's name in another one
 UNDECIDED = ".tmp"  # behind that, while it is being made
@@ -175,7 +175,7 @@ class Export:
         sync_folder(self.out)
         path = os.path.join(self.staging, FILE_NAME)
         if os.path.exists(path):
-            merge_topic(self.out, msgspec.json.decode(read_file(path), type=SavedTopic))
+            merge_topic(self.out, decode_topic(read_file(path)))
         if self.in_place:
             done = free_name(self.folder + EXPORTED)
             os.rename(self.folder, done)

@@ -38,11 +38,15 @@ class Saved(msgspec.Struct):
     version: str = NSQD_VERSION
 
 
+_decode = msgspec.json.Decoder(Saved).decode
+decode_topic = msgspec.json.Decoder(SavedTopic).decode
+
+
 def read_saved(folder: str) -> Saved:
     """Empty if there is no such file. Raises OSError or MetadataError."""
     path = os.path.join(folder, FILE_NAME)
     try:
-        return msgspec.json.decode(read_file(path), type=Saved)
+        return _decode(read_file(path))
     except FileNotFoundError:
         return Saved()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
