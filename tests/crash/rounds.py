@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.crash.books import ChannelBooks, Known, Promises
 from tests.crash.clients import Worker, look
 from tests.crash.stalls import Stalls
-from tests.support.daemon import Daemon
+from tests.support.daemon import COMMAND, Daemon
 from tests.support.power.trace import Trace
 from tests.support.publishing import WAYS, Books, Publishers
 
@@ -93,14 +93,14 @@ class Rounds:
             self._trace = None
         if self._moment in RECORDS:
             self._trace = Trace(self.folder / "trace", self.node.data_path, TRACE_BYTES)
-        self.node.popen["env"] = self._trace.environment() if self._trace else None
+        self.node.popen = {"env": self._trace.environment()} if self._trace else {}
         self.node.start()
 
     def _killed_start(self) -> None:
         """A start that is killed before it has ended, or soon after."""
         with self.node.log_path.open("ab") as log:
             process = subprocess.Popen(
-                [*self.node.command, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
+                [*COMMAND, "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
                  f"--data-path={self.node.data_path}", *self.node.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         time.sleep(self.random.uniform(0.05, 0.4))
         process.kill()

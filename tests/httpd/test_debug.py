@@ -2,6 +2,8 @@
 
 import sys
 
+from tests.support.daemon import COMMAND
+
 
 def test_index_names_every_path(server):
     text = server.call("GET", "/debug/pprof/").body.decode()
@@ -17,7 +19,8 @@ def test_index_without_its_slash(server):
     assert (reply.status, reply.headers["location"]) == (301, "/debug/pprof/")
 
 
-def test_command_line(server):
+def test_command_line(start):
+    server = start(command=COMMAND)
     parts = server.call("GET", "/debug/pprof/cmdline").body.decode().split("\0")
     assert parts[0] == sys.executable
     assert any(part.startswith("--data-path=") for part in parts)

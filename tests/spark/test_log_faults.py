@@ -630,7 +630,7 @@ def test_a_clock_that_was_an_hour_ahead(tmp_path, topic, stream):
     try:
         publish(node, topic, range(500))
         assert node.stop() == 0
-        node.popen["env"] = None
+        node.popen = {}
         again(node)
         publish(node, topic, range(500, 1000))
         given, now = where(node, topic=topic), time.time()

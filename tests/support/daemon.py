@@ -15,10 +15,14 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from tests.support.forks import Forked, run
+
 START_SECONDS = 20
 STOP_SECONDS = 20
 WAIT_SECONDS = 15
 HEARTBEAT = b"_heartbeat_"
+CRASHED = [-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)]
+COMMAND = (sys.executable, "-m", "nsqc", "serve")
 
 
 def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
@@ -46,12 +50,12 @@ class Daemon:
         """process: further arguments of subprocess.Popen."""
         self.data_path = data_path
         self.flags = flags
-        self.command = list(command or (sys.executable, "-m", "nsqc", "serve"))
+        self.command = command
         self.preexec = preexec
         self.popen = process
         self.unix = unix
         self.log_path = data_path.with_name(data_path.name + ".log")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.tcp_port = self.http_port = 0
         data_path.mkdir(exist_ok=True)
         self.start()
@@ -63,11 +67,11 @@ class Daemon:
                      if self.unix else ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"])
         if any(flag.startswith("--tls-cert") for flag in (*self.flags, *more)):
             addresses.append("--https-address=127.0.0.1:0")     # the default port may be taken
+        words = [*addresses, f"--data-path={self.data_path}", *unwatched(self.flags), *self.flags, *more]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.command, *addresses, f"--data-path={self.data_path}", *unwatched(self.flags), *self.flags, *more],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
-                **self.popen)
+            self.process = run(["serve", *words], log) if self.is_plain() else subprocess.Popen(
+                [*(self.command or COMMAND), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                preexec_fn=self.preexec, **self.popen)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()
@@ -81,6 +85,10 @@ class Daemon:
                 raise AssertionError(f"the daemon left with {self.process.returncode}: {lines[-3:]}")
             time.sleep(0.01)
         raise AssertionError("the daemon did not start")
+
+    def is_plain(self) -> bool:
+        """Whether nothing is special about how it starts."""
+        return not (self.command or self.preexec or self.popen)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal; the exit code."""
@@ -98,9 +106,10 @@ class Daemon:
         self.start(*more)
 
     def close(self) -> None:
-        """Kills it if it still runs."""
+        """Kills it if it still runs. It must not have crashed."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
+        assert self.process is None or self.process.returncode not in CRASHED, self.process.returncode
 
     @property
     def log(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.daemon import unwatched
+from tests.support.forks import run
 
 HOST = "127.0.0.1"
 START_SECONDS = 20
@@ -39,10 +40,12 @@ class LookupServer:
     def start(self) -> None:
         """Starts, and waits until both ports are in the log."""
         known = self.log_path.stat().st_size if self.log_path.exists() else 0
+        words = [*unwatched(self.flags), f"--tcp-address={HOST}:{self.tcp_port}",
+                 f"--http-address={HOST}:{self.http_port}", *self.flags]
+        is_plain = self.command == COMMAND and not (self.preexec or self.popen)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*self.command, *unwatched(self.flags), f"--tcp-address={HOST}:{self.tcp_port}", f"--http-address={HOST}:{self.http_port}",
-                 *self.flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
+            self.process = run(["lookupd", *words], log) if is_plain else subprocess.Popen(
+                [*self.command, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
                 **self.popen)
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
