@@ -94,3 +94,34 @@ def test_a_long_run_of_damaged_entries_is_gone_through_once(daemon, kind, when):
     assert [message.body for message in consumer.messages(1, finish=True)] == [b"new"]
     assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == MANY - len(intact)
     node.stop()
+
+
+@pytest.mark.parametrize("when", ["while it runs", "before it starts"])
+@pytest.mark.parametrize("kind", ["one place", "many places"])
+def test_records_and_the_entries_behind_them_are_damaged(daemon, kind, when):
+    """Every intact record is delivered, and has its offset if there is one place of damage. Where sizes are damaged in many
+    places, nothing says how many records each has taken; here it is one."""
+    node = daemon("--topic-storage=log", "--log-retain-time=1h")
+    node.connect().sub("t", "c", 0)
+    for begin in range(0, MANY, 1000):
+        node.connect().pub("t", *(b"%06d" % number for number in range(begin, begin + 1000)))
+    if when == "before it starts":
+        node.kill()
+    [index] = (node.data_path / "t.log").glob("*.idx")
+    with index.open("r+b") as file:
+        file.seek(32 + 16 * 10)
+        file.write(random.Random(1).randbytes(16 * (MANY - 20)))
+    lost = [*range(5000, 6600)] if kind == "one place" else [*range(5000, 15000, 500), 15001]
+    with index.with_suffix(".dat").open("r+b") as file:
+        for number in lost:
+            file.seek(36 * number)
+            file.write(bytes(36) if kind == "one place" else b"\x7f")
+    if when == "before it starts":
+        node.start()
+    kept = sorted({*range(MANY)} - {*lost})
+    consumer = node.connect().sub("t", "c", 2500)
+    assert [int(message.body) for message in consumer.messages(len(kept), finish=True)] == kept
+    wait_until(lambda: node.channel("t", "c")["depth"] == 0)
+    assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == len(lost)
+    assert node.http("GET", "/topic/read?topic=t&offset=18000&max_messages=1")[1][30:] == b"018000"
+    node.stop()

@@ -35,7 +35,7 @@ class LocalLog:
         segment = segment_of(self._segments, offset)
         if segment is None or offset < segment[0] or not os.path.isabs(self._folder):
             return None
-        first, behind, length = segment
+        first = segment[0]
         try:
             with (_opened(self._folder, os.O_DIRECTORY) as folder, _opened(segment_path("", first, "dat"), 0, folder)
                   as data, _opened(segment_path("", first, "idx"), 0, folder) as index):
@@ -43,8 +43,7 @@ class LocalLog:
                 os.stat(self._id, dir_fd=folder)
                 if not self._key or folder_key(folder) != self._key or not _are_files(data, index):
                     return None
-                found = spans.sound(data, index, (first, min(behind, end), length), offset, end - offset, max_bytes,
-                                    False)
+                found = spans.sound(data, index, segment, offset, end - offset, max_bytes, False)
                 if found.damaged or found.first != offset or found.next == offset:
                     return None
                 length = found.end - found.start

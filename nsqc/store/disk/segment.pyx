@@ -26,7 +26,7 @@ cdef enum:
     FIRST_BLOCK_BYTES = 16384   # of the first read of a file; each further read is four times as large
 
 cdef uint64_t HIGH_BITS = 0x8080808080808080
-cdef int64_t LAST_TIMESTAMP = <int64_t> 1 << 62     # in the year 2116
+cdef int64_t LAST_TIMESTAMP = <int64_t> 0x30 << 56  # in the year 2079; digits as text would be later ones
 
 cdef extern from *:
     """
@@ -185,7 +185,7 @@ cdef inline const char *bytes_at(Window *window, int64_t at) noexcept nogil:
     return window.c_data + (at - window.start)
 
 
-cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
+cdef int is_followed(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
     """Whether another record or the end of data follows a record that ends here; -errno if it cannot be read."""
     cdef int error
     if end == window.limit:
@@ -197,12 +197,28 @@ cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noex
         return -error
     if window.limit - end < HEAD_BYTES:
         return end == window.limit
-    return head_plausible(bytes_at(window, end), max_bytes)
+    return head_plausible(bytes_at(window, end), min(max_bytes, window.limit - end))
 
 
-cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint chained,
+cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noexcept nogil:
+    """As is_followed(), and so is that record: a head that is pieces of others hardly leads to a further one."""
+    cdef char[HEAD_BYTES] c_further
+    cdef int64_t after
+    cdef int answer = is_followed(window, fd, max_bytes, end)
+    if answer != 1 or end == window.limit:
+        return answer
+    after = end + SIZE_BYTES + load_i32(bytes_at(window, end))
+    if window.limit - after < HEAD_BYTES:
+        return after == window.limit
+    if after + HEAD_BYTES <= window.start + window.length:
+        return head_plausible(bytes_at(window, after), max_bytes)
+    # Not by the window, which would drop what lies here.
+    return io_read(fd, c_further, HEAD_BYTES, after) == HEAD_BYTES and head_plausible(c_further, max_bytes)
+
+
+cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t end, bint followed,
                 int64_t *begin) noexcept nogil:
-    """The first plausible record from at up to end that fits into the file; chained: with a plausible one behind it."""
+    """The first plausible record from at up to end that fits into the file; followed: and has one behind it."""
     cdef int error, fits
     cdef int64_t after
     cdef const char *c_at
@@ -217,8 +233,8 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
         if c_at[0] == 0 and head_plausible(c_at, max_bytes):
             after = at + SIZE_BYTES + load_i32(c_at)
             fits = after <= window.limit
-            if fits and chained:
-                fits = is_chained(window, fd, max_bytes, after)
+            if fits and followed:
+                fits = is_followed(window, fd, max_bytes, after)
                 if fits < 0:
                     return fits
             if fits:
@@ -322,7 +338,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
 
 cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit, int64_t max_bytes,
                      int64_t want) noexcept nogil:
-    cdef int64_t length = 0, total
+    cdef int64_t length = 0, total, end, after
     cdef int error, fd = io_open(c_path, O_RDONLY)
     cdef const char *c_at
     memset(block, 0, sizeof(block[0]))
@@ -343,17 +359,21 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
         if error:
             block.answer = -error
     close(fd)
-    # Those behind it belong to the block as long as each is whole here and the head behind it is plausible.
-    while block.answer == 1 and block.window.start + block.window.length - block.end >= HEAD_BYTES:
+    # Those behind it belong to the block as long as each is whole here, and two plausible heads follow.
+    end = block.window.start + block.window.length
+    while block.answer == 1 and end - block.end >= HEAD_BYTES:
         c_at = bytes_at(&block.window, block.end)
         total = SIZE_BYTES + <int64_t> load_i32(c_at)
         if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + RECORD_ID_AT)
-                or block.end + total > block.window.start + block.window.length):
+                or block.end + total > end):
             break
         if block.end + total != block.window.limit:
-            if (block.window.start + block.window.length - block.end - total < HEAD_BYTES
-                    or not head_plausible(c_at + total, max_bytes)):
+            if end - block.end - total < HEAD_BYTES or not head_plausible(c_at + total, max_bytes):
                 break
+            after = block.end + total + SIZE_BYTES + load_i32(c_at + total)
+            if after != block.window.limit:
+                if end - after < HEAD_BYTES or not head_plausible(bytes_at(&block.window, after), max_bytes):
+                    break
         block.end += total
 
 

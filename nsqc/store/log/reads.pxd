@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.pool cimport Job
+from nsqc.store.log.resume cimport Torn
 
 
 cdef struct ReadRecords:
@@ -18,6 +19,7 @@ cdef struct ReadRecords:
     # An offset and its position (-1: it cannot be found out), for records whose entries are damaged.
     int64_t known, known_at
     int64_t known_in        # the first offset of that segment
+    Torn torn
     # The result.
     int error               # EAGAIN: not in the page cache
     char *c_data            # owned: whole verified records

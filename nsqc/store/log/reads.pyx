@@ -6,11 +6,12 @@ from libc.stdlib cimport free, realloc
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from nsqc.store.disk.segment cimport HEAD_BYTES, head_plausible
+from nsqc.store.disk.segment cimport HEAD_BYTES, Window, head_plausible, window_free
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_read_cached, io_size
 from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, IndexEntry, entry_blank, entry_crc, entry_load,
                                     entry_position)
 from nsqc.store.log.jobs cimport PATH_BYTES, segment_path
+from nsqc.store.log.resume cimport is_torn, resume, window_open
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32
@@ -22,6 +23,7 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     NO_OFFSET = -1
     NO_POSITION = -1
+    PASSED_BY = -2
     ENTRIES_AT_ONCE = 1024  # of an index, in one read
     AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
 
@@ -108,21 +110,28 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
 
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
-    """Where the record at job.begin lies, by the sizes of those before it from what is known on: a sound entry, or what
-    was found out last. -1: unknown."""
-    cdef char c_size[SIZE_BYTES]
-    cdef int64_t offset = 0, position, total
+    """Where the record at job.begin lies, by those before it from what is known on: a sound entry, or what was found
+    out last. NO_POSITION: unknown. PASSED_BY: it is lost, and job.begin is behind it."""
+    cdef Window window
+    cdef int64_t offset = 0, position, length
+    cdef int answer = 0
     position = position_before(job, idx, &offset)
-    while position >= 0 and offset < job.begin:
-        total = 0
-        if read_some(job, dat, c_size, SIZE_BYTES, position) == SIZE_BYTES:
-            total = record_bytes(c_size)
-        if HEAD_BYTES <= total <= size - position:
-            position += total
-            offset += 1
-        else:
-            position = NO_POSITION
-    note_position(job, job.begin, position)
+    if position < 0:
+        return NO_POSITION
+    if offset < job.begin:
+        window_open(&window)
+        while offset < job.begin and answer >= 0:
+            answer = resume(&job.torn, idx, dat, job.first, job.limit, size, &window, &offset, &position, &length)
+            if answer == 1:
+                offset += 1
+                position += length
+        window_free(&window)
+        if answer < 0:
+            return NO_POSITION
+    note_position(job, offset, position)
+    if offset > job.begin:
+        pass_by(job, offset - job.begin)
+        return PASSED_BY
     return position
 
 
@@ -176,6 +185,8 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
         return EAGAIN           # that search may be long, too
     if count and have:
         position = position_behind(job, idx, dat, size)
+        if position == PASSED_BY:
+            return 0
     if count and (have == 0 or position < 0):
         pass_by(job, count)
         return 0
@@ -205,7 +216,7 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
     got = fill(job, dat, position, length)
     if got < 0:
         return <int> -got
-    got = take_whole(job, dat, c_entries, have, position, got, size)
+    got = take_whole(job, idx, dat, c_entries, have, position, got, size)
     return <int> -got if got < 0 else 0
 
 
@@ -240,12 +251,12 @@ cdef int64_t fill(ReadRecords *job, int dat, int64_t position, int64_t length) n
     return read_some(job, dat, job.c_data, length, position)
 
 
-cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_t have, int64_t position, int64_t got,
-                        int64_t size) noexcept nogil:
+cdef int64_t take_whole(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have, int64_t position,
+                        int64_t got, int64_t size) noexcept nogil:
     """Checks records from the beginning of the block on; its length, or -errno. 0: the first one is damaged, and passed
     by."""
     cdef IndexEntry entry, following
-    cdef int64_t at = 0, total, index = 0
+    cdef int64_t at = 0, total, index = 0, end
     cdef bint valid, intact
     cdef const char *c_entry
     while index < have and index < ENTRIES_AT_ONCE:
@@ -262,6 +273,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         valid = entry_load(c_entries + index * ENTRY_BYTES, job.begin + index, &entry)
         if valid and entry.position != position + at:
             break       # the records before this one were damaged in size
+        end = job.torn.at if not valid and is_torn(&job.torn, job.begin + index) else size
         if got - at < HEAD_BYTES:
             if index == 0 and size - position >= HEAD_BYTES and got < HEAD_BYTES:
                 got = fill(job, dat, position, min(size - position, max(job.want, <int64_t> HEAD_BYTES)))
@@ -271,7 +283,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
                     continue
             break
         total = record_bytes(job.c_data + at)
-        intact = HEAD_BYTES <= total <= size - position - at
+        intact = HEAD_BYTES <= total <= end - position - at
         if intact and total > got - at:
             if index > 0:
                 break
@@ -289,7 +301,7 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
                 if (index + 1 < have
                         and entry_load(c_entry + ENTRY_BYTES, job.begin + index + 1, &following)):
                     intact = following.position == position + at + total
-                elif position + at + total == size:
+                elif position + at + total == end:
                     intact = True
                 elif got - at >= total + HEAD_BYTES:
                     intact = head_plausible(job.c_data + at + total, size - position - at - total)
@@ -306,6 +318,12 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
         if at >= got:
             break
     if index == 0:
+        valid = have == 0 or entry_blank(c_entries) or entry_load(c_entries, job.begin, &entry)
+        if not valid and have > 1 and got >= HEAD_BYTES and head_plausible(job.c_data, size - position):
+            # The next entry says where this one ends, so it is this one that is damaged.
+            valid = entry_load(c_entries + ENTRY_BYTES, job.begin + 1, &following)
+        if not valid:
+            return take_without_entry(job, idx, dat, position, size)
         pass_by(job, 1)
         return 0
     job.end = job.begin + index
@@ -314,6 +332,30 @@ cdef int64_t take_whole(ReadRecords *job, int dat, const char *c_entries, int64_
     if not job.cached:
         posix_fadvise(dat, position + at, AHEAD_BYTES, POSIX_FADV_WILLNEED)
     return at
+
+
+cdef int64_t take_without_entry(ReadRecords *job, int idx, int dat, int64_t position, int64_t size) noexcept nogil:
+    """The length of the record here, by the rules for damaged files, or -errno. 0: it is damaged, and passed by."""
+    cdef Window window
+    cdef int64_t offset = job.begin, length = 0, got
+    cdef int answer
+    window_open(&window)
+    answer = resume(&job.torn, idx, dat, job.first, job.limit, size, &window, &offset, &position, &length)
+    window_free(&window)
+    if answer < 0:
+        return answer
+    if answer == 0:
+        note_position(job, offset, position)
+        pass_by(job, offset - job.begin)
+        return 0
+    got = fill(job, dat, position, length)
+    if got < length:
+        pass_by(job, 1)
+        return min(got, <int64_t> 0)
+    job.end = job.begin + 1
+    note_position(job, job.end, position + length)
+    job.length = length
+    return length
 
 
 def alive() -> int:

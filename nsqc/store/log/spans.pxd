@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.segment cimport Window
+from nsqc.store.log.resume cimport Torn
 
 
 cdef struct Range:
@@ -9,7 +10,9 @@ cdef struct Range:
     Window index            # of their entries
     int data_fd, index_fd   # borrowed
     int64_t segment         # offset of the first record of the segment
-    int64_t next            # offset behind the range
+    int64_t next            # offset behind the segment's last record
+    Torn torn               # where records are searched, and with what
+    Window search
 
 cdef struct Run:            # of intact records
     int64_t first, next     # offsets: of the first, behind the last

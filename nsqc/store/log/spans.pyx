@@ -16,6 +16,7 @@ from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_
                                       window_fill, window_free)
 from nsqc.store.log.format cimport (ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry, IndexHead,
                                     entry_blank, entry_crc, entry_load, entry_position, head_load)
+from nsqc.store.log.resume cimport is_torn, resume, window_open
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.gojson cimport utf8_bytes
@@ -39,17 +40,17 @@ def sound(int data, int index, segment, int64_t offset, int64_t max_messages, in
     """See the .pyi."""
     cdef Range range_
     cdef Run run
-    cdef int64_t at = 0
+    cdef int64_t at = 0, from_ = offset
     cdef int error
     open_range(&range_, data, index, segment)
     with nogil:
-        error = find_position(&range_, offset, &at)
+        error = find_position(&range_, &offset, &at)
         if error == 0:
             error = find_run(&range_, offset, at, max_messages, max_bytes, as_lines, &run)
-        window_free(&range_.data)
-        window_free(&range_.index)
+        close_range(&range_)
     if error:
         raise OSError(error, os.strerror(error))
+    run.damaged += offset - from_
     return Sound(run.first, run.next, run.start, run.end, run.damaged, run.lines)
 
 
@@ -60,11 +61,10 @@ def not_before(int data, int index, segment, int64_t offset, int64_t time_ns):
     cdef int error
     open_range(&range_, data, index, segment)
     with nogil:
-        error = find_position(&range_, offset, &at)
+        error = find_position(&range_, &offset, &at)
         if error == 0:
             error = skip_earlier(&range_, &offset, at, time_ns)
-        window_free(&range_.data)
-        window_free(&range_.index)
+        close_range(&range_)
     if error:
         raise OSError(error, os.strerror(error))
     return offset
@@ -88,7 +88,8 @@ cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_n
         if error:
             break
         if length == 0:
-            error = skip_damage(range_, offset, &at, &lost)
+            error = skip_damage(range_, offset, &at, &lost, &length)
+        if length == 0 or error:
             continue
         if load_i64(range_.data.c_data + (at - range_.data.start) + RECORD_TIMESTAMP_AT) >= time_ns:
             break
@@ -110,7 +111,7 @@ def next_time(int index, segment, int64_t offset, int64_t end):
             if valid:
                 break
             offset += 1
-        window_free(&range_.index)
+        close_range(&range_)
     if error:
         raise OSError(error, os.strerror(error))
     return (offset, entry.time) if valid else None
@@ -124,7 +125,7 @@ def timestamp(int data, int index, segment, int64_t offset):
     cdef int error
     open_range(&range_, data, index, segment)
     with nogil:
-        error = find_position(&range_, offset, &at)
+        error = find_position(&range_, &offset, &at)
         if error == 0:
             error = find_run(&range_, offset, at, 1, 0, False, &run)
         if error == 0 and run.first < run.next:
@@ -132,8 +133,7 @@ def timestamp(int data, int index, segment, int64_t offset):
             error = window_fill(&range_.data, range_.data_fd, run.start, HEAD_BYTES)
         if error == 0 and run.first < run.next and range_.data.limit - run.start >= HEAD_BYTES:
             stamp = load_i64(range_.data.c_data + (run.start - range_.data.start) + RECORD_TIMESTAMP_AT)
-        window_free(&range_.data)
-        window_free(&range_.index)
+        close_range(&range_)
     if error:
         raise OSError(error, os.strerror(error))
     return None if stamp < 0 else stamp
@@ -147,28 +147,51 @@ cdef int open_range(Range *range_, int data, int index, segment) except -1:
     return 0
 
 
-cdef int find_position(Range *range_, int64_t offset, int64_t *at) noexcept nogil:
-    """Where a record begins, by its index entry, or else by the record before it; 0 or errno."""
+cdef void close_range(Range *range_) noexcept nogil:
+    window_free(&range_.data)
+    window_free(&range_.index)
+    window_free(&range_.search)
+
+
+cdef int find_position(Range *range_, int64_t *offset, int64_t *at) noexcept nogil:
+    """Where a record begins, by its index entry, or else by the records before it; 0 or errno. If it is lost: the next
+    one, and its offset."""
     cdef IndexEntry entry
     cdef bint valid = False
-    cdef int64_t known = offset + 1, length
+    cdef int64_t known = offset[0] + 1, length
     cdef int error = 0
     at[0] = 0
     while error == 0 and not valid and known > range_.segment:
         known -= 1
-        if known < offset:
+        if known < offset[0]:
             error = fill_before(range_, known)
         if error == 0:
             error = entry_of(range_, known, &entry, &valid)
     if valid:
         at[0] = entry.position
-    while error == 0 and known < offset:
+    while error == 0 and known < offset[0]:
         error = check_record(range_, known, at[0], &length)
-        at[0] += length
-        known += 1
-        if length == 0:
-            break       # find_run counts it as damaged, and searches
+        if error == 0 and length == 0:
+            error = resume_at(range_, &known, at, &length)
+        if length:
+            at[0] += length
+            known += 1
+    offset[0] = max(offset[0], known)
     return error
+
+
+cdef int resume_at(Range *range_, int64_t *offset, int64_t *at, int64_t *length) noexcept nogil:
+    """The bytes of the record here, by the rules for damaged files; 0: offset and at are those of the next one. 0 or
+    errno."""
+    cdef int answer
+    if range_.search.step == 0:
+        window_open(&range_.search)
+    length[0] = 0
+    answer = resume(&range_.torn, range_.index_fd, range_.data_fd, range_.segment, range_.next, range_.data.limit,
+                    &range_.search, offset, at, length)
+    if answer == 0:
+        length[0] = 0
+    return -answer if answer < 0 else 0
 
 
 cdef int find_run(Range *range_, int64_t offset, int64_t at, int64_t max_messages, int64_t max_bytes, bint as_lines,
@@ -187,9 +210,10 @@ cdef int find_run(Range *range_, int64_t offset, int64_t at, int64_t max_message
         if length == 0:
             if found:
                 break
-            error = skip_damage(range_, &offset, &at, &run.damaged)
+            error = skip_damage(range_, &offset, &at, &run.damaged, &length)
             if error:
                 return error
+        if length == 0:
             continue
         if not found:
             found = True
@@ -265,6 +289,8 @@ cdef int check_record(Range *range_, int64_t offset, int64_t at, int64_t *length
     length[0] = 0
     if error or (entry.position != at if valid else is_blank(range_, offset)):
         return error
+    if not valid and is_torn(&range_.torn, offset) and at >= range_.torn.at:
+        return 0        # numbers are left, but no records
     error = window_fill(&range_.data, range_.data_fd, at, HEAD_BYTES)
     if error or range_.data.limit - at < HEAD_BYTES:
         return error
@@ -298,24 +324,38 @@ cdef bint is_head(Range *range_, int64_t at) noexcept nogil:
             and head_plausible(range_.data.c_data + (at - range_.data.start), range_.data.limit - at))
 
 
-cdef int skip_damage(Range *range_, int64_t *offset, int64_t *at, int64_t *damaged) noexcept nogil:
-    """From a record that is not intact to the next one whose position is known; 0 or errno."""
-    cdef IndexEntry entry
-    cdef bint valid
+cdef int skip_damage(Range *range_, int64_t *offset, int64_t *at, int64_t *damaged, int64_t *length) noexcept nogil:
+    """From a record that is not intact by its entry to the next one; 0 or errno. length: of the record, in memory by
+    then, if it has no entry and the rules for damaged files let it count."""
+    cdef IndexEntry entry, following
+    cdef bint valid, valid_behind
     cdef int64_t from_ = offset[0]
+    cdef bint blank = False
     cdef int error = entry_of(range_, from_, &entry, &valid)
+    length[0] = 0
+    if error == 0 and not valid:
+        blank = is_blank(range_, from_)
     if error == 0 and valid and entry.position > at[0]:
         at[0] = entry.position      # what lies before it belongs to a record that has been counted
         return 0
-    while error == 0:
+    if error == 0:
+        error = entry_of(range_, from_ + 1, &following, &valid_behind)
+    if error:
+        return error
+    if from_ + 1 >= range_.next:
         offset[0] += 1
-        if offset[0] >= range_.next:
-            at[0] = range_.data.limit
-            break
-        error = entry_of(range_, offset[0], &entry, &valid)
-        if valid and entry.position > at[0]:
-            at[0] = entry.position
-            break
+        at[0] = range_.data.limit
+    elif valid_behind and following.position > at[0]:
+        offset[0] += 1
+        at[0] = following.position
+    else:
+        error = resume_at(range_, offset, at, length)
+        if error == 0 and length[0] and not valid and not blank:
+            return window_fill(&range_.data, range_.data_fd, at[0], length[0])
+        if length[0]:
+            offset[0] += 1
+            at[0] += length[0]
+            length[0] = 0
     damaged[0] += offset[0] - from_
     return error
 

@@ -61,7 +61,8 @@ def test_offsets_for_python():
     ({"size": -1}, False),
     ({"stamp": 0}, False),
     ({"stamp": 1}, True),
-    ({"stamp": 1 << 62}, False),
+    ({"stamp": 0x2fff_ffff_ffff_ffff}, True),
+    ({"stamp": 0x3000_0000_0000_0000}, False),
     ({"digits": b"0123456789abcdeF"}, False),
     ({"digits": b"012345678\n abcde"}, False),
     ({"digits": b"0123456\xb789abcdef"[:16]}, False),
@@ -134,23 +135,34 @@ def test_a_size_that_swallows_the_next_record_is_damage(write):
     assert segment.walk(path, MAX_RECORD) == [(80, 34), (114, 34)]
 
 
-@pytest.mark.parametrize("damaged", [(), (70,), (70, 71, 200)])
-def test_pieces_of_a_damaged_head_do_not_swallow_what_they_point_at(write, damaged):
-    """Bodies begin with digits, so a head that begins one byte later than a real one looks like one, too. Its size, of
-    that of the record and the first byte of the time, leads to the head of a later record."""
+def with_digits() -> tuple[list[bytes], list[tuple[int, int]]]:
+    """Records whose bodies begin with digits, so that a head that begins one byte later than a real one looks like one,
+    too; and their places. Its size, of that of the record and the first byte of the time, leads the first one of these
+    to a later head."""
     stamp = 0x1712 << 48
     lengths = [40] * 300
     size = (lengths[0] - RECORD_SIZE_BYTES) << 8 | stamp >> 56
-    end = 1 + RECORD_SIZE_BYTES + size     # of what the first one looks like
+    end = 1 + RECORD_SIZE_BYTES + size
     lengths[end // 40 - 1] += end % 40
     records = [struct.pack(">iqH", length - RECORD_SIZE_BYTES, stamp + number * 1_234_567_891_011, 1) + message_id(number)
                + b"%0*d" % (length - RECORD_HEAD_BYTES, number) for number, length in enumerate(lengths)]
     assert end in itertools.accumulate(lengths) and end < MAX_RECORD
-    places = list(zip(itertools.accumulate([0, *lengths[:-1]]), lengths, strict=True))
+    return records, list(zip(itertools.accumulate([0, *lengths[:-1]]), lengths, strict=True))
+
+
+@pytest.mark.parametrize("damaged", [(), (70,), (70, 71, 200)])
+def test_pieces_of_a_damaged_head_do_not_swallow_what_they_point_at(write, damaged):
+    records, places = with_digits()
     for number in (0, *damaged):
         records[number] = b"\x40" + records[number][1:]
     whole = [place for number, place in enumerate(places) if number not in (0, *damaged)]
     assert segment.walk(write(*records), MAX_RECORD) == whole
+
+
+def test_a_size_that_leads_to_pieces_of_a_head_is_damage(write):
+    records, places = with_digits()
+    records[5] = struct.pack(">i", places[200][0] + 1 - places[5][0] - RECORD_SIZE_BYTES) + records[5][RECORD_SIZE_BYTES:]
+    assert segment.walk(write(*records), MAX_RECORD) == places[:5] + places[6:]
 
 
 def test_a_tail_that_is_cut_off(write):
@@ -176,7 +188,7 @@ def test_a_block_ends_before_damage_and_begins_behind_it(write):
     records = [record(number, b"x" * 100) for number in range(6)]
     path = write(*records[:3], b"\xff" * 77, *records[3:])
     answer, begin, data = segment.block(path, 0, -1, MAX_RECORD, 10**6)
-    assert (answer, begin) == (1, 0) and data in (b"".join(records[:2]), b"".join(records[:3]))
+    assert (answer, begin) == (1, 0) and data in [b"".join(records[:count]) for count in (1, 2, 3)]
     assert segment.block(path, 390, -1, MAX_RECORD, 10**6) == (1, 467, b"".join(records[3:]))
 
 
