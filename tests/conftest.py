@@ -14,10 +14,8 @@ from tests.support.daemon import Daemon
 # would slow down each other; and two players of scenarios would take each other's ports. By file, because only the path of a
 # test is known where tests are distributed.
 GROUPS = {
-    "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_log.py",
-              "spark/test_parsing.py"),
-    "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py"),
-    "java": ("spark/test_connect.py", "spark/test_crash.py"),
+    "spark": ("firsthour/test_data.py", "spark/test_sink.py", "spark/test_stream.py", "spark/test_parsing.py"),
+    "jobs": ("spark/test_jobs.py", "spark/test_jobs_logs.py", "spark/test_log.py"),
     "deb": ("packaging/test_deb.py",),      # two builds of a package would share a folder
     "scenarios": ("conformance/test_conformance.py", "conformance/lookupd/test_lookupd.py"),
 }

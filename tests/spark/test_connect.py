@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.spark.conftest import address
 from tests.support.ports import free_port
 
@@ -12,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
 
+@pytest.mark.long
 def test_there_and_back(daemon, tmp_path):
     one, port = daemon("--topic-storage=log"), str(free_port())
     elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -21,9 +24,9 @@ def test_there_and_back(daemon, tmp_path):
             assert server.stdout.readline() == "ready\n"
             client = subprocess.run([sys.executable, HERE / "connect_client.py", port, address(one),
                                      f"127.0.0.1:{one.http_port}", str(tmp_path)],
-                                    cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=120)
+                                    cwd=tmp_path, env=elsewhere, capture_output=True, text=True, timeout=300)
             parsing = subprocess.run([sys.executable, "-m", "tests.spark.connect_parsing", port], cwd=ROOT,
-                                     capture_output=True, text=True, timeout=120)
+                                     capture_output=True, text=True, timeout=300)
         finally:
             server.stdin.close()
             server.wait(30)

@@ -90,6 +90,7 @@ def driver(tmp_path):
         one.end()
 
 
+@pytest.mark.long
 def test_kill_9_of_everything(daemon, driver, tmp_path):
     """All messages are on the daemon's disk, so it loses none; those whose FIN it had not noted it delivers again, under
     the same ids. Those of the log are read by offset, from its files or from the daemon."""
@@ -101,7 +102,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     one.post("/channel/create?topic=t&channel=c")
     publish(one, 0, ROWS // 2)
     first = driver(one, "never", moments.choice(("true", "false")))
-    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver", 90)
+    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver", 300)
     killed = {"consumer": 0, "workers": 0}
     for _ in range(ROUNDS):
         with suppress(AssertionError):      # the driver may be down to starting again for ever
@@ -120,7 +121,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     first.end()
     thread.join()
     assert killed["consumer"] and killed["workers"], killed
-    assert driver(one, "now", moments.choice(("true", "false"))).process.wait(120) == 0, (tmp_path / "driver.log").read_text()[-2000:]
+    assert driver(one, "now", moments.choice(("true", "false"))).process.wait(300) == 0, (tmp_path / "driver.log").read_text()[-2000:]
     for name in ("out", "out-log"):
         got = bodies(tmp_path / name)
         assert set(got) == {b"%06d" % n for n in range(ROWS)}, f"{name}: lost"

@@ -80,6 +80,7 @@ def blanks_are_null(rows):
 # ---------------------------------------------------------------------- the whole way
 
 
+@pytest.mark.long
 def test_an_access_log_through_all_jobs_loses_nothing(job, log, nsqd, topic, tmp_path):
     where, folder = f"--nsqd={address(nsqd)}", tmp_path / "archive"
     told = job("produce", log.path, f"--topic={topic}", where, "--create")

@@ -7,10 +7,10 @@
 #
 # Corruption rules. A record is damaged if its size is out of range or exceeds the data (nsqd's rule), or if its id
 # could not be sent in a command line. An id need not be hexadecimal: other writers make other ids. Behind the damage,
-# the next head is searched that is plausible in size, timestamp and id, all as nsqd and nsqc write them. The two
-# heads behind each record are checked as well: if one is not plausible, and a record that fits into the rest of the
-# file begins inside this one, then this one's size is damaged. A head that was searched may be pieces of others that happen to
-# point at a third one (the rest of a damaged head, and a body that begins with digits): it does not count if several
+# the next head is searched that is plausible in size, timestamp and id, all as nsqd and nsqc write them. The two heads
+# behind each record are checked as well: if one is not plausible, and a record that fits into the rest of the file
+# begins inside this one, then this one's size is damaged. A head that was searched may be pieces of others that happen
+# to point at a third one (the rest of a damaged head, and a body that begins with digits): it does not count if several
 # records lie one behind the other inside it.
 
 from libc.stdint cimport int32_t, int64_t, uint16_t
