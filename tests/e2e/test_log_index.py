@@ -1,7 +1,9 @@
 """A daemon that finds the index of a log missing or damaged makes it again: no acknowledged message is left out."""
 
 import json
+import os
 import random
+import struct
 
 import pytest
 
@@ -125,3 +127,44 @@ def test_records_and_the_entries_behind_them_are_damaged(daemon, kind, when):
     assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == len(lost)
     assert node.http("GET", "/topic/read?topic=t&offset=18000&max_messages=1")[1][30:] == b"018000"
     node.stop()
+
+
+@pytest.mark.parametrize("left", [None, 0, 32 + 16 * 100, 32 + 16 * 100 + 7])
+def test_an_index_that_is_removed_or_cut_while_it_runs(daemon, left):
+    """Records that the log knows of are found without it."""
+    node = daemon("--topic-storage=log", "--log-retain-time=1h")
+    node.connect().sub("t", "c", 0)
+    for begin in range(0, MANY, 1000):
+        node.connect().pub("t", *(b"%06d" % number for number in range(begin, begin + 1000)))
+    [index] = (node.data_path / "t.log").glob("*.idx")
+    if left is None:
+        index.unlink()
+    else:
+        os.truncate(index, left)
+    consumer = node.connect().sub("t", "c", 2500)
+    assert [int(message.body) for message in consumer.messages(MANY, finish=True)] == [*range(MANY)]
+    assert node.http("GET", "/topic/read?topic=t&offset=18000&max_messages=1")[1][30:] == b"018000"
+    assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == 0
+    assert node.stop() == 0
+
+
+def test_a_message_of_records_before_one_that_is_damaged(daemon):
+    """The first record is not followed by another one, and has some inside, so it is taken for several. There are more of
+    these than offsets, and nothing that goes on for ever."""
+    node = daemon("--topic-storage=log", "--log-retain-time=1h")
+    node.connect().sub("t", "c", 0)
+    inside = struct.pack(">iqH", 26 + 9, 1_700_000_000_000_000_000, 0) + b"0" * 16 + b"z" * 9
+    node.connect().pub("t", b"outer " + 3 * inside, b"damaged", b"without an entry", b"sound")
+    node.kill()
+    [index] = (node.data_path / "t.log").glob("*.idx")
+    with index.open("r+b") as file:
+        file.seek(32)
+        file.write(random.Random(1).randbytes(16 * 3))
+    with index.with_suffix(".dat").open("r+b") as file:
+        file.seek(30 + 6 + 3 * len(inside))
+        file.write(b"\x40")
+    node.start()
+    consumer = node.connect().sub("t", "c", 100)
+    assert b"sound" in [message.body for message in consumer.messages(3, finish=True)]
+    wait_until(lambda: node.channel("t", "c")["depth"] == 0)
+    assert node.stop() == 0

@@ -1,8 +1,9 @@
 """Reads verified records of a segment, without the GIL. See the .pxd."""
 
-from libc.errno cimport EAGAIN, ENOMEM
+from libc.errno cimport EAGAIN, ENOENT, ENOMEM
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
+from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
@@ -52,18 +53,31 @@ cdef int64_t read_some(ReadRecords *job, int fd, char *c_to, int64_t room, int64
     return io_read_cached(fd, c_to, room, at) if job.cached else io_read(fd, c_to, room, at)
 
 
+cdef int64_t read_entries(ReadRecords *job, int idx, char *c_to, int64_t offset, int64_t count) noexcept nogil:
+    """Entries of an index, from an offset on: how many, or -errno. Those that it lacks are as if damaged; of those that
+    are not in the page cache there may be fewer."""
+    cdef int64_t got = 0
+    if idx >= 0:
+        got = read_some(job, idx, c_to, count * ENTRY_BYTES, INDEX_HEAD_BYTES + (offset - job.first) * ENTRY_BYTES)
+        if got < 0 or job.cached:
+            return got if got < 0 else got // ENTRY_BYTES
+    memset(c_to + got, 0xff, <size_t> (count * ENTRY_BYTES - got))
+    return count
+
+
 cdef int records_open(ReadRecords *job) noexcept nogil:
-    """errno; 0: both are open."""
+    """errno; 0: the records are open, and the index if it is there."""
     cdef char c_path[PATH_BYTES]
     job.dat = -1
     segment_path(c_path, job.c_folder, job.first, b"idx")
     job.idx = io_open(c_path, O_RDONLY)
-    if job.idx < 0:
+    if job.idx < 0 and job.idx != -ENOENT:
         return -job.idx
     segment_path(c_path, job.c_folder, job.first, b"dat")
     job.dat = io_open(c_path, O_RDONLY)
     if job.dat < 0:
-        close(job.idx)
+        if job.idx >= 0:
+            close(job.idx)
         return -job.dat
     return 0
 
@@ -71,7 +85,8 @@ cdef int records_open(ReadRecords *job) noexcept nogil:
 cdef void records_close(ReadRecords *job) noexcept nogil:
     if job.dat >= 0:
         close(job.dat)
-        close(job.idx)
+        if job.idx >= 0:
+            close(job.idx)
     job.dat = job.idx = -1
 
 
@@ -90,7 +105,7 @@ cdef void run_read_records(Job *c_job) noexcept nogil:
 
 cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
     cdef char c_entries[(ENTRIES_AT_ONCE + 1) * ENTRY_BYTES]
-    cdef int64_t have, got, size = job.bytes
+    cdef int64_t have, size = job.bytes, begin = NO_OFFSET, known = NO_POSITION
     cdef int error = 0
     if size < 0:
         size = io_size(dat)
@@ -99,11 +114,14 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
     while error == 0 and job.begin == job.end and job.begin < job.limit:
         # One more than are returned: it says where the last of them ends.
         have = min(job.limit - job.begin, <int64_t> ENTRIES_AT_ONCE + 1)
-        got = read_some(job, idx, c_entries, have * ENTRY_BYTES,
-                        INDEX_HEAD_BYTES + (job.begin - job.first) * ENTRY_BYTES)
-        if got < 0:
-            return <int> -got
-        error = read_block(job, idx, dat, c_entries, got // ENTRY_BYTES, have, size)
+        have = read_entries(job, idx, c_entries, job.begin, have)
+        if have <= 0:
+            return <int> -have if have else EAGAIN
+        if begin == job.begin and known == job.known_at:
+            pass_by(job, 1)     # no way leads on
+            continue
+        begin, known = job.begin, job.known_at
+        error = read_block(job, idx, dat, c_entries, have, size)
         if job.cached and job.damaged:
             return EAGAIN       # a search for intact records may be long: a thread does it
     return error
@@ -146,16 +164,15 @@ cdef int64_t position_before(ReadRecords *job, int idx, int64_t *offset) noexcep
             return job.known_at
         if at == first:
             first = max(job.first, at - ENTRIES_AT_ONCE)
-            got = read_some(job, idx, c_entries, (at - first) * ENTRY_BYTES,
-                            INDEX_HEAD_BYTES + (first - job.first) * ENTRY_BYTES)
-            if got < (at - first) * ENTRY_BYTES:
+            got = read_entries(job, idx, c_entries, first, at - first)
+            if got < at - first:
                 return NO_POSITION
         at -= 1
         if entry_load(c_entries + (at - first) * ENTRY_BYTES, at, &entry):
             offset[0] = at
             return entry.position
     offset[0] = job.first
-    return 0
+    return job.known_at if job.known == job.first and job.known_in == job.first else 0
 
 
 cdef inline void note_position(ReadRecords *job, int64_t offset, int64_t position) noexcept nogil:
@@ -164,7 +181,7 @@ cdef inline void note_position(ReadRecords *job, int64_t offset, int64_t positio
     job.known_in = job.first
 
 
-cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have, int64_t asked,
+cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, int64_t have,
                     int64_t size) noexcept nogil:
     """Reads the records that follow job.begin, as far as these index entries go. If the first ones are damaged, it
     passes them by; then it may have read nothing."""
@@ -176,20 +193,18 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
     if count:
         pass_by(job, count)
         return 0
-    # Damaged entries at the beginning, and entries that the index lacks: only records before them say where theirs are.
+    # Damaged entries at the beginning: only records before them say where theirs are.
     while count < have and not entry_load(c_entries + count * ENTRY_BYTES, job.begin + count, &entry):
         count += 1
-    if count == have and have < asked:
-        count = asked
     if count and job.cached:
         return EAGAIN           # that search may be long, too
-    if count and have:
+    if count:
         position = position_behind(job, idx, dat, size)
         if position == PASSED_BY:
             return 0
-    if count and (have == 0 or position < 0):
-        pass_by(job, count)
-        return 0
+        if position < 0:
+            pass_by(job, count)
+            return 0
     if count == 0:
         position = entry.position
     end = position

@@ -75,7 +75,7 @@ cdef int find_sound(Torn *torn, int idx, int64_t first, int64_t next, int64_t si
     cdef char[ENTRIES_AT_ONCE * ENTRY_BYTES] c_entries
     cdef IndexEntry entry
     cdef int64_t got = 1, count, at
-    while offset < next and got > 0:
+    while offset < next and got > 0 and idx >= 0:
         count = min(next - offset, <int64_t> ENTRIES_AT_ONCE)
         got = io_read(idx, c_entries, count * ENTRY_BYTES, INDEX_HEAD_BYTES + (offset - first) * ENTRY_BYTES)
         if got < 0:
