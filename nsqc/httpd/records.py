@@ -144,8 +144,8 @@ def _timestamp(folder: str, segment: Bounds | None, offset: int) -> int | None:
 
 
 def opened(folder: str, segment: Bounds) -> tuple[int, int]:
-    """Descriptors of a segment and of its index, the caller's. An index that somebody has removed is as if empty. Raises
-    OSError."""
+    """Descriptors of a segment and of its index, the caller's. An index that somebody has removed is as if empty.
+    Raises OSError."""
     data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
