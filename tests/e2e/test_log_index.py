@@ -1,5 +1,6 @@
 """A daemon that finds the index of a log missing or damaged makes it again: no acknowledged message is left out."""
 
+import itertools
 import json
 import os
 import random
@@ -46,11 +47,15 @@ def damage(path, kind: str) -> None:
         data[:] = bytes(len(data))
     elif kind == "short":
         del data[7:]
+    elif kind.startswith("cut"):        # of the last segment, that would be what a kill leaves
+        half = 32 + 16 * ((len(data) - 32) // 32)
+        del data[{"cut by one": -16, "cut by a piece": -7, "cut by half": half, "cut to the head": 32}[kind]:]
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("which", [0, 1, -1])
-@pytest.mark.parametrize("kind", ["missing", "head", "last", "zeros", "short"])
+@pytest.mark.parametrize(("kind", "which"), [
+    *itertools.product(["missing", "head", "last", "zeros", "short"], [0, 1, -1]),
+    *itertools.product(["cut by one", "cut by a piece", "cut by half", "cut to the head"], [0, 1])])
 def test_no_message_is_left_out(node, kind, which):
     indexes = sorted((node.data_path / "t.log").glob("*.idx"))
     assert len(indexes) > 2

@@ -70,14 +70,17 @@ class Builder:
         known = min(segment.entries, self.below - first)
         runs: list[tuple[int, int, int]] = []
         if known:
-            runs = joined(scan_segment(self.dat, segment_path(self.folder, first, "idx"), first, first + known)[0])
+            runs = scan_segment(self.dat, segment_path(self.folder, first, "idx"), first, first + known)[0]
+        if lacks_entries(segment, self.below) and not self.is_torn:
+            runs.append((BAD_ENTRY, first + known, self.below))
+        runs = joined(runs)
         if all(kind in (BAD_ENTRY, BLANK) for kind, _, _ in runs) and segment.base_ns is None:
             # Nothing of the index is left, so it does not say how many messages there are.
             self._fill(None if self.below == UNBOUNDED else self.below - first, segment.size, True)
         else:
             with SegmentFile(self.folder, first, first + known, segment.size) as file:
                 for kind, begin, end in runs:
-                    is_tail = end == first + known
+                    is_tail = end == runs[-1][2]
                     following = None if is_tail else file.entry(end)
                     limit = segment.size if following is None else following.position
                     if kind in (BAD_RECORD, SOUND):
@@ -188,6 +191,12 @@ class Builder:
                 if record[2]:
                     return record[2] - slot.time * TIME_UNIT
         return 0
+
+
+def lacks_entries(segment: Segment, below: int) -> bool:
+    """Whether the index of a segment that was complete when the next one began has lost its end: there is more data
+    than its entries tell of, and there are offsets for it."""
+    return below != UNBOUNDED and segment.first + segment.entries < below and segment.bytes < segment.size
 
 
 def joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

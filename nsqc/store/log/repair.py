@@ -18,7 +18,7 @@ from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
 from nsqc.store.log.format import INDEX_HEAD, checksum
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
-from nsqc.store.log.rebuild import Builder, Rebuilt
+from nsqc.store.log.rebuild import Builder, Rebuilt, lacks_entries
 from nsqc.store.log.scan import BAD_ENTRY, BLANK, scan_segment
 from nsqc.store.log.topicfile import saved_topic
 
@@ -167,6 +167,8 @@ def is_index_lost(folder: str, segment: Segment, below: int, is_torn: bool) -> b
     if segment.base_ns is None:
         return not is_torn or has_head(folder, segment.first)
     known = min(segment.first + segment.entries, below)
+    if lacks_entries(segment, below) and not is_torn:
+        return True
     if segment.intact == known:
         return False
     # A batch whose writing was interrupted has sound entries.
@@ -198,6 +200,8 @@ def needs_index(folder: str, segment: Segment, below: int) -> bool:
         return True
     known = min(segment.first + segment.entries, below)
     if known > segment.end and not segment.first + segment.entries >= below:
+        return True
+    if lacks_entries(segment, below):
         return True
     idx = segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(segment_path(folder, segment.first, "dat"), idx, segment.first, known)
