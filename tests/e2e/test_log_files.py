@@ -80,7 +80,8 @@ def filled(daemon) -> Daemon:
 
 @pytest.mark.parametrize("kind", ["dat", "idx"])
 def test_a_segment_is_cut_off_while_it_is_read(filled, kind):
-    """What is gone is said to be, what is still there is delivered, and what comes then too."""
+    """What is gone is said to be, what is still there is delivered, and what comes then too. Without index entries, records
+    are found by those before them."""
     consumer = filled.connect().sub("t", "c", 100)
     got = [message.body for message in consumer.messages(100, finish=True)]
     path = next((filled.data_path / "t.log").glob(f"*.{kind}"))
@@ -93,8 +94,8 @@ def test_a_segment_is_cut_off_while_it_is_read(filled, kind):
             consumer.fin(message)
             got.append(message.body)
     assert got == bodies(0, len(got))
-    assert left <= len(got) < COUNT
-    assert "damaged records" in filled.log
+    assert left <= len(got) < COUNT if kind == "dat" else len(got) == COUNT
+    assert ("damaged records" in filled.log) == (kind == "dat")
     publish(filled, COUNT, 200)
     new = [message.body for message in consumer.messages(200, finish=True)]
     assert new == bodies(COUNT, 200)

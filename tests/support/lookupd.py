@@ -18,8 +18,8 @@ from tests.support.daemon import unwatched
 from tests.support.forks import run
 
 HOST = "127.0.0.1"
-START_SECONDS = 20
-WAIT_SECONDS = 15
+START_SECONDS = 60
+WAIT_SECONDS = 60
 COMMAND = (sys.executable, "-m", "nsqc", "lookupd")
 
 
