@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from nsqc.store.log import files, spans
+from nsqc.store.log import files, jsonlines, spans
 from nsqc.store.log.files import Bounds
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.spans import Sound
@@ -92,7 +92,7 @@ def _found(folder: str, segment: Bounds, data: int, sound: Sound, wanted: Wanted
         kind = Lines if wanted.as_lines else Records
         return Found(sound, place, b"", kind(segment_path(folder, segment[0], "dat"), place, sound, length))
     if wanted.as_lines:
-        return Found(sound, place, spans.lines(data, sound.first, sound.start, sound.end, length)[0], None)
+        return Found(sound, place, jsonlines.lines(data, sound.first, sound.start, sound.end, length)[0], None)
     return Found(sound, place, os.pread(data, length, sound.start), None)
 
 
@@ -222,7 +222,7 @@ class Lines:
         """See Stream."""
         file = _again(self._path, self._place)
         try:
-            data, self._offset, self._at = spans.lines(file, self._offset, self._at, self._end, _READ_AT_ONCE)
+            data, self._offset, self._at = jsonlines.lines(file, self._offset, self._at, self._end, _READ_AT_ONCE)
         finally:
             os.close(file)
         if not 0 < len(data) <= self.left:

@@ -1,4 +1,4 @@
-# Ranges of a segment: which records are intact, and records as lines of JSON. The functions are for Python: see .pyi.
+# Ranges of a segment: which records are intact. The functions are for Python: see the .pyi.
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.segment cimport Window
@@ -19,7 +19,3 @@ cdef struct Run:            # of intact records
     int64_t start, end      # positions, likewise
     int64_t damaged         # records before it that are not intact
     int64_t lines           # bytes of its lines of JSON
-
-cdef struct Text:
-    char *c_data            # owned
-    int64_t length, room

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqc.store.log import spans
+from nsqc.store.log import jsonlines, spans
 from nsqc.store.log.format import TIME_UNIT, checksum
 from tests.support.logs import BASE_NS, write_segment
 
@@ -158,7 +158,7 @@ def test_an_unreadable_descriptor(segment):
     with pytest.raises(OSError, match="Bad file descriptor"):
         spans.sound(data, index, segment.triple, FIRST, 1, 1, False)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        spans.lines(data, FIRST, 0, 100, 1)
+        jsonlines.lines(data, FIRST, 0, 100, 1)
 
 
 def all_lines(segment, most):
@@ -167,7 +167,7 @@ def all_lines(segment, most):
     offset, at = found.first, found.start
     with opened(segment) as (data, _):
         while at < found.end:
-            piece, offset, at = spans.lines(data, offset, at, found.end, most)
+            piece, offset, at = jsonlines.lines(data, offset, at, found.end, most)
             pieces.append(piece)
     assert offset == found.next
     text = b"".join(pieces)
@@ -208,10 +208,10 @@ def test_lines_of_a_file_that_has_changed(segment):
         file.write(struct.pack(">i", 2**31 - 1))
         file.flush()
         with pytest.raises(OSError, match="Input/output error"):
-            spans.lines(data, FIRST, 0, segment.places[-1], 1)
+            jsonlines.lines(data, FIRST, 0, segment.places[-1], 1)
         file.truncate(0)
         with pytest.raises(OSError, match="Input/output error"):
-            spans.lines(data, FIRST, 0, segment.places[-1], 1)
+            jsonlines.lines(data, FIRST, 0, segment.places[-1], 1)
 
 
 def test_by_time(tmp_path):
