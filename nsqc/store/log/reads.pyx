@@ -25,6 +25,7 @@ cdef enum:
     NO_OFFSET = -1
     NO_POSITION = -1
     PASSED_BY = -2
+    FAILED = -3
     ENTRIES_AT_ONCE = 1024  # of an index, in one read
     AHEAD_BYTES = 4194304   # that the kernel is asked to read ahead behind a read that had to wait
 
@@ -129,7 +130,7 @@ cdef int read_records(ReadRecords *job, int idx, int dat) noexcept nogil:
 
 cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) noexcept nogil:
     """Where the record at job.begin lies, by those before it from what is known on: a sound entry, or what was found
-    out last. NO_POSITION: unknown. PASSED_BY: it is lost, and job.begin is behind it."""
+    out last. NO_POSITION: unknown. PASSED_BY: it is lost, and job.begin is behind it. FAILED: see job.error."""
     cdef Window window
     cdef int64_t offset = 0, position, length
     cdef int answer = 0
@@ -145,7 +146,8 @@ cdef int64_t position_behind(ReadRecords *job, int idx, int dat, int64_t size) n
                 position += length
         window_free(&window)
         if answer < 0:
-            return NO_POSITION
+            job.error = -answer     # what cannot be read now is not lost
+            return FAILED
     note_position(job, offset, position)
     if offset > job.begin:
         pass_by(job, offset - job.begin)
@@ -202,6 +204,8 @@ cdef int read_block(ReadRecords *job, int idx, int dat, const char *c_entries, i
         position = position_behind(job, idx, dat, size)
         if position == PASSED_BY:
             return 0
+        if position == FAILED:
+            return job.error
         if position < 0:
             pass_by(job, count)
             return 0
