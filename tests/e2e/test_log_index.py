@@ -5,6 +5,7 @@ import json
 import os
 import random
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -77,17 +78,23 @@ def test_no_message_is_left_out(node, kind, which):
 MANY = 20_000
 
 
+def with_many(daemon, *flags: str) -> tuple[Daemon, Path]:
+    """A daemon with messages 000000 and so on in one segment, which a channel has not read; and the segment's index."""
+    node = daemon("--topic-storage=log", *flags)
+    node.connect().sub("t", "c", 0)
+    for begin in range(0, MANY, 1000):
+        node.connect().pub("t", *(b"%06d" % number for number in range(begin, begin + 1000)))
+    [index] = (node.data_path / "t.log").glob("*.idx")
+    return node, index
+
+
 @pytest.mark.parametrize("when", ["while it runs", "before it starts"])
 @pytest.mark.parametrize("kind", ["noise", "zeros"])
 def test_a_long_run_of_damaged_entries_is_gone_through_once(daemon, kind, when):
     """Noise hides no record that lies intact in the .dat; records whose entries are zeros are lost, and counted at once."""
-    node = daemon("--topic-storage=log")
-    node.connect().sub("t", "c", 0)
-    for begin in range(0, MANY, 1000):
-        node.connect().pub("t", *(b"%d" % number for number in range(begin, begin + 1000)))
+    node, index = with_many(daemon)
     if when == "before it starts":
         node.kill()
-    [index] = (node.data_path / "t.log").glob("*.idx")
     with index.open("r+b") as file:
         file.seek(32 + 16 * 10)
         length = 16 * (MANY - 20)
@@ -108,13 +115,9 @@ def test_a_long_run_of_damaged_entries_is_gone_through_once(daemon, kind, when):
 def test_records_and_the_entries_behind_them_are_damaged(daemon, kind, when):
     """Every intact record is delivered, and has its offset if there is one place of damage. Where sizes are damaged in many
     places, nothing says how many records each has taken; here it is one."""
-    node = daemon("--topic-storage=log", "--log-retain-time=1h")
-    node.connect().sub("t", "c", 0)
-    for begin in range(0, MANY, 1000):
-        node.connect().pub("t", *(b"%06d" % number for number in range(begin, begin + 1000)))
+    node, index = with_many(daemon, "--log-retain-time=1h")
     if when == "before it starts":
         node.kill()
-    [index] = (node.data_path / "t.log").glob("*.idx")
     with index.open("r+b") as file:
         file.seek(32 + 16 * 10)
         file.write(random.Random(1).randbytes(16 * (MANY - 20)))
@@ -137,11 +140,7 @@ def test_records_and_the_entries_behind_them_are_damaged(daemon, kind, when):
 @pytest.mark.parametrize("left", [None, 0, 32 + 16 * 100, 32 + 16 * 100 + 7])
 def test_an_index_that_is_removed_or_cut_while_it_runs(daemon, left):
     """Records that the log knows of are found without it."""
-    node = daemon("--topic-storage=log", "--log-retain-time=1h")
-    node.connect().sub("t", "c", 0)
-    for begin in range(0, MANY, 1000):
-        node.connect().pub("t", *(b"%06d" % number for number in range(begin, begin + 1000)))
-    [index] = (node.data_path / "t.log").glob("*.idx")
+    node, index = with_many(daemon, "--log-retain-time=1h")
     if left is None:
         index.unlink()
     else:
