@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +73,15 @@ def test_a_rate(tools):
     assert json.loads(done.stdout)["published"] == 20
 
 
+def has_read_all(pid: int, port: int) -> bool:
+    """Whether a process, which is connected to a port, has read what came from it, and waits. An OK that it has not read
+    when the other side dies, it has to take for none."""
+    if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+        return False
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return all(int(row[4].partition(":")[2], 16) == 0 for row in rows if int(row[2].partition(":")[2], 16) == port)
+
+
 def test_the_next_nsqd_takes_over_and_all_get_everything(tools, daemon):
     other = daemon()
     nodes = ("--nsqd", f"127.0.0.1:{other.tcp_port}", "--nsqd", tools.tcp)
@@ -84,6 +94,8 @@ def test_the_next_nsqd_takes_over_and_all_get_everything(tools, daemon):
     running.process.stdin.write(b"first\n")
     running.process.stdin.flush()
     wait_until(lambda: other.channel(topic, "c")["depth"] == 2)
+    assert other.http("GET", "/ping")[0] == 200     # in a later iteration than the OK
+    wait_until(lambda: has_read_all(running.process.pid, other.tcp_port))
     other.kill()
     running.process.stdin.write(b"second\nthird\n")
     running.process.stdin.close()
