@@ -12,6 +12,9 @@
 # write back that it lets writers write, however much that is. After a slow one they are left to threads for URGENT_NS;
 # each further slow one doubles that, and many quick ones in a row set it back.
 #
+# A job may leave a part of its work to another thread, as long as it takes that back if no thread has begun it: so none
+# waits for one that waits itself.
+#
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
 from cpython.object cimport PyObject
@@ -30,6 +33,13 @@ cdef struct Job:
     bint is_urgent          # somebody waits for it; of short ones only
     int64_t bytes           # that it writes
     int64_t took_ns         # run() did
+    void *threads           # while a thread of the pool runs it: what the threads share; otherwise NULL
+
+
+cdef struct Part:           # of a job, on the stack of the thread that runs it
+    Part *next              # in the pool's list
+    void (*run)(Part *part) noexcept nogil
+    bint begun, done
 
 
 cdef class JobOwner:
@@ -71,3 +81,7 @@ cdef class IoPool:
     cdef void _finish(self, Job *job) noexcept
     cdef void _no_thread(self) noexcept
     cdef void _put_back(self, Job *job) noexcept
+
+
+cdef void part_begin(Job *job, Part *part) noexcept nogil       # leaves run() to another thread
+cdef void part_end(Job *job, Part *part) noexcept nogil         # it has been run now, by this thread if not by another

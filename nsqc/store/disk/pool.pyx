@@ -66,11 +66,14 @@ cdef struct State:
     # Shared by the loop and the threads, under the mutex. The last of them frees it.
     pthread_mutex_t mutex
     pthread_cond_t filled
+    pthread_cond_t ended    # a part
+    Part *parts             # that no thread has begun
     Job *first              # waiting, in order
     Job *last
     Job *done_first         # done, in order
     Job *done_last
     int running             # threads that exist
+    int most                # that may exist
     int idle                # threads that wait for a job
     int wake                # an eventfd; written when the list of done jobs stops being empty
     bint closing
@@ -84,16 +87,21 @@ cdef void *work(void *c_state) noexcept nogil:
     cdef bint last
     pthread_mutex_lock(&state.mutex)
     while True:
-        while state.first is NULL and not state.closing:
+        while state.first is NULL and state.parts is NULL and not state.closing:
             state.idle += 1
             pthread_cond_wait(&state.filled, &state.mutex)
             state.idle -= 1
-        if state.first is NULL:
-            break
+        if state.first is NULL:         # jobs come first: nobody else runs them
+            if state.parts is NULL:
+                break
+            run_part(state, state.parts)
+            continue
         job = state.first
         state.first = job.next
         pthread_mutex_unlock(&state.mutex)
+        job.threads = state
         run_timed(job)
+        job.threads = NULL
         pthread_mutex_lock(&state.mutex)
         job.next = NULL
         if state.done_first is NULL:
@@ -108,6 +116,58 @@ cdef void *work(void *c_state) noexcept nogil:
     if last:
         release(state)
     return NULL
+
+
+cdef void run_part(State *state, Part *part) noexcept nogil:
+    """The first one of the list. Holds the mutex before and after."""
+    state.parts = part.next
+    part.begun = True
+    pthread_mutex_unlock(&state.mutex)
+    part.run(part)
+    pthread_mutex_lock(&state.mutex)
+    part.done = True
+    pthread_cond_broadcast(&state.ended)
+
+
+cdef void part_begin(Job *job, Part *part) noexcept nogil:
+    cdef State *state = <State *> job.threads
+    cdef bint start
+    part.begun = part.done = False
+    if state is NULL:
+        return
+    pthread_mutex_lock(&state.mutex)
+    part.next = state.parts
+    state.parts = part
+    start = state.idle == 0 and state.running < state.most
+    if start:
+        state.running += 1
+    else:
+        pthread_cond_signal(&state.filled)
+    pthread_mutex_unlock(&state.mutex)
+    if start and start_thread(state) != 0:
+        pthread_mutex_lock(&state.mutex)
+        state.running -= 1
+        pthread_mutex_unlock(&state.mutex)
+
+
+cdef void part_end(Job *job, Part *part) noexcept nogil:
+    cdef State *state = <State *> job.threads
+    cdef Part **c_at
+    if state is NULL:
+        part.run(part)
+        return
+    pthread_mutex_lock(&state.mutex)
+    if part.begun:
+        while not part.done:
+            pthread_cond_wait(&state.ended, &state.mutex)
+        pthread_mutex_unlock(&state.mutex)
+        return
+    c_at = &state.parts
+    while c_at[0] is not part:
+        c_at = &c_at[0].next
+    c_at[0] = part.next
+    pthread_mutex_unlock(&state.mutex)
+    part.run(part)
 
 
 cdef void run_timed(Job *job) noexcept nogil:
@@ -142,6 +202,7 @@ cdef class IoPool:
         cdef State *state
         cdef bint start
         job.next = NULL
+        job.threads = NULL
         Py_INCREF(owner)
         job.owner = <PyObject *> owner
         self.under_way += 1
@@ -274,6 +335,8 @@ cdef class IoPool:
             return False
         pthread_mutex_init(&state.mutex, NULL)
         pthread_cond_init(&state.filled, NULL)
+        pthread_cond_init(&state.ended, NULL)
+        state.most = self.threads
         self.c_state = state
         try:
             self.watching = state.wake
@@ -355,7 +418,7 @@ cdef int64_t counter(const char *c_text, const char *c_name) noexcept:
     return atoll(c_at + strlen(c_name)) if c_at is not NULL else 0
 
 
-cdef int start_thread(State *state) noexcept:
+cdef int start_thread(State *state) noexcept nogil:
     """Starts a thread, on which signals are blocked: the main thread handles them. 0 or errno."""
     cdef pthread_t thread
     cdef pthread_attr_t attr

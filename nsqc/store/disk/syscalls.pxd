@@ -17,7 +17,6 @@ cdef int64_t io_read_cached(int fd, char *c_to, int64_t room, int64_t at) noexce
 cdef bint io_write_ready(int fd, int64_t at) noexcept nogil
 cdef int io_truncate(int fd, int64_t size) noexcept nogil           # 0 or errno
 cdef int io_sync(int fd) noexcept nogil                             # 0 or errno
-cdef void io_begin_sync(int fd, int64_t at) noexcept nogil         # has the kernel write what lies from there on
 cdef int io_sync_data(int fd) noexcept nogil                        # fdatasync: 0 or errno
 cdef int io_sync_path(const char *c_path, int flags) noexcept nogil     # 0 or errno
 cdef int io_rename(const char *c_from, const char *c_to) noexcept nogil     # 0 or errno

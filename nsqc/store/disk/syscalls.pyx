@@ -31,10 +31,6 @@ cdef extern from *:
     """
     ssize_t nsqc_read_cached(int fd, char *c_to, size_t room, int64_t at) nogil
 
-cdef extern from "<fcntl.h>" nogil:
-    int sync_file_range(int fd, int64_t at, int64_t length, unsigned int flags)
-    unsigned int SYNC_FILE_RANGE_WRITE
-
 cdef enum:
     PAGE_BYTES = 4096
 
@@ -155,10 +151,6 @@ cdef int io_sync(int fd) noexcept nogil:
     if error:
         return error
     return errno if fsync(fd) < 0 else 0
-
-
-cdef void io_begin_sync(int fd, int64_t at) noexcept nogil:
-    sync_file_range(fd, at, 0, SYNC_FILE_RANGE_WRITE)   # what fails here fails in the sync
 
 
 cdef int io_sync_data(int fd) noexcept nogil:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import threading
 
 import pytest
@@ -153,5 +154,71 @@ def test_a_closed_pool_runs_jobs_at_once():
         assert jobs.done[1] == (1, here, here)
         pool.close()
         pool.collect()
+
+    with_loop(scenario)
+
+
+# ---------------------------------------------------------------------- parts of jobs
+
+def test_without_threads_a_part_runs_at_once():
+    pool, jobs = IoPool(), Jobs()
+    jobs.submit(pool, 0, divided=True)
+    here = threading.get_ident()
+    assert jobs.done == [(0, here, here)]
+
+
+def test_a_part_runs_on_another_thread(gate):
+    other = os.pipe()
+
+    async def scenario(pool, jobs):
+        jobs.submit(pool, 0, gate[0], divided=True, part_gate=other[0])
+        os.write(other[1], b"x")
+        while select.select([other[0]], [], [], 0)[0]:      # the part ends while its job still waits
+            await asyncio.sleep(0.001)
+        assert jobs.done == []
+        os.write(gate[1], b"x")
+        await ended(jobs, 1)
+        (_, ran, part_ran), = jobs.done
+        assert threading.get_ident() not in (ran, part_ran) and ran != part_ran
+
+    try:
+        with_loop(scenario)
+    finally:
+        for end in other:
+            os.close(end)
+
+
+def test_a_job_waits_for_its_part(gate):
+    async def scenario(pool, jobs):
+        jobs.submit(pool, 0, divided=True, part_gate=gate[0])
+        jobs.submit(pool, 1, gate[0])
+        await asyncio.sleep(0.05)
+        assert jobs.done == []
+        os.write(gate[1], b"xx")
+        await ended(jobs, 2)
+
+    with_loop(scenario)
+
+
+def test_a_part_that_no_thread_has_begun_is_run_by_its_job(gate):
+    async def scenario(pool, jobs):
+        jobs.submit(pool, 0, gate[0])           # until the end
+        jobs.submit(pool, 1, divided=True)
+        await ended(jobs, 1)
+        (number, ran, part_ran), = jobs.done
+        assert number == 1 and ran == part_ran
+        os.write(gate[1], b"x")
+        await ended(jobs, 2)
+
+    with_loop(scenario)
+
+
+def test_all_threads_may_have_parts():
+    """None waits for one that waits itself."""
+    async def scenario(pool, jobs):
+        for number in range(2_000):
+            jobs.submit(pool, number, divided=True)
+        await ended(jobs, 2_000)
+        assert sorted(number for number, _, _ in jobs.done) == list(range(2_000))
 
     with_loop(scenario)
