@@ -72,7 +72,12 @@ def main() -> int:
     if unknown := set(names) - work.all().keys():
         print(f"no such workload: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    where, failures = machine(), 0
+    failures = 0
+    try:
+        where = f"{machine()}\n{work.conditions()}"
+    except (BuildError, ServerError, OSError, subprocess.SubprocessError) as error:
+        print(error, file=sys.stderr)
+        return 2
     rows: list[Row] = []
     for name in names:
         try:

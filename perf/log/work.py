@@ -20,6 +20,8 @@ FSYNC = ("--topic-storage=log", "--log-sync=fsync")
 MEMORY = (MEMORY_ONLY,)
 RECORD_HEAD = 30            # bytes of a record before the body
 BATCH = 200
+FAST_SYNC_US = 70
+SYNCED = 32                 # records of a sync that 64 publishers share, half of them at a time
 ANSWERS_RATE = 500          # PUBs a second beside the drain
 READ_BYTES = 64 << 20       # asked for with each GET /topic/read
 
@@ -77,8 +79,8 @@ class Work:
         return {"rates": self.rates, "channels": self.channels, "fsync": self.fsync, "batches": self.batches,
                 "latency": self.latency, "start": self.start, "read": self.read, "cold": self.cold}
 
-    def _server(self, *flags: str, channels: int = 1) -> Server:
-        server = Server(self.side, *flags)
+    def _server(self, *flags: str, channels: int = 1, environment: dict[str, str] | None = None) -> Server:
+        server = Server(self.side, *flags, environment=environment)
         try:
             server.channel("load", *("ch" + (str(number) if number else "") for number in range(channels)))
         except BaseException:
@@ -95,6 +97,23 @@ class Work:
         if done["messages"] < count:
             raise ClientError(f"published {done['messages']} of {count} messages")
         return done["per_s"]
+
+    def conditions(self) -> str:
+        """One line about what the machine does to these results: see docs/experiments.md."""
+        held = subprocess.run([programs.program("held", [Path(__file__).with_name("held.c")]), str(self.scale.seconds)],
+                              capture_output=True, text=True, check=True)
+        share, longest = held.stdout.split()
+        size = SYNCED * (RECORD_HEAD + self.scale.size)
+        return (f"processors taken away: {share} % of the time, {longest} ms at most; "
+                f"{size / 1e3:.0f} KB appended with fdatasync: {1e6 / self._appends(size):,.0f} µs")
+
+    def _appends(self, size: int) -> float:
+        """What the disk does by itself: blocks a second that are appended to a file, each with fdatasync."""
+        program = programs.program("append", [Path(__file__).with_name("append.c")])
+        with Server(self.side) as server:       # for its folder, which lies where a log lies
+            done = subprocess.run([program, server.folder, str(size), str(self.scale.seconds)],
+                                  capture_output=True, text=True, check=True)
+        return float(done.stdout)
 
     # ------------------------------------------------------------------ rates
 
@@ -132,27 +151,26 @@ class Work:
 
         return [ratio("publish, 4 channels beside 1", self._best(lambda: rate(1)), self._best(lambda: rate(4)), 0.9)]
 
-    def _published(self, flags: tuple[str, ...], *options: object) -> float:
-        with self._server(*flags) as server:
+    def _published(self, flags: tuple[str, ...], *options: object, environment: dict[str, str] | None = None) -> float:
+        with self._server(*flags, environment=environment) as server:
             return self.bench.load(server.tcp, "pub", "-t", self.scale.seconds, *options)["per_s"]
 
     def fsync(self) -> list[Row]:
-        """64 connections with one PUB each."""
+        """64 connections with one PUB each: on this disk, and on one as fast as that which the bar is from."""
         one_each = ("-c", 64, "-b", 1, "-w", 1)
+        syncs = programs.program("syncs.so", [Path(__file__).with_name("syncs.c")], "-shared", "-fPIC")
+        fast = {"LD_PRELOAD": str(syncs), "NSQC_SYNC_US": str(FAST_SYNC_US)}
         write = self._best(lambda: self._published(WRITE, *one_each))
         fsync = self._best(lambda: self._published(FSYNC, *one_each))
-        return [ratio("PUB, 64 connections, sync=fsync beside sync=write", write, fsync, 0.6)]
+        with_fast = self._best(lambda: self._published(FSYNC, *one_each, environment=fast))
+        title = "PUB, 64 connections, sync=fsync beside sync=write"
+        return [ratio(title, write, fsync, 0.6),
+                ratio(f"{title}, if an fdatasync took {FAST_SYNC_US} µs", write, with_fast, 0.6)]
 
     def batches(self) -> list[Row]:
         """MPUB 200 over four connections, beside what the disk does with such blocks."""
-        block = BATCH * (RECORD_HEAD + self.scale.size)
-        program = programs.program("append", [Path(__file__).with_name("append.c")])
-
         def appended() -> float:
-            with Server(self.side) as server:       # for its folder, which lies where a log lies
-                done = subprocess.run([program, server.folder, str(block), str(self.scale.seconds)],
-                                      capture_output=True, text=True, check=True)
-            return float(done.stdout) * BATCH
+            return self._appends(BATCH * (RECORD_HEAD + self.scale.size)) * BATCH
 
         return [ratio("MPUB 200, 4 connections, sync=fsync beside the disk", self._best(appended),
                       self._best(lambda: self._published(FSYNC, "-c", 4, "-b", BATCH, "-w", 1)), 0.6)]

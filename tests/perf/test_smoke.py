@@ -189,7 +189,9 @@ def test_log_gives_every_metric(tmp_path):
     results = tmp_path / "log.json"
     out = run("perf.log.run", "--quick", "--json", str(results))
     rows = json.loads(results.read_text())["rows"]
-    assert len(rows) == 10 and all(row["value"] > 0 or "memory" in row["title"] for row in rows)
+    assert len(rows) == 11 and all(row["value"] > 0 or "memory" in row["title"] for row in rows)
+    assert re.search(r"^processors taken away: [\d.]+ % of the time, [\d.]+ ms at most; 7 KB appended with fdatasync: "
+                     r"[\d,]+ µs$", out, re.M)
     assert len(re.findall(r"^(?:ok|MISSED): ", out, re.M)) == len(rows)
 
 
