@@ -293,6 +293,26 @@ def test_damaged_journals_are_repaired_first(nsqc, data):
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
 
 
+def damage_entry(path) -> None:
+    with path.open("r+b") as file:
+        file.seek(40 + 16 * 5)
+        file.write(b"\xff")
+
+
+@pytest.mark.parametrize("damage", [damage_entry, lambda path: path.write_bytes(b""), os.unlink,
+                                    lambda path: os.truncate(path, path.stat().st_size - 32)],
+                         ids=["an entry", "empty", "missing", "cut off"])
+def test_damaged_indexes_are_repaired_first(nsqc, data, daemon, damage):
+    """An export without them would leave out messages that are intact."""
+    path = data / "topic.log" / f"{0:020}.idx"
+    damage(path)
+    code, out, err = nsqc("export", "--to", "nsqd", data)
+    assert (code, out) == (1, "") and f"{path}: damaged: run nsqc log repair first" in err
+    assert nsqc("repair", data)[0] == 0
+    assert nsqc("export", "--to", "nsqd", data)[0] == 0
+    check_delivery(daemon(data_path=data))
+
+
 class Killed(BaseException):
     """Instead of a kill: nothing catches it."""
 

@@ -70,6 +70,8 @@ class Export:
             raise ExportError(f"{self.folder}: its journals are damaged: run nsqc log repair first")
         known = saved_topic(self.data_path, self.topic)
         sources = Sources(log)
+        if sources.unindexed:
+            raise ExportError(f"{sources.unindexed[0]}: damaged: run nsqc log repair first")
         plans = [self._plan(sources, name, its) for name, its in self._backlogs(log, known).items()]
         can_link = self._can_link(log)
         for plan in plans:

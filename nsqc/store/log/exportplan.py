@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsqc.store.log.files import Segment, locate
+from nsqc.store.log.files import Segment, locate, with_following
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import Ranges
-from nsqc.store.log.scan import SOUND, scan_segment
+from nsqc.store.log.rebuild import lacks_entries
+from nsqc.store.log.scan import BAD_ENTRY, SOUND, scan_segment
 from nsqc.store.log.summary import Backlog, Log, count
 
 MOST_COPIED = 16 << 20  # of a segment that is read in part: beyond that it comes first, and the copies behind it
@@ -57,9 +58,12 @@ class Sources:
         self.segments = [segment for segment in log.files.segments if segment.first < segment.end]
         self.sound: Ranges = []
         self.clean: set[int] = set()  # first offsets of segments that are nothing but sound records
-        for segment in self.segments:
-            sound = sound_ranges(log.files.folder, segment)
+        self.unindexed: list[str] = []  # indexes without which intact messages cannot be told: repair makes them again
+        for segment, below in with_following(log.files):
+            sound, has_index = look_at(log.files.folder, segment, below)
             self.sound += sound
+            if not has_index:
+                self.unindexed.append(segment_path(log.files.folder, segment.first, "idx"))
             if sound == [(segment.first, segment.end)] and segment.size == segment.bytes:
                 self.clean.add(segment.first)
 
@@ -75,13 +79,16 @@ class Sources:
         return sum(last) - begin[0] if begin and last else 0
 
 
-def sound_ranges(folder: str, segment: Segment) -> Ranges:
-    """The offsets of a segment whose records are sound. Raises OSError."""
+def look_at(folder: str, segment: Segment, below: int) -> tuple[Ranges, bool]:
+    """The offsets of a segment whose records are sound, and whether its index tells of all. Raises OSError."""
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
-    if not segment.entries:
-        return []
+    if (segment.base_ns is None and segment.size) or lacks_entries(segment, below):
+        return [], False
+    if segment.first == segment.end:
+        return [], True
     runs, _ = scan_segment(dat, idx, segment.first, segment.end)
-    return [(first, end) for kind, first, end in runs if kind == SOUND]
+    return ([(first, end) for kind, first, end in runs if kind == SOUND],
+            not any(kind == BAD_ENTRY for kind, _, _ in runs))
 
 
 def overlap(ranges: Ranges, others: Ranges) -> Ranges:

@@ -232,3 +232,9 @@ def reached_in(folder: str, segment: Bounds, time_ns: int) -> bool:
     with SegmentFile(folder, *segment) as file:
         found = file.time_ns(segment[1] - 1)
         return found is None or found + TIME_UNIT > time_ns
+
+
+def with_following(files: LogFiles) -> list[tuple[Segment, int]]:
+    """Each segment, and the first offset of the next one."""
+    firsts = [segment.first for segment in files.segments[1:]]
+    return list(zip(files.segments, [*firsts, UNBOUNDED], strict=False))

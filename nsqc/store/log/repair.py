@@ -14,7 +14,7 @@ from nsqc.store.badfiles import bad_name, keep_bad
 from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log.compact import compact_folder
 from nsqc.store.log.due import read_due
-from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
+from nsqc.store.log.files import UNBOUNDED, Segment, read_folder, with_following
 from nsqc.store.log.format import INDEX_HEAD, checksum
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
@@ -186,12 +186,6 @@ def has_head(folder: str, first: int) -> bool:
             return any(file.read(INDEX_HEAD))
     except (FileNotFoundError, IsADirectoryError):
         return True  # its name was on the disk before its first record counted: somebody has removed it
-
-
-def with_following(files: LogFiles) -> list[tuple[Segment, int]]:
-    """Each segment, and the first offset of the next one."""
-    firsts = [segment.first for segment in files.segments[1:]]
-    return list(zip(files.segments, [*firsts, UNBOUNDED], strict=False))
 
 
 def needs_index(folder: str, segment: Segment, below: int) -> bool:

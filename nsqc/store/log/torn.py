@@ -13,11 +13,10 @@ from contextlib import suppress
 
 from nsqc.log import Log
 from nsqc.store.badfiles import bad_name
-from nsqc.store.log.files import UNBOUNDED, read_folder
+from nsqc.store.log.files import UNBOUNDED, read_folder, with_following
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, TIME_UNIT, checksum
 from nsqc.store.log.gaps import is_missing
 from nsqc.store.log.names import segment_path
-from nsqc.store.log.repair import with_following
 from nsqc.store.log.segmentfile import MAGIC, Entry, SegmentFile
 
 TIMESTAMP = slice(4, 12)  # of a record
