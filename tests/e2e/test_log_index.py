@@ -150,6 +150,7 @@ def test_an_index_that_is_removed_or_cut_while_it_runs(daemon, left):
     assert node.http("GET", "/topic/read?topic=t&offset=18000&max_messages=1")[1][30:] == b"018000"
     assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["damaged"] == 0
     assert node.stop() == 0
+    assert node.log.count(f"LOG(t): {index.name} is missing") == (left is None)
 
 
 def test_a_message_of_records_before_one_that_is_damaged(daemon):

@@ -245,6 +245,10 @@ cdef class Cursor(Journaled):
             self.owner.on_unreadable()
             return False
         self.read_error = 0
+        if reader.block.no_index and self.log.unindexed != reader.block.first:
+            self.log.unindexed = reader.block.first
+            self.log.log.error("LOG(%s): %020d.idx is missing: its messages are looked for in the records",
+                               self.log.name, reader.block.first)
         if damaged and reader is &self.ahead:
             self._lost(first, damaged)
             self._step_over(first + damaged)

@@ -26,6 +26,7 @@ cdef struct ReadRecords:
     int64_t length, room
     int64_t begin, end      # their offsets; begin is offset + damaged
     int64_t damaged         # records from offset on that are not intact
+    bint no_index           # of the segment: somebody has removed it
 
 
 cdef void run_read_records(Job *c_job) noexcept nogil       # of a ReadRecords

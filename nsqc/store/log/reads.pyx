@@ -100,6 +100,7 @@ cdef void run_read_records(Job *c_job) noexcept nogil:
         job.error = records_open(job)
     if job.error == 0:
         job.error = read_records(job, job.idx, job.dat)
+    job.no_index = job.dat >= 0 and job.idx < 0
     if not job.keeps_open:
         records_close(job)
 
