@@ -1,12 +1,12 @@
-/* held SECONDS: computes on all processors and prints for what share of the time, in percent, they did not run, and for
+/* held SECONDS: computes on all processors that it may use and prints for what share of the time, in percent, they did not run, and for
  * how many ms at once: other programs had them, or the host of a virtual machine, of which the system knows nothing.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { MOST = 64 };
 static const double SHORT = 0.0005; /* an interrupt, say */
@@ -40,13 +40,14 @@ static void *compute(void *of) {
 
 int main(int argc, char **argv) {
     static struct held threads[MOST];
-    long count = sysconf(_SC_NPROCESSORS_ONLN), index;
+    cpu_set_t allowed;
+    long count = sched_getaffinity(0, sizeof allowed, &allowed) ? 1 : CPU_COUNT(&allowed), index;
     double all = 0, longest = 0;
     if (argc != 2 || (seconds = atof(argv[1])) <= 0) {
         fputs("held SECONDS\n", stderr);
         return 2;
     }
-    count = count < 1 ? 1 : count > MOST ? MOST : count;
+    count = count > MOST ? MOST : count;
     for (index = 0; index < count; index++)
         if (pthread_create(&threads[index].thread, NULL, compute, &threads[index])) {
             fputs("held: no thread\n", stderr);

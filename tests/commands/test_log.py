@@ -12,7 +12,7 @@ from nsqc.store.log import export as export_module
 from nsqc.store.log import exportplan
 from nsqc.store.log.export import Export
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, frame, section, write_journal
-from tests.store.log.segments import body_of, due_entry, record, write_segment
+from tests.store.log.segments import body_of, due_entry, entry, record, write_segment
 from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
 
@@ -295,20 +295,51 @@ def test_damaged_journals_are_repaired_first(nsqc, data):
 
 def damage_entry(path) -> None:
     with path.open("r+b") as file:
-        file.seek(40 + 16 * 5)
+        file.seek(32 + 16 * 5 + 8)
         file.write(b"\xff")
 
 
-@pytest.mark.parametrize("damage", [damage_entry, lambda path: path.write_bytes(b""), os.unlink,
-                                    lambda path: os.truncate(path, path.stat().st_size - 32)],
-                         ids=["an entry", "empty", "missing", "cut off"])
-def test_damaged_indexes_are_repaired_first(nsqc, data, daemon, damage):
+def replace_end(path, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(-len(data), os.SEEK_END)
+        file.write(data)
+
+
+@pytest.mark.parametrize(("first", "damage"), [
+    (0, damage_entry), (0, lambda path: path.write_bytes(b"")), (0, os.unlink),
+    (0, lambda path: os.truncate(path, path.stat().st_size - 32)), (0, lambda path: replace_end(path, bytes(32))),
+    (FAR, lambda path: replace_end(path, b"\xff"))],
+    ids=["an entry", "empty", "missing", "cut off", "zeros at the end", "the last entry of all"])
+def test_damaged_indexes_are_repaired_first(nsqc, data, daemon, first, damage):
     """An export without them would leave out messages that are intact."""
-    path = data / "topic.log" / f"{0:020}.idx"
+    path = data / "topic.log" / f"{first:020}.idx"
     damage(path)
     code, out, err = nsqc("export", "--to", "nsqd", data)
     assert (code, out) == (1, "") and f"{path}: damaged: run nsqc log repair first" in err
     assert nsqc("repair", data)[0] == 0
+    assert nsqc("export", "--to", "nsqd", data)[0] == 0
+    check_delivery(daemon(data_path=data))
+
+
+def test_bytes_of_no_message_between_intact_ones(nsqc, data, daemon):
+    """As a repair leaves them that has found more records than numbers: they are no part of what is exported."""
+    path = data / "topic.log" / f"{40:020}.dat"
+    records = [record(offset) for offset in range(40, 60)]
+    path.write_bytes(b"".join(records[:7]) + b"?" * 50 + b"".join(records[7:]))
+    index = path.with_suffix(".idx")
+    position = sum(map(len, records[:7])) + 50
+    with index.open("r+b") as file:
+        for number in range(7, 20):
+            file.seek(32 + 16 * number)
+            file.write(entry(40, 40 + number, position, records[number]))
+            position += len(records[number])
+    assert nsqc("verify", data)[0] == 0
+    copy = data.with_name("copy")
+    shutil.copytree(data, copy)
+    node = daemon("--topic-storage=log", data_path=copy)
+    status, body = node.http("GET", "/topic/read?topic=topic&offset=40&max_messages=20")
+    assert status == 200 and records[0] in body and b"?" not in body
+    check_delivery(node, {"new": [offset for offset in EVERYTHING if offset != 59]})    # that is deferred
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
     check_delivery(daemon(data_path=data))
 

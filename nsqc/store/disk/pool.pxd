@@ -12,8 +12,8 @@
 # write back that it lets writers write, however much that is. After a slow one they are left to threads for URGENT_NS;
 # each further slow one doubles that, and many quick ones in a row set it back.
 #
-# A job may leave a part of its work to another thread, as long as it takes that back if no thread has begun it: so none
-# waits for one that waits itself.
+# A job may leave a part of its work to another thread, if there is one more for the jobs of others. It takes the part
+# back if no thread has begun it: so none waits for one that waits itself.
 #
 # A pool without threads runs jobs, and job_done(), within submit(): for tools, tests and the end of a stop.
 
@@ -39,7 +39,7 @@ cdef struct Job:
 cdef struct Part:           # of a job, on the stack of the thread that runs it
     Part *next              # in the pool's list
     void (*run)(Part *part) noexcept nogil
-    bint begun, done
+    bint offered, begun, done
 
 
 cdef class JobOwner:
@@ -83,5 +83,5 @@ cdef class IoPool:
     cdef void _put_back(self, Job *job) noexcept
 
 
-cdef void part_begin(Job *job, Part *part) noexcept nogil       # leaves run() to another thread
+cdef void part_begin(Job *job, Part *part) noexcept nogil       # leaves run() to another thread, if one is free
 cdef void part_end(Job *job, Part *part) noexcept nogil         # it has been run now, by this thread if not by another

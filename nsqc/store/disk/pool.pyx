@@ -132,10 +132,15 @@ cdef void run_part(State *state, Part *part) noexcept nogil:
 cdef void part_begin(Job *job, Part *part) noexcept nogil:
     cdef State *state = <State *> job.threads
     cdef bint start
-    part.begun = part.done = False
+    part.begun = part.done = part.offered = False
     if state is NULL:
         return
     pthread_mutex_lock(&state.mutex)
+    # One thread stays for the jobs of others: the disk may hang for a while, and this one waits for the part then.
+    if state.first is not NULL or state.idle + state.most - state.running < 2:
+        pthread_mutex_unlock(&state.mutex)
+        return
+    part.offered = True
     part.next = state.parts
     state.parts = part
     start = state.idle == 0 and state.running < state.most
@@ -153,7 +158,7 @@ cdef void part_begin(Job *job, Part *part) noexcept nogil:
 cdef void part_end(Job *job, Part *part) noexcept nogil:
     cdef State *state = <State *> job.threads
     cdef Part **c_at
-    if state is NULL:
+    if not part.offered:
         part.run(part)
         return
     pthread_mutex_lock(&state.mutex)

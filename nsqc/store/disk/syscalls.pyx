@@ -31,6 +31,19 @@ cdef extern from *:
     """
     ssize_t nsqc_read_cached(int fd, char *c_to, size_t room, int64_t at) nogil
 
+cdef extern from *:
+    """
+    /* One of those that are left, if any: threads take at the same time. */
+    static int nsqc_take_one(int64_t *left) {
+        int64_t now = __atomic_load_n(left, __ATOMIC_RELAXED);
+        while (now > 0)
+            if (__atomic_compare_exchange_n(left, &now, now - 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+                return 1;
+        return 0;
+    }
+    """
+    bint nsqc_take_one(int64_t *left) nogil
+
 cdef enum:
     PAGE_BYTES = 4096
 
@@ -57,13 +70,9 @@ cdef int fault_of(Call call) noexcept nogil:
         pause.tv_sec = delays[<int> call] // 1000000000
         pause.tv_nsec = delays[<int> call] % 1000000000
         nanosleep(&pause, NULL)
-    if faults[<int> call].times == 0:
+    if faults[<int> call].times == 0 or nsqc_take_one(&faults[<int> call].skip):
         return 0
-    if faults[<int> call].skip > 0:
-        faults[<int> call].skip -= 1
-        return 0
-    faults[<int> call].times -= 1
-    return faults[<int> call].error
+    return faults[<int> call].error if nsqc_take_one(&faults[<int> call].times) else 0
 
 
 cdef int io_write(int fd, const char *c_from, int64_t length, int64_t at, int64_t *written) noexcept nogil:

@@ -58,5 +58,6 @@ cdef class Cursor(Journaled):
     cdef bint _was_read(self, Reader *reader) noexcept
     cdef void _step_over(self, int64_t next) noexcept
     cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
+    cdef void _tell_no_index(self, int64_t first) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept
     cdef void _advance(self, int64_t next) noexcept

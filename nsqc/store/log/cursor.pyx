@@ -245,10 +245,8 @@ cdef class Cursor(Journaled):
             self.owner.on_unreadable()
             return False
         self.read_error = 0
-        if reader.block.no_index and self.log.unindexed != reader.block.first:
-            self.log.unindexed = reader.block.first
-            self.log.log.error("LOG(%s): %020d.idx is missing: its messages are looked for in the records",
-                               self.log.name, reader.block.first)
+        if reader.block.no_index:
+            self._tell_no_index(reader.block.first)
         if damaged and reader is &self.ahead:
             self._lost(first, damaged)
             self._step_over(first + damaged)
@@ -264,6 +262,14 @@ cdef class Cursor(Journaled):
             self.journaled = next
             self.add_fins(before, next - before)
         self.next = next
+
+    cdef void _tell_no_index(self, int64_t first) noexcept:
+        """Says once that a segment's index is missing."""
+        cdef int64_t index = segments_find(&self.log.segments, first)
+        if index >= 0 and not self.log.segments.items[index].told:
+            self.log.segments.items[index].told = True
+            self.log.log.error("LOG(%s): %020d.idx is missing: its messages are looked for in the records",
+                               self.log.name, first)
 
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
         self.log.damaged += count

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from nsqc.store.log.files import Segment, locate, with_following
 from nsqc.store.log.names import segment_path
 from nsqc.store.log.progress import Ranges
-from nsqc.store.log.rebuild import lacks_entries
-from nsqc.store.log.scan import BAD_ENTRY, SOUND, scan_segment
+from nsqc.store.log.rebuild import has_bad_entries, lacks_entries
+from nsqc.store.log.scan import SOUND, scan_segment
 from nsqc.store.log.summary import Backlog, Log, count
 
 MOST_COPIED = 16 << 20  # of a segment that is read in part: beyond that it comes first, and the copies behind it
@@ -80,15 +80,16 @@ class Sources:
 
 
 def look_at(folder: str, segment: Segment, below: int) -> tuple[Ranges, bool]:
-    """The offsets of a segment whose records are sound, and whether its index tells of all. Raises OSError."""
-    dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
+    """The offsets of a segment whose records are sound, and whether its index tells of all that are. Raises OSError."""
     if (segment.base_ns is None and segment.size) or lacks_entries(segment, below):
         return [], False
-    if segment.first == segment.end:
+    known = min(segment.first + segment.entries, below)
+    if known == segment.first:
         return [], True
-    runs, _ = scan_segment(dat, idx, segment.first, segment.end)
-    return ([(first, end) for kind, first, end in runs if kind == SOUND],
-            not any(kind == BAD_ENTRY for kind, _, _ in runs))
+    dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
+    runs, _ = scan_segment(dat, idx, segment.first, known)
+    sound = [(first, end) for kind, first, end in runs if kind == SOUND]
+    return overlap(sound, [(segment.first, segment.end)]), not has_bad_entries(segment, runs)
 
 
 def overlap(ranges: Ranges, others: Ranges) -> Ranges:

@@ -63,16 +63,6 @@ class LogFiles(NamedTuple):
         return self.segments[-1].end if self.segments else 0
 
 
-class Span(NamedTuple):
-    """Whole records, one behind the other in one file."""
-
-    path: str
-    start: int  # in the file
-    end: int
-    first: int  # offset of the first; above the one asked for if that does not exist or its length is damaged
-    next: int  # behind the last
-
-
 def read_folder(folder: str) -> LogFiles:
     """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
     with os.scandir(folder) as entries:
@@ -136,50 +126,6 @@ def locate(folder: str, segment: Bounds, offset: int) -> tuple[int, int] | None:
     """Position and length of a record; None: its length is damaged. Raises OSError."""
     with SegmentFile(folder, *segment) as file:
         return file.locate(offset)
-
-
-def range_of(folder: str, segments: Sequence[Bounds], offset: int, max_messages: int, max_bytes: int) -> Span | None:
-    """Records from an offset on: at most so many, and so many bytes unless the first is larger, all in one segment.
-
-    The first and the last of them are known to have the length that the index says. None: there are none yet. Raises
-    OSError; FileNotFoundError if the segment is removed meanwhile.
-    """
-    segment = segment_of(segments, offset)
-    while segment is not None:
-        with SegmentFile(folder, *segment) as file:
-            span = range_in(file, max(offset, segment[0]), max_messages, max_bytes)
-        if span is not None:
-            return span
-        # Nothing but damage up to its end.
-        offset = segment[1]
-        segment = segment_of(segments, offset)
-    return None
-
-
-def range_in(file: SegmentFile, offset: int, max_messages: int, max_bytes: int) -> Span | None:
-    """As range_of(), in one segment; None: it has no sound record from this offset on. Raises OSError."""
-    located = file.locate(offset)
-    while located is None:
-        offset += 1
-        if offset >= file.end:
-            return None
-        located = file.locate(offset)
-    start, length = located
-    # The last that fits; positions of which nothing is known do not.
-    low, high = offset + 1, max(min(offset + max_messages, file.end), offset + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        position = file.position(middle)
-        if position is not None and position <= start + max_bytes:
-            low = middle
-        else:
-            high = middle - 1
-    while low > offset + 1:
-        located = file.locate(low - 1)
-        if located is not None:
-            return Span(file.path, start, sum(located), offset, low)
-        low -= 1
-    return Span(file.path, start, start + length, offset, offset + 1)
 
 
 def time_of(folder: str, segments: Sequence[Bounds], offset: int) -> int | None:

@@ -35,7 +35,6 @@ cdef class LogState(CommitLog):
     cdef LogBuf out                     # being filled; owned, like the following
     cdef LogBuf due                     # due times of records in out
     cdef LogBuf spare                   # memory for the next out
-    cdef int64_t unindexed              # first offset of the segment whose index was missing last; -1: none
     cdef AppendJob *writing             # under way; NULL: none
     cdef AppendJob *ending              # one whose index entries were put off; owned; NULL: none
     cdef readonly int write_error       # errno of the last write; 0: it succeeded

@@ -140,8 +140,9 @@ class Builder:
             del self.slots[begin - self.segment.first + room:]
             if not is_tail:
                 self._lose(begin - self.segment.first + room - len(self.slots), limit, limit)
-        if not is_sure:
-            self.unsure.append((begin + first_gap, self.segment.first + len(self.slots)))
+        unsure = begin + first_gap, self.segment.first + len(self.slots)
+        if not is_sure and unsure[0] < unsure[1]:
+            self.unsure.append(unsure)
 
     def _lose(self, count: int, low: int, high: int, is_blank: bool = False) -> None:
         """Places of messages between two positions. As entries are in order, each has its own, if there are enough."""
@@ -197,6 +198,12 @@ def lacks_entries(segment: Segment, below: int) -> bool:
     """Whether the index of a segment that was complete when the next one began has lost its end: there is more data
     than its entries tell of, and there are offsets for it."""
     return below != UNBOUNDED and segment.first + segment.entries < below and segment.bytes < segment.size
+
+
+def has_bad_entries(segment: Segment, runs: list[tuple[int, int, int]]) -> bool:
+    """Whether scan_segment() has found entries that can be made again: damaged ones, or blank ones at the end."""
+    is_blank = bool(runs) and runs[-1][0] == BLANK and runs[-1][2] > segment.intact
+    return is_blank or any(kind == BAD_ENTRY for kind, _, _ in runs)
 
 
 def joined(runs: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -18,7 +18,7 @@ from nsqc.store.log.files import UNBOUNDED, Segment, read_folder, with_following
 from nsqc.store.log.format import INDEX_HEAD, checksum
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
-from nsqc.store.log.rebuild import Builder, Rebuilt, lacks_entries
+from nsqc.store.log.rebuild import Builder, Rebuilt, has_bad_entries, lacks_entries
 from nsqc.store.log.scan import BAD_ENTRY, BLANK, scan_segment
 from nsqc.store.log.topicfile import saved_topic
 
@@ -64,7 +64,7 @@ class Repair:
             rebuilt = Builder(self.folder, segment, below, self.is_torn).build()
             self._index(idx, rebuilt)
         end, data_bytes = (rebuilt.end, rebuilt.bytes) if rebuilt else (segment.end, segment.bytes)
-        if segment.size > data_bytes and end < below and segment.first + segment.entries < below:
+        if segment.size > data_bytes and end < below and segment.first + segment.entries <= below:
             self._cut(dat, data_bytes, segment.size - data_bytes)
         return rebuilt.unsure if rebuilt else []
 
@@ -199,7 +199,7 @@ def needs_index(folder: str, segment: Segment, below: int) -> bool:
         return True
     idx = segment_path(folder, segment.first, "idx")
     runs, _ = scan_segment(segment_path(folder, segment.first, "dat"), idx, segment.first, known)
-    return any(kind == BAD_ENTRY or (kind == BLANK and end > segment.intact) for kind, _, end in runs)
+    return has_bad_entries(segment, runs)
 
 
 # ---------------------------------------------------------------------- operations of journals

@@ -17,4 +17,5 @@ cdef struct Scan:
     int64_t offset          # where the scan is
     int64_t at              # in the data: where the next record begins, as far as that is known
     bint known              # that it begins exactly there
+    bint skipped            # but the one that check() looked at does not
     int error

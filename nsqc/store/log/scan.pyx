@@ -7,8 +7,8 @@ from libc.string cimport memset
 from posix.fcntl cimport O_RDONLY
 from posix.unistd cimport close
 
-from nsqc.store.disk.segment cimport (BLOCK_BYTES, HEAD_BYTES, RECORD_TIMESTAMP_AT, Window, segment_next, window_fill,
-                                      window_free)
+from nsqc.store.disk.segment cimport (BLOCK_BYTES, HEAD_BYTES, RECORD_TIMESTAMP_AT, Window, head_plausible,
+                                      segment_next, window_fill, window_free)
 from nsqc.store.disk.syscalls cimport io_open, io_size
 from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, IndexEntry, entry_blank, entry_load
 from nsqc.wire.const cimport SIZE_BYTES
@@ -60,38 +60,49 @@ cdef bint record_sound(Scan *scan, IndexEntry *entry, int64_t *length) noexcept 
     return crc32c(<const unsigned char *> bytes_at(&scan.data, entry.position), length[0]) == entry.crc
 
 
+cdef bint record_begins(Scan *scan) noexcept nogil:
+    """Whether what lies where the record should begin looks like one."""
+    if scan.data.limit - scan.at < HEAD_BYTES:
+        return False
+    scan.error = window_fill(&scan.data, scan.data_fd, scan.at, HEAD_BYTES)
+    return scan.error == 0 and head_plausible(bytes_at(&scan.data, scan.at), scan.data.limit - scan.at)
+
+
 cdef int check(Scan *scan) noexcept nogil:
     """What is wrong with the message at offset; moves on."""
     cdef IndexEntry entry
     cdef IndexEntry behind
     cdef int64_t length
     cdef bint sound
+    scan.skipped = False
     if not load(scan, scan.offset, &entry):
         scan.known = False
         return IS_BLANK if is_blank(scan, scan.offset) else IS_BAD_ENTRY
-    if entry.position < scan.at or (scan.known and entry.position != scan.at):
+    sound = entry.position >= scan.at and record_sound(scan, &entry, &length)
+    # Bytes that belong to no message may lie before it: a repair that found more records than numbers left them so.
+    if not sound and (entry.position < scan.at or (scan.known and entry.position != scan.at and record_begins(scan))):
         scan.known = False
         return IS_BAD_ENTRY
-    sound = record_sound(scan, &entry, &length)
+    scan.skipped = scan.known and entry.position != scan.at
     if sound:
         scan.at = entry.position + length
         scan.known = True
         return IS_SOUND
-    # Where it ends is known only from the entry behind it.
-    scan.known = load(scan, scan.offset + 1, &behind) and behind.position > entry.position
+    # Where it ends is known only from the entry behind it. A repair may have left no place for it.
+    scan.known = load(scan, scan.offset + 1, &behind) and behind.position >= entry.position
     scan.at = behind.position if scan.known else entry.position + HEAD_BYTES
     return IS_BAD_RECORD
 
 
 cdef int check_run(Scan *scan) noexcept nogil:
-    """Goes on while the same is wrong with messages; returns that."""
+    """Goes on while the same is wrong with messages, and they lie one behind the other; returns that."""
     cdef int kind = check(scan)
     cdef int64_t at
     cdef bint known
     scan.offset += 1
     while scan.offset < scan.end and not scan.error:
         at, known = scan.at, scan.known
-        if check(scan) != kind:
+        if check(scan) != kind or scan.skipped:
             scan.at, scan.known = at, known     # the next run looks at it again
             break
         scan.offset += 1

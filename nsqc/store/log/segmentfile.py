@@ -153,7 +153,7 @@ class SegmentFile:
         else:
             entry = self.entry(offset + 1)
             behind = entry.position if entry is not None else None
-        return (at, length) if behind in (None, at + length) else None
+        return (at, length) if behind in (None, at + length) or self.is_intact(offset) else None
 
     def read(self, at: int, length: int) -> bytes:
         """Bytes of the .dat."""

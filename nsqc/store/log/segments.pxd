@@ -12,6 +12,7 @@ cdef struct Segment:
     int64_t base_ns         # of the times in its index; 0: its index has not been read
     int64_t last_ns         # wall clock: when its last record was written, or later
     uint32_t time           # of its last index entry
+    bint told               # that its index is missing
 
 
 cdef struct Segments:

@@ -51,7 +51,6 @@ cdef class TopicLog(LogState):
         self.log = log
         self.clock = clock
         self.longest_delay_ns = INT64_MAX
-        self.unindexed = -1
         for found in opened.segments:
             memset(&segment, 0, sizeof(segment))
             segment.first, segment.end, segment.bytes, segment.due_bytes, segment.base_ns, segment.last_ns = found[:6]

@@ -1,6 +1,7 @@
 """Threads for file work: where jobs run, how many at a time, and where their results are collected."""
 
 import asyncio
+import itertools
 import os
 import select
 import threading
@@ -20,13 +21,15 @@ def gate():
         os.close(end)
 
 
-def with_loop(scenario):
-    """Runs scenario(pool of two threads, jobs) on a loop."""
+def with_loop(scenario, threads: int = 2, gates=()):
+    """Runs scenario(pool of so many threads, jobs) on a loop; whatever waits at gates ends with it."""
     async def main():
-        pool = IoPool(2, asyncio.get_running_loop())
+        pool = IoPool(threads, asyncio.get_running_loop())
         try:
             await scenario(pool, Jobs())
         finally:
+            for gate in gates:
+                open_gate(gate)
             while pool.under_way:
                 await asyncio.sleep(0.001)
             pool.close()
@@ -160,6 +163,26 @@ def test_a_closed_pool_runs_jobs_at_once():
 
 # ---------------------------------------------------------------------- parts of jobs
 
+
+@pytest.fixture
+def gates():
+    """Two pipes, as gate is one: of a job, and of its part."""
+    ends = [os.pipe(), os.pipe()]
+    yield ends
+    for end in itertools.chain(*ends):
+        os.close(end)
+
+
+def open_gate(gate) -> None:
+    os.write(gate[1], b"x")
+
+
+async def is_passed(gate) -> None:
+    """Until somebody has gone through it."""
+    while select.select([gate[0]], [], [], 0)[0]:
+        await asyncio.sleep(0.001)
+
+
 def test_without_threads_a_part_runs_at_once():
     pool, jobs = IoPool(), Jobs()
     jobs.submit(pool, 0, divided=True)
@@ -167,58 +190,63 @@ def test_without_threads_a_part_runs_at_once():
     assert jobs.done == [(0, here, here)]
 
 
-def test_a_part_runs_on_another_thread(gate):
-    other = os.pipe()
+def test_a_part_runs_on_another_thread_while_its_job_goes_on(gates):
+    of_job, of_part = gates
 
     async def scenario(pool, jobs):
-        jobs.submit(pool, 0, gate[0], divided=True, part_gate=other[0])
-        os.write(other[1], b"x")
-        while select.select([other[0]], [], [], 0)[0]:      # the part ends while its job still waits
-            await asyncio.sleep(0.001)
+        jobs.submit(pool, 0, of_job[0], divided=True, part_gate=of_part[0])
+        open_gate(of_part)
+        await is_passed(of_part)
         assert jobs.done == []
-        os.write(gate[1], b"x")
+        open_gate(of_job)
         await ended(jobs, 1)
         (_, ran, part_ran), = jobs.done
         assert threading.get_ident() not in (ran, part_ran) and ran != part_ran
 
-    try:
-        with_loop(scenario)
-    finally:
-        for end in other:
-            os.close(end)
+    with_loop(scenario, 3, gates)
 
 
-def test_a_job_waits_for_its_part(gate):
+def test_a_job_waits_for_its_part(gates):
+    of_job, of_part = gates
+
     async def scenario(pool, jobs):
-        jobs.submit(pool, 0, divided=True, part_gate=gate[0])
-        jobs.submit(pool, 1, gate[0])
-        await asyncio.sleep(0.05)
+        jobs.submit(pool, 0, of_job[0], divided=True, part_gate=of_part[0])
+        await asyncio.sleep(0.1)        # its part is at its gate
+        open_gate(of_job)
+        await is_passed(of_job)
+        await asyncio.sleep(0.1)
         assert jobs.done == []
-        os.write(gate[1], b"xx")
-        await ended(jobs, 2)
+        open_gate(of_part)
+        await ended(jobs, 1)
+        (_, ran, part_ran), = jobs.done
+        assert ran != part_ran
 
-    with_loop(scenario)
+    with_loop(scenario, 3, gates)
 
 
-def test_a_part_that_no_thread_has_begun_is_run_by_its_job(gate):
+def test_a_job_runs_its_part_where_no_thread_would_be_left_for_others(gates):
     async def scenario(pool, jobs):
-        jobs.submit(pool, 0, gate[0])           # until the end
+        jobs.submit(pool, 0, gates[0][0])       # until the end
         jobs.submit(pool, 1, divided=True)
         await ended(jobs, 1)
         (number, ran, part_ran), = jobs.done
         assert number == 1 and ran == part_ran
-        os.write(gate[1], b"x")
+        open_gate(gates[0])
         await ended(jobs, 2)
 
-    with_loop(scenario)
+    with_loop(scenario, 3, gates)
 
 
-def test_all_threads_may_have_parts():
+def test_parts_of_many_jobs():
     """None waits for one that waits itself."""
     async def scenario(pool, jobs):
         for number in range(2_000):
             jobs.submit(pool, number, divided=True)
         await ended(jobs, 2_000)
         assert sorted(number for number, _, _ in jobs.done) == list(range(2_000))
+        for number in range(200):       # where threads are idle
+            jobs.submit(pool, number, divided=True)
+            await ended(jobs, 2_001 + number)
+        assert any(ran != part_ran for _, ran, part_ran in jobs.done)
 
-    with_loop(scenario)
+    with_loop(scenario, 3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.store.log.files import locate, offset_at, range_of, read_folder, segment_of, time_of
+from nsqc.store.log.files import locate, offset_at, read_folder, segment_of, time_of
 from nsqc.store.log.format import TIME_UNIT
 from tests.store.log.segments import BASE, STEP, due_entry, record, write_segment
 
@@ -44,7 +44,6 @@ def test_an_empty_folder(folder):
     folder.mkdir()
     found = read_folder(str(folder))
     assert (found.segments, found.next) == ([], 0)
-    assert range_of(str(folder), found.bounds, 0, 10, 10) is None
     assert offset_at(str(folder), found.bounds, BASE) == 0
     assert time_of(str(folder), found.bounds, 0) is None
 
@@ -107,8 +106,6 @@ def test_without_a_usable_index_records_are_counted(folder, damage):
     for offset in range(7, 17):
         length = len(whole.records[offset - 7])
         assert locate(str(folder), segment.bounds, offset) == (whole.position(offset), length)
-    found = range_of(str(folder), [segment.bounds], 9, 3, 10**6)
-    assert (found.start, found.end, found.first, found.next) == (whole.position(9), whole.position(12), 9, 12)
 
 
 def test_segment_of(written):
@@ -119,30 +116,6 @@ def test_segment_of(written):
     assert segment_of(bounds[1:], 3) == bounds[1]
 
 
-@pytest.mark.parametrize("count, size", [(1, 1), (5, 10**6), (1000, 10**6), (1000, 200), (1000, 1), (3, 120)])
-def test_ranges_are_whole_records_within_both_bounds(folder, written, count, size):
-    bounds = [segment.bounds for segment in written]
-    for offset in (*range(47), *range(GAP, GAP + 25)):
-        segment = next(segment for segment in written if segment.first <= offset < segment.end)
-        span = range_of(str(folder), bounds, offset, count, size)
-        assert (span.path, span.first) == (str(segment.dat), offset)
-        assert (span.start, span.end) == (segment.position(offset), segment.position(span.next))
-        assert span.next - offset <= count and (span.end - span.start <= size or span.next == offset + 1)
-        more = span.next < segment.end and segment.position(span.next + 1) - span.start <= size
-        assert span.next - offset == count or not more
-    assert range_of(str(folder), bounds, 100, count, size).first == GAP
-    assert range_of(str(folder), bounds, GAP + 25, count, size) is None
-
-
-def test_ranges_of_a_segment_that_is_being_written(folder, written):
-    """The caller says how far: what lies behind is not acknowledged."""
-    first, _, _ = written[2].bounds
-    bounds = [(first, first + 4, written[2].position(first + 4))]
-    span = range_of(str(folder), bounds, first + 1, 100, 10**6)
-    assert (span.next, span.end) == (first + 4, written[2].position(first + 4))
-    assert range_of(str(folder), bounds, first + 4, 100, 10**6) is None
-
-
 def test_every_damaged_entry_is_found_by_way_of_the_records(folder):
     whole = write_segment(folder, 0, 12)
     index = whole.idx.read_bytes()
@@ -151,19 +124,22 @@ def test_every_damaged_entry_is_found_by_way_of_the_records(folder):
         flip(whole.idx, 32 + 16 * damaged + damaged, 0x40)
         for offset in range(12):
             assert locate(str(folder), whole.bounds, offset) == (whole.position(offset), len(whole.records[offset]))
-        span = range_of(str(folder), [whole.bounds], 2, 7, 10**6)
-        assert (span.first, span.next, span.end) == (2, 9, whole.position(9))
 
 
 def test_a_record_whose_size_is_damaged_is_left_out(folder):
     whole = write_segment(folder, 0, 12)
     flip(whole.dat, whole.position(4) + 3)
     assert locate(str(folder), whole.bounds, 4) is None
-    assert range_of(str(folder), [whole.bounds], 4, 3, 10**6)[2:] == (whole.position(8), 5, 8)
-    # The last of a range is not it.
-    assert range_of(str(folder), [whole.bounds], 2, 3, 10**6).next == 4
+    assert locate(str(folder), whole.bounds, 5) == (whole.position(5), len(whole.records[5]))
     flip(whole.dat, whole.position(11) + 3)
-    assert range_of(str(folder), [whole.bounds], 11, 3, 10**6) is None
+    assert locate(str(folder), whole.bounds, 11) is None
+
+
+def test_an_intact_record_before_bytes_of_no_message(folder):
+    whole = write_segment(folder, 0, 3)
+    with whole.dat.open("ab") as file:
+        file.write(b"rest")
+    assert locate(str(folder), (0, 3, whole.bounds[2] + 4), 2) == (whole.position(2), len(whole.records[2]))
 
 
 def test_times(folder, written):

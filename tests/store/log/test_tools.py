@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from nsqc.store.log.check import check_folder
+from nsqc.store.log.exportplan import Sources
 from nsqc.store.log.files import read_folder
 from nsqc.store.log.progress import read_progress
 from nsqc.store.log.repair import Repair
@@ -269,3 +270,55 @@ def test_the_summary_of_a_topic_without_anything(tmp_path):
     topic = summary(read_log(str(tmp_path / "new.log")))
     assert (topic["first"], topic["next"], topic["messages"], topic["channels"]) == (0, 0, 0, [])
     assert as_text(topic).splitlines()[1:] == ["  segments: 0", "  channels: 0"]
+
+
+def damage_at_random(folder, made: list[Written], chance: random.Random) -> None:
+    """A few bits and stretches of data and indexes, and ends that are cut off."""
+    for _ in range(chance.randint(1, 5)):
+        segment = chance.choice(made)
+        offset = chance.randrange(segment.first, segment.end)
+        kind = chance.choice(["entry", "entries", "zeros", "size", "body", "data", "cut idx", "cut dat", "both"])
+        if kind in ("entry", "both"):
+            flip_if_there(segment.idx, 32 + 16 * (offset - segment.first) + chance.randrange(16))
+        if kind in ("size", "both"):
+            flip_if_there(segment.dat, segment.position(offset) + chance.randrange(4))
+        if kind == "body":
+            flip_if_there(segment.dat, segment.position(offset) + chance.randrange(4, 40))
+        if kind in ("entries", "zeros"):
+            length = 16 * chance.randint(1, 12)
+            overwrite(segment.idx, 32 + 16 * (offset - segment.first),
+                      bytes(length) if kind == "zeros" else chance.randbytes(length))
+        if kind == "data":
+            overwrite(segment.dat, segment.position(offset), chance.randbytes(chance.randint(1, 300)))
+        if kind.startswith("cut"):
+            path = segment.idx if kind == "cut idx" else segment.dat
+            os.truncate(path, chance.randrange(path.stat().st_size + 1))
+
+
+def flip_if_there(path, at: int) -> None:
+    if at < path.stat().st_size:
+        flip(path, at)
+
+
+def overwrite(path, at: int, data: bytes) -> None:
+    """Within what there is."""
+    content = bytearray(path.read_bytes())
+    data = data[:max(len(content) - at, 0)]
+    content[at:at + len(data)] = data
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(500))
+def test_one_repair_is_enough(tmp_path, seed):
+    """Whatever is damaged: it loses nothing that could be read, the next finds nothing to do, and the folder can be
+    exported."""
+    chance = random.Random(seed)
+    folder = tmp_path / "topic.log"
+    made = [write_segment(folder, 0, 40, more=[3, 4, 20]), write_segment(folder, 40, 20), write_segment(folder, 60, 12)]
+    write_journal(folder, 1, frame(section(1, [(RESET, 0), (NAME, "c")])))
+    damage_at_random(folder, made, chance)
+    before = readable(folder)
+    repair(folder)
+    assert before.items() <= readable(folder).items()
+    assert repair(folder) == []
+    assert Sources(read_log(str(folder))).unindexed == []
