@@ -75,6 +75,11 @@ class Log:
         """Waits until everything is written, counts included, but only for a moment: perhaps nobody reads."""
         with self._changed:
             self._waiting += self._counts(stopping=True)
+            if self._waiting and self._thread is None:
+                self._start()
+                if self._thread is None:
+                    self._put_what_fits("".join(self._waiting).encode("utf-8", "backslashreplace"))
+                    return
             self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._waiting or self._dropped or self._writing), CLOSE_SECONDS)
 
@@ -155,6 +160,16 @@ class Log:
         return [self._form.line(time.time_ns(), report.level, report.line(),
                                 {**report.fields, "repeats": report.number})
                 for report in self._repeats.reports(time.monotonic(), stopping) if report.level >= self.level]
+
+    def _put_what_fits(self, data: bytes) -> None:
+        """Without a thread: a process that could not start one says so at its end. Never waits for whoever reads."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        while data and poll.poll(0):
+            try:
+                data = data[os.write(self._descriptor, data[:select.PIPE_BUF]):]
+            except OSError:
+                return
 
     def _put(self, data: bytes) -> None:
         left = memoryview(data)

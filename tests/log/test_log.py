@@ -147,6 +147,22 @@ def test_a_line_waits_until_the_system_has_a_thread(pipe, monkeypatch):
     assert [line.split()[-1] for line in os.read(pipe[0], 1000).splitlines()] == [b"first", b"second", b"third"]
 
 
+def test_a_process_that_cannot_start_a_thread_says_why_it_ends(pipe, monkeypatch):
+    reader, writer = pipe
+    log = Log(descriptor=writer)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    log.error("the daemon fails")
+    for number in range(5_000):         # more than a pipe takes: it must not wait
+        log.info("line %d", number)
+    log.close()
+    assert b"ERROR: the daemon fails\n" in os.read(reader, 4096)
+
+
+
 def test_what_is_dropped_is_counted_in_every_form(pipe):
     log = Log(descriptor=pipe[1], form="json")
     sent = 3 * MAX_WAITING // 1000
