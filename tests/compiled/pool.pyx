@@ -31,9 +31,24 @@ cdef void wait_for(int gate) noexcept nogil:
         read(gate, &byte, 1)
 
 
+cdef extern from *:
+    """
+    static int nsqc_parts_begun;
+    #define NSQC_PART_BEGINS() __atomic_fetch_add(&nsqc_parts_begun, 1, __ATOMIC_RELAXED)
+    """
+    int nsqc_parts_begun
+    void NSQC_PART_BEGINS() nogil
+
+
+def parts_begun() -> int:
+    """Of all jobs so far."""
+    return nsqc_parts_begun
+
+
 cdef void run_part(Part *c_part) noexcept nogil:
     cdef TestJob *job = (<TestPart *> c_part).job
     job.part_thread = pthread_self()
+    NSQC_PART_BEGINS()
     wait_for(job.part_gate)
 
 
