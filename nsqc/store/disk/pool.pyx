@@ -129,6 +129,16 @@ cdef void run_part(State *state, Part *part) noexcept nogil:
     pthread_cond_broadcast(&state.ended)
 
 
+cdef bint wants_thread(State *state) noexcept nogil:
+    """For what has just been put into a list: wakes a thread, or says that one has to be started, which counts already.
+    Holds the mutex."""
+    if state.idle == 0 and state.running < state.most:
+        state.running += 1
+        return True
+    pthread_cond_signal(&state.filled)
+    return False
+
+
 cdef void part_begin(Job *job, Part *part) noexcept nogil:
     cdef State *state = <State *> job.threads
     cdef bint start
@@ -143,11 +153,7 @@ cdef void part_begin(Job *job, Part *part) noexcept nogil:
     part.offered = True
     part.next = state.parts
     state.parts = part
-    start = state.idle == 0 and state.running < state.most
-    if start:
-        state.running += 1
-    else:
-        pthread_cond_signal(&state.filled)
+    start = wants_thread(state)
     pthread_mutex_unlock(&state.mutex)
     if start and start_thread(state) != 0:
         pthread_mutex_lock(&state.mutex)
@@ -225,11 +231,7 @@ cdef class IoPool:
             else:
                 state.last.next = job
             state.last = job
-            start = state.idle == 0 and state.running < self.threads
-            if start:
-                state.running += 1
-            else:
-                pthread_cond_signal(&state.filled)
+            start = wants_thread(state)
             pthread_mutex_unlock(&state.mutex)
         if start and start_thread(state) != 0:
             self._no_thread()
