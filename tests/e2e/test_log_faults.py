@@ -8,9 +8,11 @@ import os
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from perf.programs import program
 from tests.support.counting import consume
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.power.disk import Chance, Disk, Some, other_boot
@@ -245,6 +247,27 @@ def test_syncs_that_fail_refuse_publishes_and_heal(traced):
     node.connect().pub("t", b"after")
     counts = consume(node, "t", "c", {b"before", b"after"})
     assert {b"before", b"after"} <= counts.keys()
+
+
+@pytest.mark.parametrize("end", [".dat", ".idx"])
+def test_the_sync_of_one_file_fails(daemon, tmp_path, end):
+    """Two threads sync the two files of a segment: whichever fails, nobody is told OK."""
+    sign = tmp_path / "fails"
+    shim = program("one-sync.so", [Path(__file__).parent.parent / "support" / "onesync.c"], "-shared", "-fPIC")
+    node = daemon(*LOG, "--log-sync=fsync", env={
+        **os.environ, "LD_PRELOAD": str(shim), "NSQC_FAIL_END": end, "NSQC_FAIL_WHILE": str(sign)})
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    bodies = {b"%d" % number for number in range(300)}
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda body: node.connect().pub("t", body), bodies))
+    sign.touch()
+    refused(node, os.strerror(errno.EIO))
+    sign.unlink()
+    wait_until(lambda: node.http("POST", "/pub?topic=t", b"after")[0] == 200, "a publish to be accepted")
+    node.kill()
+    node.start()
+    kept(node, bodies | {b"after"})
 
 
 @pytest.mark.parametrize("times", [1, 2])
