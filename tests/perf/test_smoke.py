@@ -173,7 +173,8 @@ def test_bars_and_ratios():
 @pytest.mark.long
 def test_spark_gives_every_metric():
     rows = re.findall(r"^\| (.+?) \| ([\d,]+) \|", run("perf.spark.run", "--rows", "5000", "--rounds", "1", "--cold"), re.M)
-    assert len(rows) == 43 and all(int(rate.replace(",", "")) > 0 for _, rate in rows), rows
+    # So few rows may take the node less than a tick of its processor's clock.
+    assert len(rows) == 43 and all(int(rate.replace(",", "")) > 0 or ": ns of " in name for name, rate in rows), rows
 
 
 @pytest.mark.long
