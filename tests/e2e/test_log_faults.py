@@ -270,6 +270,23 @@ def test_the_sync_of_one_file_fails(daemon, tmp_path, end):
     kept(node, bodies | {b"after"})
 
 
+@pytest.mark.parametrize("threads", [3, 4, 6])
+def test_the_system_has_few_threads_to_give(daemon, threads):
+    """Where none can sync, the loop does it; where one can, it syncs both files."""
+    shim = program("no-thread.so", [Path(__file__).parent.parent / "support" / "nothread.c"], "-shared", "-fPIC", "-ldl")
+    node = daemon(*LOG, "--log-sync=fsync", env={**os.environ, "LD_PRELOAD": str(shim), "NSQC_THREADS": str(threads)})
+    bodies = {topic: {b"%d" % number for number in range(100)} for topic in ("t", "u", "v")}
+    for topic in bodies:
+        node.post(f"/topic/create?topic={topic}")
+        node.post(f"/channel/create?topic={topic}&channel=c")
+    with ThreadPoolExecutor(8) as callers:
+        list(callers.map(lambda job: node.connect().pub(*job), [(t, body) for t in bodies for body in bodies[t]]))
+    node.kill()
+    node.start()
+    for topic, sent in bodies.items():
+        assert consume(node, topic, "c", sent).keys() == sent
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_reads_that_fail_for_a_while(traced, times):
     node, trace = traced("--log-sync=write")
