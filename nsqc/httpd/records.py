@@ -115,7 +115,8 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
 
     Runs on a worker thread. Raises OSError.
     """
-    # By the index, which has times only roughly: it may be a few records early, and they may end segments.
+    # By the index, which has times only roughly, or none: it may be a few records early, or begin at a segment that ends
+    # before the time.
     offset = files.offset_at(folder, segments, time_ns)
     while (segment := files.segment_of(segments, offset)) is not None:
         data, index = opened(folder, segment)
@@ -126,6 +127,7 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
             os.close(index)
         if offset < segment[1]:
             break
+        offset = files.offset_at(folder, segments, time_ns, offset)
     return offset
 
 

@@ -120,6 +120,27 @@ def test_over_several_segments(node):
         assert offsets(found)[0] == stamps.index(stamps[number])
 
 
+@pytest.mark.parametrize("damage", ["noise", "emptied", "removed"])
+def test_by_time_if_indexes_are_damaged(start, damage):
+    daemon = start("--topic-storage=log", "--log-retain-time=1h", "--max-bytes-per-file=4096")
+    for at in range(0, 400, 10):
+        publish(daemon, "noise", [b"%03d" % number + b"x" * 500 for number in range(at, at + 10)])
+    stamps = [record.timestamp for record in follow(daemon, "noise", 400)]
+    indexes = sorted((daemon.data_path / "noise.log").glob("*.idx"))
+    assert len(indexes) > 10
+    for index in (*indexes[2:5], indexes[-3]):
+        if damage == "removed":
+            index.unlink()
+        else:
+            with index.open("r+b") as file:
+                file.write(b"\xff" * 10)
+                if damage == "emptied":
+                    file.truncate(0)
+    for number in (*range(0, 400, 7), 399):
+        assert offsets(read(daemon, "noise", f"&time={stamps[number]}&max_messages=1"))[0] == stamps.index(stamps[number])
+    assert offsets(read(daemon, "noise", f"&time={stamps[399] + 1}"))[:2] == (400, 400)
+
+
 def test_the_end(node):
     publish(node, "end", [b"x"] * 3)
     for headers in ("", LINES):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -137,12 +137,13 @@ def time_of(folder: str, segments: Sequence[Bounds], offset: int) -> int | None:
         return file.time_ns(max(offset, segment[0]))
 
 
-def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
-    """The first offset that was published at a time or after it, as closely as indexes have it: up to 17 ms early.
+def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int, offset: int = 0) -> int:
+    """The first offset that was published at a time or after it, as closely as indexes have it: up to 17 ms early, or
+    up to a whole segment whose index is damaged.
 
-    The next offset if there is none. Raises OSError.
+    Of the segments that begin at an offset or behind it; the next offset if there is none. Raises OSError.
     """
-    low, high = 0, len(segments)
+    low, high = bisect_left(segments, offset, key=lambda segment: segment[0]), len(segments)
     while low < high:
         middle = (low + high) // 2
         filled = next_filled(segments, middle, high)

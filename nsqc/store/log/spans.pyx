@@ -61,16 +61,16 @@ def not_before(int data, int index, segment, int64_t offset, int64_t time_ns):
 
 
 cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_ns) noexcept nogil:
-    """0 or errno. Times in the index do not fall, even if the clock has: they bound the search."""
+    """0 or errno. Times in the index do not fall, even if the clock has: they bound the search, if its head is sound."""
     cdef IndexEntry entry
-    cdef bint valid
+    cdef bint valid = False, bounded
     cdef IndexHead head
     cdef int64_t length, lost = 0
     cdef int error = window_fill(&range_.index, range_.index_fd, 0, INDEX_HEAD_BYTES)
-    if error or range_.index.length < INDEX_HEAD_BYTES or not head_load(range_.index.c_data, &head):
-        return error
+    bounded = error == 0 and range_.index.length >= INDEX_HEAD_BYTES and head_load(range_.index.c_data, &head)
     while error == 0 and offset[0] < range_.next:
-        error = entry_of(range_, offset[0], &entry, &valid)
+        if bounded:
+            error = entry_of(range_, offset[0], &entry, &valid)
         if error == 0 and valid and head.base_ns + ((<int64_t> entry.time) << TIME_SHIFT) >= time_ns:
             break
         if error == 0:
