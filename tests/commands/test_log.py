@@ -253,6 +253,7 @@ def test_a_topic_without_channels(nsqc, tmp_path, daemon):
     node = daemon(data_path=data)
     assert node.stats("topic")["depth"] == 20
     node.post("/channel/create?topic=topic&channel=c")
+    wait_until(lambda: node.channel("topic", "c")["depth"] == 20, "the topic's messages")
     assert len(delivered(node, "c")) == 20
 
 
