@@ -310,7 +310,7 @@ def test_losses_count_once(node, topic, stream):
     def first() -> int:
         return json.loads(node.http("GET", f"/topic/log?topic={topic}")[1])["first_offset"]
     wait_until(lambda: first() > 2000, "retention")
-    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="1000", maxTriggerDelay="0.2")
+    given = where(node, topic=topic, failOnDataLoss="false", minOffsetsPerTrigger="1000", maxTriggerDelay="3")
     reader, start = stream(given), at(**{topic: {name_of(node): 100}})
     assert all(reader.latestOffset(start, reader.getDefaultReadLimit()) == start for _ in range(3))
     assert reader.reportLatestOffset()["metrics"]["lostRows"] == 0
@@ -324,12 +324,12 @@ def test_metrics_of_a_node_that_hangs_cost_one_timeout(tmp_path, stream):
         for number in range(30):
             publish(node, f"t{number}", range(10))
         reader = stream({**where(node, topicPattern="t.*", startingOffsets="earliest", maxOffsetsPerTrigger="30"),
-                         "timeout": "0.3"})
+                         "timeout": "1"})
         reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
         node.process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         assert reader.reportLatestOffset()["metrics"]["lagRows"] == 270
-        assert time.monotonic() - began < 3     # of 9 s, if each topic waited
+        assert time.monotonic() - began < 15    # of 30 s, if each topic waited
     finally:
         node.close()
 
@@ -348,7 +348,7 @@ def test_only_the_first_look_waits_for_a_node_that_hangs(node, topic, tmp_path, 
     try:
         publish(node, topic, range(10))
         publish(other, topic, range(10))
-        reader = stream({**where(node, other, topic=topic, startingOffsets="earliest"), "timeout": "0.3"})
+        reader = stream({**where(node, other, topic=topic, startingOffsets="earliest"), "timeout": "1"})
         start = reader.initialOffset()
         other.process.send_signal(signal.SIGSTOP)
         ends = [reader.latestOffset(start, reader.getDefaultReadLimit()) for _ in range(2)]
@@ -600,8 +600,8 @@ def test_a_node_that_drips_is_unreachable(node, topic):
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Drip,), {"node": node}))
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
-        with pytest.raises(Unreachable, match=r"\d+ bytes in 0\.[34]"):
-            read({"nsqd": name_of(node), "http": f"127.0.0.1:{server.server_port}", "topic": topic, "timeout": "0.3"})
+        with pytest.raises(Unreachable, match=r"\d+ bytes in \d+\.\d s"):
+            read({"nsqd": name_of(node), "http": f"127.0.0.1:{server.server_port}", "topic": topic, "timeout": "1"})
     finally:
         server.shutdown()
         server.server_close()

@@ -226,8 +226,8 @@ def test_by_time(tmp_path):
     assert not_before(5, 0) == 5
     segment.damage(segment.places[4] + 8)
     assert not_before(0, 12_000_000) == 5
-    segment.damage(20, "idx")    # the head: then the index has no times
-    assert not_before(3, 27_000_000) == 3
+    segment.damage(20, "idx")    # the head: then only records have times
+    assert [not_before(3, time) for time in (0, 15_000_000, 27_000_000, 27_000_001)] == [3, 5, 9, 10]
 
 
 def test_by_time_where_the_clock_was_set_back(tmp_path):
