@@ -277,11 +277,14 @@ cdef class Broker(TopicOwner):
             self.watched[topic.name] = topic
 
     def retain(self):
-        """Has logs remove what their rules do not keep; a generator that yields after each topic."""
+        """Has logs remove what their rules do not keep; a generator that yields after each part of the work."""
         for name, topic in list(self.watched.items()):
             if topic.exiting or not topic.retain():
                 self.watched.pop(name, None)
             yield
+            for channel in list(topic.channels.values()):
+                while channel.forget_removed():
+                    yield
 
     cdef void on_log_grew(self, CommitOwner topic) noexcept:
         self.watched[(<Topic> topic).name] = topic

@@ -128,6 +128,11 @@ cdef class ChannelState(BacklogOwner):
                 least = min(least, self.timeouts.items[index].delivery.offset)
         return least
 
+    def forget_removed(self) -> bool:
+        """Messages that retention has removed from the log wait no longer, requeued or deferred; looks at some of
+        them. Whether there may be more."""
+        return self.cursor is not None and self.cursor.forget_removed()
+
     def restore_delays(self, dict delays not None):
         """Due times, in wall-clock nanoseconds, of messages that an earlier run left on disk."""
         self.backlog.delays.update(delays)

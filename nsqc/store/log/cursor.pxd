@@ -25,6 +25,8 @@ cdef class Cursor(Journaled):
     cdef RequeuedFifo requeued
     cdef DeferredHeap deferred
     cdef OffsetSet skips            # ahead of next: finished
+    cdef int64_t forgotten          # deferred messages before this offset are gone, or are being taken away
+    cdef int64_t forgetting         # how many are left to be looked at for that
     cdef Uses uses
     cdef Reader ahead               # reads on from next
     cdef Reader again               # reads requeued messages
@@ -40,6 +42,8 @@ cdef class Cursor(Journaled):
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept   # and goes out again at once
     cdef bint expire(self, int64_t now_ns, int most) noexcept   # requeues what is due; False: more than most are
+    # Requeued and deferred messages that retention has removed count no longer; a few at a time. True: there may be more.
+    cdef bint forget_removed(self) noexcept
     cdef int64_t next_due(self) noexcept                        # monotonic; 0: nothing is deferred
     cdef void reset(self, int64_t next) noexcept                # nothing is unfinished; it continues there
     cdef void skip(self, int64_t first, int64_t end) noexcept   # these are finished

@@ -16,10 +16,10 @@ from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offs
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
 from nsqc.store.log.reads cimport run_read_records
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
-from nsqc.store.log.uses cimport drop_unused, use_add, use_end
+from nsqc.store.log.uses cimport drop_before, drop_unused, use_add, use_end
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
-                                     deferred_push, requeued_first, requeued_free, requeued_least, requeued_pop,
-                                     requeued_push)
+                                     deferred_push, deferred_take, requeued_first, requeued_free, requeued_least,
+                                     requeued_pop, requeued_push)
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
 from nsqc.wire.const cimport SIZE_BYTES
@@ -29,6 +29,7 @@ cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
     MOST_WANT = 262144
     AGAIN_WANT = 16384          # bytes of a block for requeued messages
+    FORGOTTEN_AT_ONCE = 4096    # deferred messages that are looked at, between two looks at the clock
 
 
 @cython.final
@@ -148,6 +149,10 @@ cdef class Cursor(Journaled):
         while True:
             if self.next >= self.log.visible:
                 return NULL
+            if self.next < self.log.first_offset():
+                # Removed, although the tail or a block may still have it: nothing in a segment that is gone counts.
+                self._step_over(self.log.first_offset())
+                continue
             if self.skips.offsets:
                 memset(&walk, 0, sizeof(walk))
                 skip = offsets_next(&self.skips, &walk)
@@ -338,6 +343,37 @@ cdef class Cursor(Journaled):
         cdef Deferred *first = deferred_first(&self.deferred)
         return first.due_ns if first is not NULL else 0
 
+    cdef bint forget_removed(self) noexcept:
+        cdef int64_t first = self.log.first_offset(), offset
+        cdef int most = FORGOTTEN_AT_ONCE
+        while requeued_first(&self.requeued) is not NULL and requeued_first(&self.requeued).offset < first:
+            if most == 0:
+                return True
+            if self.recorder.is_full():
+                return False        # at another time
+            most -= 1
+            offset = requeued_first(&self.requeued).offset
+            requeued_pop(&self.requeued)
+            self.done(offset)
+        if self.forgetting == 0 and self.forgotten < first:
+            self.forgotten = first
+            self.forgetting = self.deferred.count
+        # From the end on: what moves into the place of one that is taken is looked at next, or was.
+        while self.forgetting:
+            self.forgetting = min(self.forgetting, self.deferred.count)
+            if most == 0 or self.forgetting == 0:
+                break
+            most -= 1
+            offset = self.deferred.items[self.forgetting - 1].offset
+            if offset >= self.forgotten:
+                self.forgetting -= 1
+            elif self.recorder.is_full():
+                return False
+            else:
+                deferred_take(&self.deferred, self.forgetting - 1)
+                self.done(offset)
+        return self.forgetting > 0
+
     # ------------------------------------------------------------------ moving
 
     cdef void reset(self, int64_t next) noexcept:
@@ -369,6 +405,7 @@ cdef class Cursor(Journaled):
             self.journaled = self.next
 
     cdef int64_t needed_from(self) noexcept:
+        drop_before(&self.uses, self.log.first_offset())
         drop_unused(&self.uses)
         return min(self.uses.items[self.uses.first].first, self.next) if self.uses.count else self.next
 

@@ -21,6 +21,7 @@ cdef int64_t delays_of(Delays *delays, int64_t offset, int64_t now_ns) noexcept
 # How many at or behind an offset are ahead.
 cdef int64_t delays_from(Delays *delays, int64_t offset, int64_t now_ns) noexcept
 cdef void delays_drop_due(Delays *delays, int64_t now_ns) noexcept      # those at the beginning whose time has come
+cdef void delays_drop_before(Delays *delays, int64_t offset) noexcept   # those of messages that are gone
 cdef void delays_free(Delays *delays) noexcept
 # Of entries for the next write: so many records before theirs were refused, so their offsets are lower.
 cdef void due_rebase(LogBuf *due, int64_t less) noexcept

@@ -73,6 +73,14 @@ cdef void delays_drop_due(Delays *delays, int64_t now_ns) noexcept:
         delays_free(delays)
 
 
+cdef void delays_drop_before(Delays *delays, int64_t offset) noexcept:
+    cdef int64_t gone = find(delays, offset) - delays.first
+    delays.first += gone
+    delays.count -= gone
+    if delays.count == 0:
+        delays_free(delays)
+
+
 cdef void delays_free(Delays *delays) noexcept:
     free(delays.items)
     memset(delays, 0, sizeof(delays[0]))

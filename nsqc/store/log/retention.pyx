@@ -4,7 +4,7 @@ import time
 
 from libc.stdint cimport int64_t
 
-from nsqc.store.log.delays cimport delays_drop_due
+from nsqc.store.log.delays cimport delays_drop_before, delays_drop_due
 from nsqc.store.log.logstate cimport file_path
 from nsqc.store.log.readfiles cimport readfiles_removed
 from nsqc.store.log.segments cimport Segment, segments_drop, segments_surplus
@@ -27,6 +27,7 @@ cdef int64_t retain_segments(LogState log, int64_t needed, int64_t retain_ns, in
         paths += [(file_path(log, segment.first, kind), "") for kind in ("dat", "idx", "due")
                   if kind != "due" or segment.due_bytes]
     segments_drop(&log.segments, gone)
+    delays_drop_before(&log.delays, log.segments.items[0].first)
     readfiles_removed(&log.reading, log.segments.items[0].first)
     log.unsynced_files.synced = max(log.unsynced_files.synced, log.segments.items[0].first)
     log.syncer.remove(paths)

@@ -45,5 +45,7 @@ cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil       
 cdef inline Deferred *deferred_first(DeferredHeap *heap) noexcept nogil:        # NULL: empty
     return &heap.items[0] if heap.count else NULL
 cdef void deferred_pop(DeferredHeap *heap) noexcept nogil       # which must not be empty
+# The item at an index goes. The last one moves: to its place or below, or above with others coming down to its place.
+cdef void deferred_take(DeferredHeap *heap, int64_t at) noexcept nogil
 cdef void deferred_free(DeferredHeap *heap) noexcept nogil
 cdef int64_t deferred_least(DeferredHeap *heap, int64_t least) noexcept nogil

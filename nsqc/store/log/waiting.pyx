@@ -77,7 +77,7 @@ cdef int64_t requeued_least(RequeuedFifo *fifo, int64_t least) noexcept nogil:
 cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil:
     global held
     cdef Deferred *grown
-    cdef int64_t room, at, parent
+    cdef int64_t room
     if heap.count == heap.room:
         room = max(heap.room + heap.room // 2, <int64_t> FIRST_ROOM)
         grown = <Deferred *> realloc(heap.items, <size_t> room * sizeof(Deferred))
@@ -86,26 +86,28 @@ cdef int deferred_push(DeferredHeap *heap, Deferred *item) noexcept nogil:
         held += heap.items is NULL
         heap.items = grown
         heap.room = room
-    at = heap.count
     heap.count += 1
-    while at > 0:
-        parent = (at - 1) // 2
-        if heap.items[parent].due_ns <= item.due_ns:
-            break
-        heap.items[at] = heap.items[parent]
-        at = parent
-    heap.items[at] = item[0]
+    rise(heap, heap.count - 1, item[0])
     return 0
 
 
 cdef void deferred_pop(DeferredHeap *heap) noexcept nogil:
-    cdef int64_t at = 0, child
+    deferred_take(heap, 0)
+
+
+cdef void deferred_take(DeferredHeap *heap, int64_t at) noexcept nogil:
+    cdef int64_t child
     cdef Deferred last
     heap.count -= 1
     if heap.count == 0:
         deferred_free(heap)
         return
+    if at == heap.count:
+        return
     last = heap.items[heap.count]
+    if at > 0 and last.due_ns < heap.items[(at - 1) // 2].due_ns:
+        rise(heap, at, last)
+        return
     while True:
         child = 2 * at + 1
         if child >= heap.count:
@@ -117,6 +119,18 @@ cdef void deferred_pop(DeferredHeap *heap) noexcept nogil:
         heap.items[at] = heap.items[child]
         at = child
     heap.items[at] = last
+
+
+cdef void rise(DeferredHeap *heap, int64_t at, Deferred item) noexcept nogil:
+    """Puts an item to an index or above."""
+    cdef int64_t parent
+    while at > 0:
+        parent = (at - 1) // 2
+        if heap.items[parent].due_ns <= item.due_ns:
+            break
+        heap.items[at] = heap.items[parent]
+        at = parent
+    heap.items[at] = item
 
 
 cdef void deferred_free(DeferredHeap *heap) noexcept nogil:

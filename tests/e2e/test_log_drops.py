@@ -1,0 +1,119 @@
+"""overflow = "drop-oldest": what is removed from a log before it was finished counts nowhere any more."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import suppress
+
+import pytest
+
+from tests.support.daemon import Daemon, batch, wait_until
+
+DROPS = ("--topic-storage=log", "--log-overflow=drop-oldest")
+
+
+def described(node: Daemon) -> dict:
+    return json.loads(node.http("GET", "/topic/log?topic=t")[1])
+
+
+def unfinished(node: Daemon) -> dict[str, int]:
+    """What the channel has before the end of the log, and how far before it it stands."""
+    log = described(node)
+    channel = log["channels"][0]
+    return {"position": channel["position"] - log["next_offset"], "oldest": channel["oldest_unfinished"] - log["next_offset"],
+            **{name: channel[name] for name in ("lag_messages", "in_flight", "deferred")}}
+
+
+@pytest.mark.parametrize("limits", [("--log-retain-bytes=1", "--max-bytes-per-file=1"), ("--log-retain-bytes=1",),
+                                    ("--log-retain-bytes=4000", "--max-bytes-per-file=1000")])
+def test_messages_that_are_removed_when_they_have_just_been_written(daemon, limits):
+    node = daemon(*DROPS, *limits)
+    node.post("/topic/create?topic=t")
+    for channel in "ab":
+        node.post(f"/channel/create?topic=t&channel={channel}")
+
+    def publish(*lines: tuple[str, bytes]) -> None:
+        client = node.connect()
+        for _ in range(400):
+            for line, body in lines:
+                client.ok(line, body)
+        client.close()
+
+    def consume() -> None:
+        client = node.connect().sub("t", "a", 10)
+        while not ended.is_set():
+            with suppress(TimeoutError):
+                client.fin(client.message(0.01))
+        client.close()
+
+    ended = threading.Event()
+    threads = [threading.Thread(target=publish, args=lines) for lines in (
+        [("PUB t", b"x" * 300)], [("MPUB t", batch(*[b"x" * 300] * 20))], [("DPUB t 2000", b"x" * 300)],
+        [("DPUB t 2000", b"x" * 300), ("MPUB t", batch(*[b"x" * 300] * 20))])]
+    consumer = threading.Thread(target=consume)
+    for thread in (*threads, consumer):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ended.set()
+    consumer.join()
+    assert node.process.poll() is None
+    log = described(node)
+    assert log["next_offset"] == 400 * 42 + 400 and log["first_offset"] > 15_000
+    # What is left is delivered, and nothing keeps a segment that is gone.
+    client = node.connect().sub("t", "b", 1000)
+    left = log["next_offset"] - log["first_offset"]
+    bodies = [message.body for message in client.messages(left, finish=True)]
+    assert bodies == [b"x" * 300] * left
+    wait_until(lambda: described(node)["channels"][1]["lag_messages"] == 0, "the rest")
+
+
+def test_what_waits_is_forgotten_with_its_segments(daemon):
+    node = daemon(*DROPS, "--log-retain-bytes=100000", "--max-bytes-per-file=10000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    publisher, consumer = node.connect(), node.connect().sub("t", "c", 200)
+    publisher.ok("MPUB t", batch(*[b"requeued"] * 100))
+    for _ in range(50):
+        publisher.ok("DPUB t 900000", b"deferred")
+    for message in consumer.messages(100):
+        consumer.command(f"REQ {message.id.decode()} 900000")
+    wait_until(lambda: node.channel("t", "c")["deferred_count"] == 150, "the deferred ones")
+    for _ in range(60):
+        publisher.ok("MPUB t", batch(*[b"x" * 100] * 100))
+        consumer.messages(100, finish=True)
+    done = dict.fromkeys(("position", "oldest", "lag_messages", "in_flight", "deferred"), 0)
+    wait_until(lambda: unfinished(node) == done, "the end")
+    channel = node.channel("t", "c")
+    assert (channel["depth"], channel["deferred_count"]) == (0, 0)
+    # Nor do they keep a log full that refuses at its limit.
+    assert node.http("PUT", "/topic/rules?topic=t", b'{"overflow": "refuse"}')[0] == 200
+    for _ in range(40):
+        wait_until(lambda: node.http("POST", "/mpub?topic=t", b"\n".join([b"y" * 100] * 100))[0] == 200, "room")
+        consumer.messages(100, finish=True)
+    node.kill()
+    node.start()
+    wait_until(lambda: unfinished(node) == done, "the same after a start")
+
+
+def test_a_hundred_thousand_deferred_ones_are_forgotten(daemon):
+    """And those of segments that are there still wait."""
+    node = daemon(*DROPS, "--log-retain-bytes=2000000", "--max-bytes-per-file=100000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    client = node.connect()
+    line = b"DPUB t 900000\n" + (60).to_bytes(4, "big") + b"d" * 60
+    for _ in range(100):
+        client.send(line * 1000)
+        for _ in range(1000):
+            assert client.frame() == (0, b"OK")
+
+    def there() -> int:
+        log = described(node)
+        assert log["next_offset"] == 100_000
+        return log["next_offset"] - log["first_offset"]
+
+    wait_until(lambda: node.channel("t", "c")["deferred_count"] == there(), "the deferred ones that there are")
+    assert 10_000 < there() < 40_000
+    assert node.channel("t", "c")["depth"] == 0
