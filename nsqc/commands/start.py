@@ -14,7 +14,7 @@ from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
 from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet, Value
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags
-from nsqc.options.resolve import resolve
+from nsqc.options.resolve import resolve, resolve_again
 
 STDERR = 2
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -62,7 +62,7 @@ def start(flags: Mapping[str, Value]) -> int:
         # Imported here: wrong flags are reported without loading the daemon.
         from nsqc.daemon import run
 
-        return run(options, log, lambda: resolve(flags))
+        return run(options, log, lambda: resolve_again(flags))
     finally:
         ignore_stop_signals()
         log.close()

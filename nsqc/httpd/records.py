@@ -115,7 +115,7 @@ def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
 
     Runs on a worker thread. Raises OSError.
     """
-    # By the index, which has times only roughly, or none: it may be a few records early, or begin at a segment that ends
+    # By the index, which has times only roughly, or none: it may be a few records early, or at a segment that ends
     # before the time.
     offset = files.offset_at(folder, segments, time_ns)
     while (segment := files.segment_of(segments, offset)) is not None:
@@ -148,15 +148,20 @@ def _timestamp(folder: str, segment: Bounds | None, offset: int) -> int | None:
 def opened(folder: str, segment: Bounds) -> tuple[int, int]:
     """Descriptors of a segment and of its index, the caller's. An index that somebody has removed is as if empty.
     Raises OSError."""
-    data = os.open(segment_path(folder, segment[0], "dat"), os.O_RDONLY | os.O_CLOEXEC)
+    data = _opened(segment_path(folder, segment[0], "dat"))
     try:
         try:
-            return data, os.open(segment_path(folder, segment[0], "idx"), os.O_RDONLY | os.O_CLOEXEC)
+            return data, _opened(segment_path(folder, segment[0], "idx"))
         except FileNotFoundError:
-            return data, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            return data, _opened(os.devnull)
     except OSError:
         os.close(data)
         raise
+
+
+def _opened(path: str) -> int:
+    # Not blocking: something other than a file may have that name.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 class Records:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -21,6 +22,14 @@ def resolve(flags: Mapping[str, Value]) -> tuple[Options, list[str]]:
     """The options, and the config file's unknown keys. Raises OptionError."""
     values, unknown = read_file(flags)
     return merged(values, flags), unknown
+
+
+def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, list[str]]:
+    """As resolve(), for a reload: a pipe can be read only once, and would be waited for. Raises OptionError."""
+    path = str(flags.get("config") or "")
+    if path and os.path.exists(path) and not os.path.isfile(path):
+        raise OptionError(f"failed to load config file {path} - not a file")
+    return resolve(flags)
 
 
 def effective(flags: Mapping[str, Value]) -> Effective:

@@ -94,7 +94,8 @@ def test_what_waits_is_forgotten_with_its_segments(daemon):
         consumer.messages(100, finish=True)
     node.kill()
     node.start()
-    wait_until(lambda: unfinished(node) == done, "the same after a start")
+    # Of the last loop iteration, finished messages may come again.
+    assert unfinished(node)["deferred"] == 0
 
 
 def test_a_hundred_thousand_deferred_ones_are_forgotten(daemon):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perf.programs import program
-from tests.support.counting import consume
+from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.power.disk import Chance, Disk, Some, other_boot
 from tests.support.power.trace import Trace
@@ -206,7 +206,7 @@ def test_a_sync_that_failed_is_never_believed(traced, daemon, tmp_path, skip):
         disk.write(tmp_path / f"disk{number}", chance)
         other_boot(tmp_path / f"disk{number}")
         after = daemon(*LOG, "--log-sync=fsync", data_path=tmp_path / f"disk{number}")
-        there = consume(after, "t", "c", acknowledged).keys()
+        there = consume_all(after, "t", "c", acknowledged)
         assert acknowledged <= there, f"{len(acknowledged - there)} of {len(acknowledged)} are missing"
         books.check(there)
 

@@ -1,6 +1,7 @@
 """SIGHUP: the config file is read again; options that may change take effect, others are reported."""
 
 import json
+import os
 import signal
 
 import pytest
@@ -35,9 +36,10 @@ def configured(daemon, tmp_path):
         node = daemon(f"--config={path}", *flags)
 
         def reload(values) -> list[str]:
-            """The log lines of the reload."""
+            """The log lines of the reload. None: of the file as it is."""
             known, count = len(node.log), ended(node)
-            write(values)
+            if values is not None:
+                write(values)
             node.process.send_signal(signal.SIGHUP)
             wait_until(lambda: ended(node) > count, "the reload")
             return [line.split(": RELOAD: ")[1] for line in node.log[known:].splitlines() if ": RELOAD: " in line]
@@ -139,6 +141,17 @@ def test_a_bad_file_changes_nothing(configured, text, reason):
     assert line.startswith("no option is changed, the old ones stay - ") and reason in line
     assert config(node, "max_rdy_count") == "10"
     assert reload({"max_rdy_count": 11}) == ["max_rdy_count is now 11", "1 options changed"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_not_a_file_changes_nothing(configured, make):
+    node, reload = configured({"max_rdy_count": 10})
+    path = next(flag.split("=", 1)[1] for flag in node.flags if flag.startswith("--config="))
+    os.unlink(path)
+    make(path)
+    assert reload(None)[0].startswith("no option is changed, the old ones stay - failed to load config file")
+    assert config(node, "max_rdy_count") == "10"
+    assert node.stop() == 0
 
 
 def test_many_hangups_at_a_time(configured):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.counting import consume
+from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon, wait_until
 from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
 from tests.support.power.trace import Trace
@@ -98,14 +98,6 @@ def log_of(node: Daemon) -> dict[bytes, int]:
     return offsets
 
 
-def delivered(node: Daemon, channel: str, wanted: set[bytes]) -> set[bytes]:
-    """What the channel delivers: all that is wanted, and what else there is."""
-    there = set(consume(node, "t", channel, wanted))
-    wait_until(lambda: node.channel("t", channel)["depth"] + node.channel("t", channel)["deferred_count"] == 0
-               or there.update(consume(node, "t", channel, set(), seconds=0.1)), "the channel to be empty")
-    return there
-
-
 def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(daemon):
     node = daemon(*LOG)
     for number in range(3):
@@ -160,7 +152,7 @@ def test_the_end_that_is_reported_never_falls(daemon):
         node.post("/pub?topic=t", b"later")
         assert [b"later" in waits.result()[1] for waits in waiting] == [True, True]
     assert described(node)["next_offset"] == (1 << 32) + 1
-    assert delivered(node, "c", {b"later"}) == {b"later"}
+    assert consume_all(node, "t", "c", {b"later"}) == {b"later"}
 
 
 def torn_segment(folder: Path, blank: bool) -> None:
@@ -188,7 +180,7 @@ def test_a_batch_that_was_torn_is_the_same_at_each_start(daemon, blank):
     for starts, channel in enumerate(("one", "two", "three"), 1):
         assert {int(body[:3]): offset for body, offset in log_of(node).items()} == left
         assert described(node)["missing"] == 10
-        assert {int(body[:3]) for body in delivered(node, channel, set(log_of(node)))} == left.keys()
+        assert {int(body[:3]) for body in consume_all(node, "t", channel, set(log_of(node)))} == left.keys()
         assert described(node)["damaged"] == 0
         assert described(node)["next_offset"] == known["next_offset"]
         assert node.stop() == 0
@@ -219,10 +211,10 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
             assert where.setdefault(body, offsets[body]) == offsets[body], "a message has another offset"
         after.connect().pub("t", b"later-1-0/1-")
         assert log_of(after)[b"later-1-0/1-"] > max(offsets.values(), default=-1)
-        there = delivered(after, "kept", required | {b"later-1-0/1-"})
+        there = consume_all(after, "t", "kept", required | {b"later-1-0/1-"})
         assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
         books.check(there - {b"later-1-0/1-"})
-        there = delivered(after, "read", required - finished | {b"later-1-0/1-"})
+        there = consume_all(after, "t", "read", required - finished | {b"later-1-0/1-"})
         assert required - finished <= there, f"{path.name}: {len(required - finished - there)} are missing"
         books.check(there - {b"later-1-0/1-"}, finished)
         after.close()
@@ -258,7 +250,7 @@ def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(da
         client = after.connect()
         client.pub("t", b"later-1-0/1-")
         assert log_of(after)[b"later-1-0/1-"] > max(used, max(offsets.values(), default=-1)), "an offset repeats"
-        there = delivered(after, "kept", {b"later-1-0/1-"} | set(offsets))
+        there = consume_all(after, "t", "kept", {b"later-1-0/1-"} | set(offsets))
         # Of a batch that was not synced, any part may be gone.
         assert there - {b"later-1-0/1-"} <= books.sent.keys()
         assert offsets.keys() <= there
@@ -326,7 +318,7 @@ def test_segments_that_go_while_messages_come(daemon, traced, tmp_path):
         after = daemon(*LOG, "--log-sync=fsync", data_path=path)
         required = {body for batch in books.until(position) for body in batch.bodies}
         required -= {body for phase, bodies in finished if phase < position for body in bodies}
-        there = delivered(after, "c", required)
+        there = consume_all(after, "t", "c", required)
         assert required <= there, f"{path.name}: {len(required - there)} of {len(required)} are missing"
         assert there <= books.sent.keys()
         after.close()

@@ -6,7 +6,7 @@ import struct
 import time
 from collections import Counter
 
-from tests.support.daemon import HEARTBEAT, Daemon, batch
+from tests.support.daemon import HEARTBEAT, Daemon, batch, wait_until
 
 BATCH = 5000
 RDY = 2500
@@ -64,3 +64,16 @@ def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds:
     finally:
         client.close()
     return counts
+
+
+def consume_all(node: Daemon, topic: str, channel: str, wanted: set[bytes]) -> set[bytes]:
+    """What the channel delivers: all that is wanted, and what else there is."""
+    there = set(consume(node, topic, channel, wanted))
+
+    def left() -> int:
+        now = node.channel(topic, channel)
+        return now["depth"] + now["in_flight_count"] + now["deferred_count"]
+
+    wait_until(lambda: left() == 0 or there.update(consume(node, topic, channel, set(), seconds=0.1)),
+               "the channel to be empty")
+    return there

@@ -10,6 +10,7 @@ from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
 from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD
 from nsqc.store.log.gaps import missing_ranges
 from nsqc.store.log.names import segment_path
+from nsqc.store.log.notfiles import not_files
 from nsqc.store.log.progress import TopicProgress, read_progress
 from nsqc.store.log.scan import BAD_RECORD, BLANK, SOUND, scan_segment
 from nsqc.store.log.segmentfile import SegmentFile
@@ -33,7 +34,8 @@ class Verdict(NamedTuple):
 def check_folder(folder: str) -> Verdict:
     """Reads all of it. Raises OSError if files cannot be read."""
     files = read_folder(folder)
-    findings, records = [], 0
+    findings = [Finding(os.path.join(folder, name), "is not a file", True) for name in not_files(folder)]
+    records = 0
     for at, segment in enumerate(files.segments):
         below = files.segments[at + 1].first if at + 1 < len(files.segments) else UNBOUNDED
         sound, found = check_segment(folder, segment, below)
@@ -49,7 +51,7 @@ def check_folder(folder: str) -> Verdict:
 def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[Finding]]:
     """(sound records, findings) of a segment that ends before an offset. Raises OSError."""
     dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
-    if not os.path.exists(idx):
+    if not os.path.isfile(idx):
         return 0, [Finding(idx, f"is missing; {messages(segment.end - segment.first)} in the segment", True)]
     findings, sound = [], 0
     if segment.base_ns is None:

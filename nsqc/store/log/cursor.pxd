@@ -42,7 +42,7 @@ cdef class Cursor(Journaled):
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept   # and goes out again at once
     cdef bint expire(self, int64_t now_ns, int most) noexcept   # requeues what is due; False: more than most are
-    # Requeued and deferred messages that retention has removed count no longer; a few at a time. True: there may be more.
+    # Requeued and deferred messages that retention has removed count no longer, some at a time. True: maybe more do.
     cdef bint forget_removed(self) noexcept
     cdef int64_t next_due(self) noexcept                        # monotonic; 0: nothing is deferred
     cdef void reset(self, int64_t next) noexcept                # nothing is unfinished; it continues there

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from nsqc.store.disk.segment import count
 from nsqc.store.log.format import LARGEST_SEGMENT, TIME_UNIT
 from nsqc.store.log.names import id_of, segment_path, split_name
+from nsqc.store.log.notfiles import leads_to_file
 from nsqc.store.log.segmentfile import SegmentFile
 from nsqc.store.log.strays import is_stray
 
@@ -66,7 +67,7 @@ class LogFiles(NamedTuple):
 def read_folder(folder: str) -> LogFiles:
     """The segments in a folder. Where one ends is found from its last entries. Raises OSError."""
     with os.scandir(folder) as entries:
-        found = [entry.name for entry in entries if entry.is_file()]
+        found = [entry.name for entry in entries if leads_to_file(entry)]
     names = [parts for name in found if (parts := split_name(name)) is not None]
     stray = {first for first, _ in names if is_stray(folder, first)}
     strays = sorted(f"{first:020}.{kind}" for first, kind in names if first in stray)

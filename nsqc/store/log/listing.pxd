@@ -33,6 +33,7 @@ cdef extern from *:
     """
     #include <dirent.h>
     #include <errno.h>
+    #include <sys/stat.h>
     /* The next entry; NULL at the end, or with an errno. */
     static inline struct dirent *nsqc_next_entry(DIR *folder, int *error) {
         struct dirent *entry;
@@ -45,6 +46,13 @@ cdef extern from *:
     static inline int nsqc_is_file(struct dirent *entry) {
         return entry->d_type == DT_REG;
     }
+    /* Whether it is a file, or a link to one. */
+    static inline int nsqc_leads_to_file(DIR *folder, struct dirent *entry) {
+        struct stat state;
+        if (entry->d_type == DT_REG)
+            return 1;
+        return fstatat(dirfd(folder), entry->d_name, &state, 0) == 0 && S_ISREG(state.st_mode);
+    }
     """
     ctypedef struct DIR:
         pass
@@ -53,4 +61,5 @@ cdef extern from *:
     DIR *opendir(const char *path) nogil
     dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
     bint nsqc_is_file(dirent_t *entry) nogil
+    bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
     int closedir(DIR *folder) nogil

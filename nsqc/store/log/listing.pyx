@@ -160,7 +160,8 @@ cdef int listing_read(Listing *listing, const char *c_folder) noexcept nogil:
         entry = nsqc_next_entry(folder, &error)
         if entry is NULL:
             break
-        error = listing_add(listing, entry.d_name)
+        if strncmp(entry.d_name, NAME_PREFIX, PREFIX_BYTES) == 0 and nsqc_leads_to_file(folder, entry):
+            error = listing_add(listing, entry.d_name)
     closedir(folder)
     return error or listing_end(listing, c_folder)
 

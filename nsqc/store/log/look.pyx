@@ -141,7 +141,7 @@ cdef bint list_names(Seen *seen, const char *c_folder) noexcept nogil:
     cdef dirent_t *entry
     cdef DIR *folder = opendir(c_folder)
     cdef int error = 0, kind
-    cdef int64_t first
+    cdef int64_t first, count
     cdef uint64_t found
     cdef bint clean = True
     if folder is NULL:
@@ -159,7 +159,8 @@ cdef bint list_names(Seen *seen, const char *c_folder) noexcept nogil:
         found = id_named(entry.d_name)
         if found and (seen.id == 0 or found < seen.id):
             seen.id = found
-        clean = listing_add(&seen.cursors, entry.d_name) == 0
+        count = seen.cursors.count
+        clean = listing_add(&seen.cursors, entry.d_name) == 0 and (seen.cursors.count == count or nsqc_is_file(entry))
     closedir(folder)
     return clean and error == 0 and listing_end(&seen.cursors, c_folder) == 0
 

@@ -26,6 +26,7 @@ from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD, checksum
 from nsqc.store.log.gaps import is_missing, missing_ranges
 from nsqc.store.log.look import Looks
 from nsqc.store.log.names import MOST_OFFSET, id_of, id_path, new_id, next_of, next_path, split_name
+from nsqc.store.log.notfiles import not_files, put_away
 from nsqc.store.log.strays import is_stray
 
 HEAD = struct.Struct(">8xqqII")  # of an index
@@ -107,6 +108,8 @@ def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks) -> Open
 
 def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
     """What a folder has of which something may be damaged, incomplete or missing. Raises OSError."""
+    for name in not_files(folder):
+        log.error("LOG(%s): %s is not a file: renamed to %s", folder, name, put_away(folder, name))
     listed = list_segments(folder)
     for name in listed.strays[:MOST_STRAYS]:
         log.error("LOG(%s): %s is not a segment of this log, and is left alone", folder, name)

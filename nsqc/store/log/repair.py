@@ -17,6 +17,7 @@ from nsqc.store.log.due import read_due
 from nsqc.store.log.files import UNBOUNDED, Segment, read_folder, with_following
 from nsqc.store.log.format import INDEX_HEAD, checksum
 from nsqc.store.log.names import segment_path, topic_of
+from nsqc.store.log.notfiles import not_files, put_away
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, read_progress
 from nsqc.store.log.rebuild import Builder, Rebuilt, has_bad_entries, lacks_entries
 from nsqc.store.log.scan import BAD_ENTRY, BLANK, scan_segment
@@ -40,6 +41,9 @@ class Repair:
 
     def run(self) -> int:
         """The number of things that were mended. Raises OSError; then it can be run again."""
+        for name in not_files(self.folder):
+            if self._step(os.path.join(self.folder, name), "is not a file, renamed to .bad"):
+                put_away(self.folder, name)
         files = read_folder(self.folder)
         progress = read_progress(self.folder)
         unsure: Ranges = []
@@ -75,9 +79,7 @@ class Repair:
         for first, end in rebuilt.unsure:
             text += f"; messages {first} to {end - 1} may have had other offsets and come again"
         if self._step(path, text):
-            if os.path.isdir(path):
-                os.rename(path, bad_name(path))
-            elif os.path.exists(path):
+            if os.path.exists(path):
                 keep_bad(path)
             replace_file(path, rebuilt.data)
 

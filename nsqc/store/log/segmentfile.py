@@ -6,6 +6,7 @@ heads of records, from the last sound entry before it.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -22,6 +23,7 @@ HEAD = struct.Struct(">8sqqII")
 ENTRY = struct.Struct(">IIII")
 CHECKED = struct.Struct(">q12s")  # what the check of an entry covers
 MORE = 1 << 31
+NO_FILE = (errno.ENOENT, errno.ENXIO, errno.ELOOP)     # nothing is there, a socket, a link to itself
 
 
 class Entry(NamedTuple):
@@ -45,13 +47,13 @@ class SegmentFile:
         self._data = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         self._index = -1
         try:
-            self._index = os.open(segment_path(folder, first, "idx"), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            os.close(self._data)
-            raise
-        if self._index >= 0 and stat.S_ISDIR(os.fstat(self._index).st_mode):
+            # What is not a file, a pipe perhaps, is as if damaged.
+            self._index = os.open(segment_path(folder, first, "idx"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno not in NO_FILE:
+                os.close(self._data)
+                raise
+        if self._index >= 0 and not stat.S_ISREG(os.fstat(self._index).st_mode):
             os.close(self._index)
             self._index = -1
         self._head: tuple[int, int] | None = None

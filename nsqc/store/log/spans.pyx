@@ -61,7 +61,7 @@ def not_before(int data, int index, segment, int64_t offset, int64_t time_ns):
 
 
 cdef int skip_earlier(Range *range_, int64_t *offset, int64_t at, int64_t time_ns) noexcept nogil:
-    """0 or errno. Times in the index do not fall, even if the clock has: they bound the search, if its head is sound."""
+    """0 or errno. Times in the index do not fall, even if the clock has: with a sound head, they bound the search."""
     cdef IndexEntry entry
     cdef bint valid = False, bounded
     cdef IndexHead head
