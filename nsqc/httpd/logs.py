@@ -317,8 +317,8 @@ async def _until_readable(request: Request, log: TopicLog, offset: int, seconds:
             ended.set_result(None)
 
     request.when_dropped(end)
-    timer = loop.call_later(seconds, end)
     readable = log.when_readable(offset, end)
+    timer = loop.call_later(seconds, readable.expire)
     try:
         await ended
     finally:

@@ -61,6 +61,29 @@ def test_many_who_wait_are_woken_in_turn(tmp_path):
     run(tmp_path, scenario, topic_storage="log")
 
 
+@pytest.mark.parametrize("end", ["expiry", "delete"])
+def test_many_whose_waiting_ends_are_told_in_turn(tmp_path, end):
+    async def scenario(broker):
+        topic = broker.get_topic(b"t")
+        told = []
+        waits = [topic.log.when_readable(0, lambda number=number: told.append(number)) for number in range(1000)]
+        waits[500].cancel()
+        if end == "delete":
+            broker.delete_topic(b"t")
+        else:
+            for one in waits:
+                one.expire()
+                one.expire()
+        counts = [len(told)]
+        while counts[-1] < 999:
+            await asyncio.sleep(0)
+            counts.append(len(told))
+        assert max(after - before for before, after in itertools.pairwise([0, *counts])) <= 64
+        assert told == [number for number in range(1000) if number != 500]
+
+    run(tmp_path, scenario, topic_storage="log")
+
+
 @pytest.fixture
 def four_open():
     """Logs keep four files open."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.counting import consume, consume_all
-from tests.support.daemon import Daemon, wait_until
+from tests.support.daemon import Daemon
 from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers

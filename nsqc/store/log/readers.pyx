@@ -56,6 +56,16 @@ cdef class Readers:
 cdef class WaitsForRecords:
     """Calls a function once a log has a record at an offset, unless it is cancelled."""
 
+    def expire(self):
+        """The function is called in one of the next loop iterations: many may have waited long enough at a time."""
+        cdef Readers readers = self.readers
+        if readers is None or self not in readers.waiting:
+            return
+        del readers.waiting[self]
+        if not readers.woken:
+            readers.loop.call_soon(readers.wake_some)
+        readers.woken.append(self)
+
     def cancel(self):
         """The function is not called."""
         self.call = None

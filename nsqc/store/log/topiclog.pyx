@@ -344,7 +344,8 @@ cdef class TopicLog(LogState):
         self.owner = None
         self.recorder.forget()
         self.syncer.forget(self)
-        wake_readers(self)
+        if self.readers is not None:
+            self.readers.wake(INT64_MAX, False)
         buf_free(&self.spare)
         buf_free(&self.tail)
         self.tail_first = self.next
