@@ -8,7 +8,7 @@ from posix.unistd cimport close
 from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.format cimport ENTRY_BYTES, INDEX_HEAD_BYTES, TIME_SHIFT
 from nsqc.store.log.jobs cimport Piece, buf_free
-from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
 from nsqc.store.log.segments cimport segments_add
 
 cdef enum:
@@ -19,6 +19,7 @@ cdef enum:
 cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFiles *files) noexcept:
     cdef Segment *last = &segments.items[segments.count - 1] if segments.count else NULL
     job.dat = job.idx = -1
+    job.opens = True
     if last is NULL or ends:
         job.fresh = True
         job.last.first = job.offset
@@ -35,6 +36,7 @@ cdef void append_begin(AppendJob *job, Segments *segments, bint ends, SegmentFil
     was_closed((files.dat >= 0) + (files.idx >= 0))
     job.dat = files.dat
     job.idx = files.idx
+    job.opens = job.dat < 0 or job.idx < 0
     files.dat = files.idx = -1
 
 
@@ -82,7 +84,7 @@ cdef bint is_at_hand(AppendJob *job) noexcept:
 
 cdef bint may_put_off(AppendJob *job) noexcept:
     cdef int64_t at = (INDEX_HEAD_BYTES + job.last.records * ENTRY_BYTES) % BLOCK_BYTES
-    return (is_plain_append(job) and job.due.length == 0 and job.out.length <= PUT_OFF_BYTES
+    return (is_plain_append(job) and not job.opens and job.due.length == 0 and job.out.length <= PUT_OFF_BYTES
             and 0 < at and at + job.out.records * ENTRY_BYTES <= BLOCK_BYTES)
 
 
@@ -112,6 +114,7 @@ cdef void files_close(SegmentFiles *files) noexcept:
 
 
 cdef void files_keep(SegmentFiles *files, AppendJob *job, bint closed) noexcept:
+    was_taken_back(job)
     if closed or not stays_open((job.dat >= 0) + (job.idx >= 0)):
         job_files_close(job)
         return
@@ -119,7 +122,14 @@ cdef void files_keep(SegmentFiles *files, AppendJob *job, bint closed) noexcept:
     files.idx = job.idx
 
 
+cdef void was_taken_back(AppendJob *job) noexcept:
+    if job.waits:
+        taken_back(2)
+        job.waits = False
+
+
 cdef void job_files_close(AppendJob *job) noexcept:
+    was_taken_back(job)
     if job.dat >= 0:
         close(job.dat)
     if job.idx >= 0:

@@ -44,7 +44,9 @@ cdef struct AppendJob:
     bint puts_off           # the index entries are left to run_entries(); only if it syncs nothing and nothing is fresh
     int64_t unsynced        # segments at the end that are not on disk when the next one begins
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
-    int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one
+    int dat, idx            # descriptors of the segment, -1: to be opened. After the job: of the last one, if open
+    bint opens              # the job opens them: it may have to close them, too
+    bint waits              # they count as waits_open()
     # The result.
     int error               # then nothing was added
     bint behind_failed      # because of a sync of what is behind
@@ -63,7 +65,8 @@ cdef struct JournalJob:
     int64_t number, at      # which file, and where in it
     char *c_data            # owned: a frame
     int64_t length
-    int fd                  # -1: to be opened; afterwards the descriptor
+    int fd                  # -1: to be opened; afterwards the descriptor, -1 if it was closed
+    bint waits              # it was opened and counts as waits_open()
     bint makes_folder
     uint64_t id             # as above
     int error

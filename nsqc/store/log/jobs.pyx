@@ -15,6 +15,7 @@ from nsqc.store.disk.syscalls cimport (io_open, io_read, io_size, io_sync_data, 
                                        io_truncate, io_write)
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
                                     IndexHead, entry_store, head_store)
+from nsqc.store.log.openfiles cimport waits_open
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
 from nsqc.wire.const cimport SIZE_BYTES
 from nsqc.wire.crc32c cimport crc32c
@@ -145,6 +146,10 @@ cdef void run_append(Job *c_job) noexcept nogil:
             fresh = True
     if job.error:
         undo(job)
+    elif job.opens and job.c_entries is NULL:
+        job.waits = waits_open(2)
+        if not job.waits:
+            close_files(job)
 
 
 cdef void close_files(AppendJob *job) noexcept nogil:
@@ -435,6 +440,7 @@ cdef void run_journal(Job *c_job) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char head[JOURNAL_HEAD_BYTES]
     cdef int64_t written
+    cdef bint opens = job.fd < 0
     job.error = 0
     if job.makes_folder:
         job.error = make_folder(job.c_folder, job.id)
@@ -459,8 +465,13 @@ cdef void run_journal(Job *c_job) noexcept nogil:
     job.error = io_write(job.fd, job.c_data, job.length, job.at, &written)
     if job.error:
         io_truncate(job.fd, job.at)
-    else:
-        job.at += job.length
+        return
+    job.at += job.length
+    if opens:
+        job.waits = waits_open(1)
+        if not job.waits:
+            close(job.fd)
+            job.fd = -1
 
 
 def alive() -> int:

@@ -5,6 +5,22 @@ from libc.stdint cimport int64_t
 cdef enum:
     MOST_OPEN = 1024
 
+cdef extern from *:
+    """
+    static int64_t nsqc_waiting_open = 0;   /* on all threads */
+    static inline int nsqc_waits_open(int count, int64_t most) {
+        if (__atomic_add_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED) <= most)
+            return 1;
+        __atomic_sub_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED);
+        return 0;
+    }
+    static inline void nsqc_taken_back(int count) {
+        __atomic_sub_fetch(&nsqc_waiting_open, count, __ATOMIC_RELAXED);
+    }
+    """
+    bint nsqc_waits_open(int count, int64_t most) nogil
+    void nsqc_taken_back(int count) nogil
+
 cdef int64_t open_files = 0
 cdef int64_t most_open = MOST_OPEN
 
@@ -20,6 +36,14 @@ cdef bint stays_open(int count) noexcept:
 cdef void was_closed(int count) noexcept:
     global open_files
     open_files -= count
+
+
+cdef bint waits_open(int count) noexcept nogil:
+    return nsqc_waits_open(count, most_open)
+
+
+cdef void taken_back(int count) noexcept nogil:
+    nsqc_taken_back(count)
 
 
 def limit_to(int64_t count):

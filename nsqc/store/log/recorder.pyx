@@ -13,7 +13,7 @@ from nsqc.store.disk.pool cimport SHORT_BYTES, Job
 from nsqc.store.disk.syscalls cimport io_write_ready
 from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
-from nsqc.store.log.openfiles cimport stays_open, was_closed
+from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
                                  SECTION_BYTES, put_cursor, put_range, put_req, put_varint)
 from nsqc.wire.crc32c cimport crc32c
@@ -245,6 +245,8 @@ cdef class Recorder(Scheduled):
             return
         self.running = False
         self.fd = self.job.fd
+        if self.job.waits:
+            taken_back(1)
         memset(&written, 0, sizeof(written))
         written.c_data = self.job.c_data
         written.room = written.length = self.job.length
@@ -256,10 +258,11 @@ cdef class Recorder(Scheduled):
             self.names += 1
         self.at = self.job.at
         buf_free(&written)
-        if not self.stays_open:
-            self.stays_open = stays_open(1)
-        if self.closed or not self.stays_open:
-            self._close_now()
+        if self.fd >= 0:
+            if not self.stays_open:
+                self.stays_open = stays_open(1)
+            if self.closed or not self.stays_open:
+                self._close_now()
         if self.closed:
             self._call_all()
             return
