@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 cdef enum:
     MOST_OPEN = 1024
+    MOST_WAITING = 64           # of jobs: what is closed too soon is opened again by the next write
 
 cdef extern from *:
     """
@@ -39,7 +40,7 @@ cdef void was_closed(int count) noexcept:
 
 
 cdef bint waits_open(int count) noexcept nogil:
-    return nsqc_waits_open(count, most_open)
+    return nsqc_waits_open(count, min(most_open, <int64_t> MOST_WAITING))
 
 
 cdef void taken_back(int count) noexcept nogil:
