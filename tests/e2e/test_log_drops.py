@@ -118,3 +118,24 @@ def test_a_hundred_thousand_deferred_ones_are_forgotten(daemon):
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == there(), "the deferred ones that there are")
     assert 10_000 < there() < 40_000
     assert node.channel("t", "c")["depth"] == 0
+
+
+@pytest.mark.parametrize("delay", [0, 900_000])
+def test_what_is_in_flight_when_it_is_removed_does_not_come_back(daemon, delay):
+    node = daemon(*DROPS, "--log-retain-bytes=20000", "--max-bytes-per-file=4000")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    publisher, consumer = node.connect(), node.connect().sub("t", "c", 2)
+    publisher.pub("t", b"first", b"second")
+    first, second = consumer.messages(2)
+    for _ in range(60):
+        publisher.ok("MPUB t", batch(*[b"x" * 100] * 10))
+    wait_until(lambda: described(node)["first_offset"] > 100, "retention")
+    consumer.command(f"REQ {first.id.decode()} {delay}")
+    consumer.fin(second)
+    left = described(node)["next_offset"] - described(node)["first_offset"]
+    assert {message.body for message in consumer.messages(left, finish=True)} == {b"x" * 100}
+    wait_until(lambda: set(unfinished(node).values()) == {0}, "the end")
+    assert consumer.quiet(0.2)
+    channel = node.channel("t", "c")
+    assert (channel["depth"], channel["in_flight_count"], channel["deferred_count"], channel["requeue_count"]) == (0, 0, 0, 1)

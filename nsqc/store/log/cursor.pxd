@@ -25,7 +25,8 @@ cdef class Cursor(Journaled):
     cdef RequeuedFifo requeued
     cdef DeferredHeap deferred
     cdef OffsetSet skips            # ahead of next: finished
-    cdef int64_t forgotten          # deferred messages before this offset are gone, or are being taken away
+    cdef bint loses                 # retention has removed messages that were in flight, requeued or deferred
+    cdef int64_t forgotten          # deferred ones before this offset are gone, or are being taken away
     cdef int64_t forgetting         # how many are left to be looked at for that
     cdef Uses uses
     cdef Reader ahead               # reads on from next
@@ -61,6 +62,7 @@ cdef class Cursor(Journaled):
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept
     cdef bint _was_read(self, Reader *reader) noexcept
     cdef void _step_over(self, int64_t next) noexcept
+    cdef bint _is_gone(self, int64_t offset) noexcept
     cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
     cdef void _tell_no_index(self, int64_t first) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept

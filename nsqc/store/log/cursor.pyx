@@ -291,8 +291,17 @@ cdef class Cursor(Journaled):
                 self.journaled = self.next
             self.add_fin(offset)
 
+    cdef bint _is_gone(self, int64_t offset) noexcept:
+        """Whether retention has removed a message that was in flight; then it is finished."""
+        if offset >= self.log.first_offset():
+            return False
+        self.done(offset)
+        return True
+
     cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept:
         cdef Requeued item
+        if self._is_gone(offset):
+            return 0
         item.offset = offset
         item.after = self.log.next
         item.attempts = attempts
@@ -306,6 +315,8 @@ cdef class Cursor(Journaled):
 
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept:
         cdef Deferred item
+        if self._is_gone(offset):
+            return 0
         item.due_ns = due_ns
         item.offset = offset
         item.attempts = attempts
@@ -355,7 +366,9 @@ cdef class Cursor(Journaled):
             offset = requeued_first(&self.requeued).offset
             requeued_pop(&self.requeued)
             self.done(offset)
-        if self.forgetting == 0 and self.forgotten < first:
+        self.loses |= drop_before(&self.uses, first)
+        if self.forgetting == 0 and self.loses:
+            self.loses = False
             self.forgotten = first
             self.forgetting = self.deferred.count
         # From the end on: what moves into the place of one that is taken is looked at next, or was.
@@ -405,7 +418,7 @@ cdef class Cursor(Journaled):
             self.journaled = self.next
 
     cdef int64_t needed_from(self) noexcept:
-        drop_before(&self.uses, self.log.first_offset())
+        self.loses |= drop_before(&self.uses, self.log.first_offset())
         drop_unused(&self.uses)
         return min(self.uses.items[self.uses.first].first, self.next) if self.uses.count else self.next
 

@@ -37,4 +37,5 @@ cdef inline void use_end(Uses *uses, int64_t offset) noexcept:
 cdef bint use_begin(Uses *uses, Segments *segments, int64_t offset) noexcept    # use_add(), if the last has it not
 cdef void use_end_before(Uses *uses, int64_t offset) noexcept                   # use_end() of one before the last
 cdef void drop_unused(Uses *uses) noexcept                                      # the oldest ones
-cdef void drop_before(Uses *uses, int64_t offset) noexcept      # those of segments that end before an offset: removed
+# Those of segments that end before an offset, because they are removed; True: one was needed.
+cdef bint drop_before(Uses *uses, int64_t offset) noexcept

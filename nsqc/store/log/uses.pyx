@@ -51,10 +51,13 @@ cdef void use_end_before(Uses *uses, int64_t offset) noexcept:
         uses.items[low - 1].count -= 1
 
 
-cdef void drop_before(Uses *uses, int64_t offset) noexcept:
+cdef bint drop_before(Uses *uses, int64_t offset) noexcept:
+    cdef bint needed = False
     while uses.count and uses.items[uses.first].limit <= offset:
+        needed |= uses.items[uses.first].count > 0
         uses.first += 1
         uses.count -= 1
+    return needed
 
 
 cdef void drop_unused(Uses *uses) noexcept:
