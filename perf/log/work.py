@@ -88,8 +88,10 @@ class Work:
             raise
         return server
 
-    def _best(self, measure: Callable[[], float]) -> float:
-        return max(measure() for _ in range(self.rounds))
+    def _best(self, *measures: Callable[[], float], choose: Callable[..., float] = max) -> list[float]:
+        """The best of each, measured in turns."""
+        rounds = [[measure() for measure in measures] for _ in range(self.rounds)]
+        return [choose(of_one) for of_one in zip(*rounds, strict=True)]
 
     def _fill(self, server: Server, count: int) -> float:
         """Messages a second. Raises ClientError."""
@@ -149,7 +151,8 @@ class Work:
             with self._server(*WRITE, channels=channels) as server:
                 return self._fill(server, self.scale.messages)
 
-        return [ratio("publish, 4 channels beside 1", self._best(lambda: rate(1)), self._best(lambda: rate(4)), 0.9)]
+        one, four = self._best(lambda: rate(1), lambda: rate(4))
+        return [ratio("publish, 4 channels beside 1", one, four, 0.9)]
 
     def _published(self, flags: tuple[str, ...], *options: object, environment: dict[str, str] | None = None) -> float:
         with self._server(*flags, environment=environment) as server:
@@ -160,9 +163,9 @@ class Work:
         one_each = ("-c", 64, "-b", 1, "-w", 1)
         syncs = programs.program("syncs.so", [Path(__file__).with_name("syncs.c")], "-shared", "-fPIC")
         fast = {"LD_PRELOAD": str(syncs), "NSQC_SYNC_US": str(FAST_SYNC_US)}
-        write = self._best(lambda: self._published(WRITE, *one_each))
-        fsync = self._best(lambda: self._published(FSYNC, *one_each))
-        with_fast = self._best(lambda: self._published(FSYNC, *one_each, environment=fast))
+        write, fsync, with_fast = self._best(lambda: self._published(WRITE, *one_each),
+                                             lambda: self._published(FSYNC, *one_each),
+                                             lambda: self._published(FSYNC, *one_each, environment=fast))
         title = "PUB, 64 connections, sync=fsync beside sync=write"
         return [ratio(title, write, fsync, 0.6),
                 ratio(f"{title}, if an fdatasync took {FAST_SYNC_US} µs", write, with_fast, 0.6)]
@@ -172,8 +175,8 @@ class Work:
         def appended() -> float:
             return self._appends(BATCH * (RECORD_HEAD + self.scale.size)) * BATCH
 
-        return [ratio("MPUB 200, 4 connections, sync=fsync beside the disk", self._best(appended),
-                      self._best(lambda: self._published(FSYNC, "-c", 4, "-b", BATCH, "-w", 1)), 0.6)]
+        disk, log = self._best(appended, lambda: self._published(FSYNC, "-c", 4, "-b", BATCH, "-w", 1))
+        return [ratio("MPUB 200, 4 connections, sync=fsync beside the disk", disk, log, 0.6)]
 
     def latency(self) -> list[Row]:
         """PUB to delivery, at 300 a second."""
@@ -181,8 +184,7 @@ class Work:
             with self._server(*flags) as server:
                 return self.bench.load(server.tcp, "latency", "-t", self.scale.seconds, "-r", 100, "-R", 300)["p50_us"]
 
-        memory = min(p50(()) for _ in range(self.rounds))
-        log = min(p50(WRITE) for _ in range(self.rounds))
+        memory, log = self._best(lambda: p50(()), lambda: p50(WRITE), choose=min)
         return [ratio("PUB to delivery, p50", memory, log, 1.3, False, "µs", 1)]
 
     # ------------------------------------------------------------------ a large log
@@ -204,7 +206,7 @@ class Work:
         count = self.scale.read_bytes // (RECORD_HEAD + self.scale.size)
         with self._server(*WRITE) as server:
             self._fill(server, count)
-            rate = self._best(lambda: read_with_curl(server, count))
+            rate = self._best(lambda: read_with_curl(server, count))[0]
         return [Row("GET /topic/read with curl", None, rate / 1e9, rate / 1e9, 1.0, True, "GB/s", 2)]
 
     def cold(self) -> list[Row]:

@@ -97,14 +97,23 @@ class ChannelBooks:
         self.counts = {"delivered": 0, "finished": 0, "requeued": 0, "again": 0}
 
     @property
+    def moves(self) -> int:
+        """How often calls of operators have begun or ended."""
+        return self._moves
+
+    @property
     def moved(self) -> bool:
         """Whether an operator has moved the channel: then FIN and REQ may fail, and attempts and delays begin again."""
         return self._moves > 0
 
     # ------------------------------------------------------------------ deliveries
 
-    def deliver(self, message: Message, after_kill: bool = False) -> None:
-        """A message arrives. Fails if it must not, or not yet. after_kill: nothing that was sent before is under way."""
+    def deliver(self, message: Message, after_kill: bool = False, moves: int = 0) -> None:
+        """A message arrives. Fails if it must not, or not yet.
+
+        after_kill: nothing that was sent before is under way. moves: of the last command that was answered before the
+        message came, what `moves` said when it was sent.
+        """
         now, body = time.time(), message.body
         with self._lock:
             batch = self._known.books.sent.get(body)
@@ -115,6 +124,8 @@ class ChannelBooks:
             else:
                 self._known.seen.add(body)
             self.counts["delivered"] += 1
+            if body in self._finished and not after_kill and moves != self._moves:
+                return      # sent before an operator moved the channel; another consumer has finished it since
             if self._promises.cursors:
                 self._check(message, batch, now)
             self.counts["again"] += body in self._doubtful or body in self._finished

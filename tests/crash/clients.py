@@ -70,7 +70,6 @@ class Frames:
 class Actions:
     """Since one barrier."""
 
-
     finished: list[tuple[bytes, int]] = field(default_factory=list)     # with what fin() has given
     requeued: list[Requeue] = field(default_factory=list)
 
@@ -85,6 +84,7 @@ class Worker(threading.Thread):
         self._stages = [Actions(), Actions(), Actions()]    # done with the next answer; with that after it; to be sent
         self._bodies: dict[bytes, bytes] = {}               # by id
         self._held: list[Message] = []
+        self._asked = self._answered = 0                    # moves of the channel when a barrier was sent
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
 
@@ -104,6 +104,7 @@ class Worker(threading.Thread):
     def _work(self) -> None:
         frames = Frames(self._node)
         frames.subscribe(self._topic, self.books.name, RDY)
+        self._asked = self.books.moves
         frames.client.send(BARRIER)
         answered, next_barrier = False, 0.0
         while not self._stopping.is_set():
@@ -114,12 +115,13 @@ class Worker(threading.Thread):
                 elif kind == 1:
                     self._refused(frame)
                 else:
-                    answered = True
+                    answered, self._answered = True, self._asked
                     for body, moves in self._stages[0].finished:
                         self.books.finish(body, moves)
                     self._stages[:2] = [self._stages[1], Actions()]
             if answered and time.monotonic() >= next_barrier:
                 out += BARRIER
+                self._asked = self.books.moves
                 self._stages[1:] = [self._stages[2], Actions()]
                 answered, next_barrier = False, time.monotonic() + BARRIER_SECONDS
             if out:
@@ -128,7 +130,7 @@ class Worker(threading.Thread):
 
     def _handle(self, message: Message) -> bytes:
         """What to send for a message."""
-        self.books.deliver(message)
+        self.books.deliver(message, moves=self._answered)
         if any(body == message.body for stage in self._stages for body, _ in stage.finished):
             self.books.fin(message.body)    # a seek came before the FIN, which finishes this delivery
         self._bodies[message.id] = message.body

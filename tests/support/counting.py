@@ -6,7 +6,7 @@ import struct
 import time
 from collections import Counter
 
-from tests.support.daemon import HEARTBEAT, Daemon, batch, wait_until
+from tests.support.daemon import HEARTBEAT, Daemon, batch
 
 BATCH = 5000
 RDY = 2500
@@ -26,23 +26,32 @@ def publish(node: Daemon, topic: str, bodies: list[bytes]) -> None:
     client.close()
 
 
-def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0) -> Counter[bytes]:
+def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0,
+            empty: bool = False) -> Counter[bytes]:
     """Receives and finishes until every wanted body has arrived, or nothing does for a while; how often each arrived.
 
-    seconds: receives for so long at least, whatever is wanted.
+    seconds: receives for so long at least, whatever is wanted. empty: and until the channel has nothing left.
     """
     client = node.connect().sub(topic, channel, RDY)
     until = time.monotonic() + seconds
     counts: Counter[bytes] = Counter()
     missing = set(wanted)
     buffer = b""
+    heard = time.monotonic()
+
+    def goes_on() -> bool:
+        return bool(missing) or time.monotonic() < until or (empty and left(node, topic, channel) > 0)
+
     try:
-        while missing or time.monotonic() < until:
-            client.sock.settimeout(QUIET_SECONDS if missing else max(0.001, until - time.monotonic()))
+        while goes_on():
+            client.sock.settimeout(QUIET_SECONDS if missing else max(0.01, until - time.monotonic()))
             try:
                 data = client.sock.recv(1 << 20)
             except TimeoutError:
-                break
+                if missing or time.monotonic() > max(heard + QUIET_SECONDS, until):
+                    break
+                continue
+            heard = time.monotonic()
             assert data, "the connection has ended"
             buffer += data
             at, replies = 0, []
@@ -68,12 +77,12 @@ def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds:
 
 def consume_all(node: Daemon, topic: str, channel: str, wanted: set[bytes]) -> set[bytes]:
     """What the channel delivers: all that is wanted, and what else there is."""
-    there = set(consume(node, topic, channel, wanted))
+    there = consume(node, topic, channel, wanted, empty=True)
+    assert left(node, topic, channel) == 0
+    return set(there)
 
-    def left() -> int:
-        now = node.channel(topic, channel)
-        return now["depth"] + now["in_flight_count"] + now["deferred_count"]
 
-    wait_until(lambda: left() == 0 or there.update(consume(node, topic, channel, set(), seconds=0.1)),
-               "the channel to be empty")
-    return there
+def left(node: Daemon, topic: str, channel: str) -> int:
+    """Messages that a channel has not finished."""
+    now = node.channel(topic, channel)
+    return now["depth"] + now["in_flight_count"] + now["deferred_count"]
