@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import shutil
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ from pathlib import Path
 
 import pytest
 
+from nsqc.store.disk.segment import RECORD_HEAD_BYTES
+from nsqc.store.log.files import read_folder
+from nsqc.store.log.look import Looks
+from nsqc.store.log.recovery import open_folder
+from nsqc.store.log.segmentfile import SegmentFile
+from tests.store.log.test_look import Silent
 from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon
 from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
@@ -218,6 +225,42 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
         assert required - finished <= there, f"{path.name}: {len(required - finished - there)} are missing"
         books.check(there - {b"later-1-0/1-"}, finished)
         after.close()
+
+
+@pytest.mark.long
+def test_batches_are_whole_with_fsync_whatever_the_disk_has_made_of_them(traced, tmp_path):
+    """Many disks, without a daemon for each: what its start makes of the folder is looked at."""
+    node, trace, books = traced(*LOG, "--log-sync=fsync")
+    make_channels(node)
+    begin = trace.position
+    with Publishers(node, books, "t", seed=SEED):
+        time.sleep(SECONDS)
+        node.kill()
+    disk, played, events = Disk(), 0, list(trace.events())
+    for number, position in enumerate(moments(trace, begin, 300, SEED)):
+        disk.play(event for event in events if played < event.end <= position)
+        played, path = position, tmp_path / f"disk{number}"
+        disk.write(path, Some(number))
+        folder = str(path / "t.log")
+        if os.path.isdir(folder):
+            log = Silent()
+            open_folder(folder, True, log, Looks([os.fsencode(folder)]), syncs=True)
+            there = bodies_in(folder)
+            assert {body for batch in books.until(position) for body in batch.bodies} <= there, log.lines
+            books.check(there)
+        shutil.rmtree(path)
+
+
+def bodies_in(folder: str) -> set[bytes]:
+    """Of all records that are sound."""
+    there = set()
+    for segment in read_folder(folder).segments:
+        with SegmentFile(folder, *segment.bounds) as file:
+            for offset in filter(file.is_intact, range(segment.first, segment.end)):
+                place = file.locate(offset)
+                assert place
+                there.add(file.read(*place)[RECORD_HEAD_BYTES:])
+    return there
 
 
 def test_with_write_only_what_was_not_synced_is_lost_and_offsets_never_repeat(daemon, traced, tmp_path):

@@ -97,8 +97,8 @@ class Logs:
         """Whether an earlier run has left a log of this topic, which is not open yet."""
         return topic in self._found
 
-    def open(self, topic: str, clock: Clock, schedule: CommitSchedule) -> tuple[TopicLog, Opened]:
-        """The log of a topic, with what an earlier run has left. Raises OSError."""
+    def open(self, topic: str, clock: Clock, schedule: CommitSchedule, syncs: bool) -> tuple[TopicLog, Opened]:
+        """The log of a topic, with what an earlier run has left. syncs: OK waits for a sync. Raises OSError."""
         opened = NEW
         # A folder that has appeared since the start may be a backup that was put back: a new log would overwrite it.
         is_known = topic in self._found
@@ -107,7 +107,7 @@ class Logs:
             self._names.setdefault(topic, 0)
             folder = self.folder_of(topic, self._names[topic])
             looks = self._looks if is_known else Looks([os.fsencode(folder)])
-            opened = open_folder(folder, self._power_failed, self._log, looks)
+            opened = open_folder(folder, self._power_failed, self._log, looks, syncs)
             self._report(topic, opened)
         if (left := self._left.get(topic, 0)) > opened.resume_at:
             opened = opened._replace(next=left if opened is NEW else opened.next, resume_at=left, ends=True)

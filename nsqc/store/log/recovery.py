@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -92,12 +93,15 @@ NEW = Opened(exists=False, id=0, segments=[], next=0, resume_at=0, ends=True, sy
              next_journal=1, next_number=1, journal_bytes=0, earlier=None)
 
 
-def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks) -> Opened:
-    """Reads a folder, and cuts off what was never acknowledged. looks: has the folder. Raises OSError."""
+def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks, syncs: bool = False) -> Opened:
+    """Reads a folder, and cuts off what was never acknowledged. looks: has the folder; syncs: OK waits for a sync.
+    Raises OSError."""
     seen = looks.take(os.fsencode(folder))
+    if seen is not None and power_failed and syncs and not has_whole_batches(folder, seen[1]):
+        seen = None
     if seen is None:
         try:
-            return mend_folder(folder, power_failed, log)
+            return mend_folder(folder, power_failed, log, syncs)
         except FileNotFoundError:
             return NEW
     log_id, found, earlier, mark = seen
@@ -106,7 +110,15 @@ def open_folder(folder: str, power_failed: bool, log: Log, looks: Looks) -> Open
     return opened(folder, log_id, segments, begun, mark, [], earlier, power_failed, log)
 
 
-def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
+def has_whole_batches(folder: str, found: Sequence[tuple[int, ...]]) -> bool:
+    """Whether all records have reached the disk. Raises OSError."""
+    from nsqc.store.log.torn import are_whole  # here: only after a power failure
+
+    return are_whole(folder, [(segment.first, segment.end, segment.unsynced)
+                              for segment in (SegmentFound(*found) for found in found)])
+
+
+def mend_folder(folder: str, power_failed: bool, log: Log, syncs: bool = False) -> Opened:
     """What a folder has of which something may be damaged, incomplete or missing. Raises OSError."""
     for name in not_files(folder):
         log.error("LOG(%s): %s is not a file: renamed to %s", folder, name, put_away(folder, name))
@@ -115,10 +127,12 @@ def mend_folder(folder: str, power_failed: bool, log: Log) -> Opened:
         log.error("LOG(%s): %s is not a segment of this log, and is left alone", folder, name)
     if listed.segments:
         from nsqc.store.log.repair import mend_indexes  # here: only where a log is opened
-        from nsqc.store.log.torn import settle_ends, torn_from
+        from nsqc.store.log.torn import drop_parts, settle_ends, torn_from
 
         torn = torn_from(folder, begun_in(listed.segments)) if power_failed else UNBOUNDED
         mend_indexes(folder, lambda step: log.error("LOG: %s", step), torn)
+        if power_failed and syncs:
+            drop_parts(folder, torn, log)
         settle_ends(folder, torn, log)
         listed = list_segments(folder)
     files = listed.segments

@@ -1,4 +1,4 @@
-"""Segments before the last whose end did not reach the disk: what the first start shows, each later one shows, too."""
+"""Segments of which a part did not reach the disk: what the first start shows, each later one shows, too."""
 
 import os
 import random
@@ -61,9 +61,9 @@ def blank(path, begin: int, end: int) -> None:
     path.write_bytes(data)
 
 
-def start(folder, power_failed=False):
+def start(folder, power_failed=False, syncs=False):
     log = Silent()
-    return recovery.open_folder(str(folder), power_failed, log, Looks([os.fsencode(folder)])), log.lines
+    return recovery.open_folder(str(folder), power_failed, log, Looks([os.fsencode(folder)]), syncs), log.lines
 
 
 def readable(folder, bounds) -> tuple[dict[int, bytes], int]:
@@ -170,17 +170,21 @@ def test_the_tools_say_the_same(folder, tmp_path, tear):
     assert readable(copy, [segment[:3] for segment in start(copy)[0].segments])[0] == shown[0]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_sectors_may_be_missing(folder, seed):
-    """Of all three segments; each may also be shorter."""
-    dice = random.Random(seed)
-    for path in [*folder.glob("*.dat"), *folder.glob("*.idx")]:
+def lose_sectors(folder, dice, share: float) -> None:
+    """Of all segments; each may also be shorter."""
+    for path in sorted([*folder.glob("*.dat"), *folder.glob("*.idx")]):
         size = path.stat().st_size
         for at in range(0, size, 512):
-            if dice.random() < 0.3:
+            if dice.random() < share:
                 blank(path, at, min(at + 512, size))
-        if dice.random() < 0.3:
+        if dice.random() < share:
             os.truncate(path, dice.choice([0, 512, size - size % 512]))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_sectors_may_be_missing(folder, seed):
+    dice = random.Random(seed)
+    lose_sectors(folder, dice, 0.3)
     there = vouched(folder)
     found, _ = start(folder, power_failed=True)
     bounds = [segment[:3] for segment in found.segments]
@@ -190,6 +194,58 @@ def test_any_sectors_may_be_missing(folder, seed):
         again, _ = start(folder, power_failed)
         assert [segment[:3] for segment in again.segments] == bounds
         assert readable(folder, bounds) == shown
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_where_ok_waits_for_a_sync_a_batch_is_there_as_a_whole_or_not_at_all(tmp_path, seed):
+    dice, folder, batches, firsts = random.Random(seed), tmp_path / "topic.log", [], [0]
+    for _ in range(3):
+        while batches[-1:] == [] or batches[-1][1] < firsts[-1] + 150:
+            begin = batches[-1][1] if batches else 0
+            batches.append((begin, begin + dice.choice((1, 1, 2, 7, 40))))
+        more = {offset for begin, end in batches for offset in range(begin, end - 1)}
+        write_segment(folder, firsts[-1], batches[-1][1] - firsts[-1], more=more)
+        firsts.append(batches[-1][1])
+    (folder / "id.00000000000000ff").touch()
+    lose_sectors(folder, dice, 0.1)
+    there = vouched(folder)
+    entries = {offset for offset in range(firsts[-1]) if has_entry(folder, firsts, offset)}
+    found, _ = start(folder, power_failed=True, syncs=True)
+    bounds = [segment[:3] for segment in found.segments]
+    shown = readable(folder, bounds)
+    assert shown[0].keys() <= there
+    whole = [batch for batch in batches if set(range(*batch)) <= there]
+    assert all(any(begin <= offset < end for begin, end in whole) for offset in shown[0])
+    # Where the entry before it is not there, a batch may have begun earlier.
+    certain = [(begin, end) for begin, end in whole if begin in firsts or begin - 1 in entries]
+    assert {offset for batch in certain for offset in range(*batch)} <= shown[0].keys()
+    for power_failed in (False, False, True, False):
+        again, _ = start(folder, power_failed, syncs=True)
+        assert [segment[:3] for segment in again.segments] == bounds
+        assert readable(folder, bounds) == shown
+    Repair(str(folder), lambda step: None).run()
+    assert readable(folder, read_folder(str(folder)).bounds)[0] == shown[0]
+
+
+def has_entry(folder, firsts, offset) -> bool:
+    first = max(first for first in firsts if first <= offset)
+    at = HEAD + ENTRY * (offset - first)
+    return any((folder / f"{first:020}.idx").read_bytes()[at:at + ENTRY])
+
+
+@pytest.mark.parametrize("at", [HEAD + ENTRY * 25 + 3, None])
+def test_damage_within_a_batch_costs_one_message_at_most(folder, at):
+    """It was written, and acknowledged, however the power failed later."""
+    files = Files(folder)
+    path, at = (files.dat, files.position(70) + 20) if at is None else (files.idx, at)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+    for power_failed in (True, False):
+        found, _ = start(folder, power_failed, syncs=True)
+        there, damaged = readable(folder, [segment[:3] for segment in found.segments])
+        assert len(there) + damaged == NEXT
+        assert damaged <= 1
 
 
 @pytest.mark.parametrize("at", [HEAD + ENTRY * 49 + 3, HEAD + ENTRY * 40 + 9, 12])
