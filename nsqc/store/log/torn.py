@@ -5,14 +5,15 @@ Those count whose records and entries are on the disk. Behind the last of them a
 batch, which ends there from then on. Damage before it stays as it is: a blank entry says that its message is lost.
 
 Where OK waits for a sync, nothing behind the first message that has not reached the disk was acknowledged. There,
-batches of which a part is missing are left out as a whole.
+batches of which a part is missing are left out as a whole. What lacks no whole sector was damaged, and lost, otherwise:
+that costs no other message.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from nsqc.log import Log
@@ -82,8 +83,12 @@ def parts_of(file: SegmentFile, runs: Sequence[tuple[int, int, int]]) -> Iterato
     next end of a batch may be of one."""
     done = file.first
     for kind, begin, end in runs:
-        for offset in range(begin, end) if kind in (BLANK, BAD_RECORD) else ():
-            if offset < done or (kind == BAD_RECORD and not was_not_written(file, offset)):
+        if kind == BLANK and (end == file.end or (INDEX_HEAD + INDEX_ENTRY * (end - file.first)) % SECTOR == 0):
+            holes: Iterable[int] = (begin,)
+        else:
+            holes = (offset for offset in range(begin, end) if kind == BAD_RECORD and was_not_written(file, offset))
+        for offset in holes:
+            if offset < done:
                 continue
             first, done, entry = begin_of_batch(file, offset, done), offset + 1, file.entry(offset)
             while done < file.end and (entry is None or entry.more):

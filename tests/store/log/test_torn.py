@@ -248,6 +248,15 @@ def test_damage_within_a_batch_costs_one_message_at_most(folder, at):
         assert damaged <= 1
 
 
+def test_an_entry_that_a_repair_has_left_blank_costs_no_other_message_of_its_batch(folder):
+    """What lacks no whole sector was lost at another time, and the rest was acknowledged."""
+    Files(folder).blank_index(70, 71)
+    for power_failed in (True, False):
+        found, _ = start(folder, power_failed, syncs=True)
+        there, damaged = readable(folder, [segment[:3] for segment in found.segments])
+        assert (there.keys(), damaged) == (set(range(NEXT)) - {70}, 1)
+
+
 @pytest.mark.parametrize("at", [HEAD + ENTRY * 49 + 3, HEAD + ENTRY * 40 + 9, 12])
 @pytest.mark.parametrize("power_failed", [False, True])
 def test_a_damaged_entry_loses_nothing(folder, at, power_failed):

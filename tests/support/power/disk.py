@@ -241,25 +241,37 @@ class Disk:
 
 
 def contents(node: Node, chance: Chance) -> bytes:
-    """What a file holds."""
-    data = bytearray()
+    """What a file holds. A sector is written as a whole, with all that was in it by then."""
+    data, seen = bytearray(), bytearray()       # on the disk; as the process has written it
 
-    def grow(size: int) -> None:
-        data.extend(bytes(max(0, size - len(data))))
+    def grow(what: bytearray, size: int) -> None:
+        what.extend(bytes(max(0, size - len(what))))
+
+    def put(what: bytearray, at: int, piece: bytes) -> None:
+        grow(what, at)
+        what[at:at + len(piece)] = piece
+
+    def resize(what: bytearray, change: Change) -> None:
+        if change.kind == "truncate":
+            del what[change.at:]
+        grow(what, change.at)
 
     for change in node.changes:
         if change.kind == "write":
-            pieces = [(change.at, change.data)] if change.durable else chance.contents(change)
-            for at, piece in pieces:
-                if piece:
-                    grow(at)
-                    data[at:at + len(piece)] = piece
+            if not change.lost:
+                put(seen, change.at, change.data)
+            for at, piece in [(change.at, change.data)] if change.durable else chance.contents(change):
+                if piece and not (change.durable or change.lost):
+                    begin, end = at - at % SECTOR, at + len(piece) + -(at + len(piece)) % SECTOR
+                    put(data, begin, bytes(seen[begin:end]))
+                elif piece:
+                    put(data, at, piece)
             if not change.durable and chance.size(change):
-                grow(change.at + len(change.data))
-        elif change.durable or chance.size(change):
-            if change.kind == "truncate":
-                del data[change.at:]
-            grow(change.at)
+                grow(data, change.at + len(change.data))
+        else:
+            resize(seen, change)
+            if change.durable or chance.size(change):
+                resize(data, change)
     return bytes(data)
 
 
