@@ -352,13 +352,14 @@ cdef class Broker(TopicOwner):
         return self.disks.synced(queue.disk)
 
     async def recorded(self, Topic topic not None):
-        """Waits until what the topic's channels have done so far is in its journal, if it has one. If that cannot be
-        written, it is in the log."""
+        """Waits until what the topic's channels have done so far is in its journal, if it has one. Raises OSError if it
+        cannot be written, which is tried again."""
         if topic.log is not None:
             await self.logs.recorded(topic.log)
 
     def removed(self):
-        """Awaits that the files of everything deleted so far are gone."""
+        """Awaits that the files of everything deleted so far are gone. OSError: those of a log cannot be removed, which
+        is tried again."""
         return self._removed()
 
     async def _removed(self):

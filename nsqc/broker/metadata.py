@@ -34,6 +34,7 @@ from nsqc.wire.names import is_valid_name
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
 LEFTOVER = re.compile(r"^(?:nsqd\.dat(?:\.last)?|nsqc\.(?:ids\.)?dat|nsqc\.rules\.json)\.\d+\.tmp$")
+RETRY_S = 1.0  # after it could not be written
 SLICE_S = 0.002  # of making pieces, before the loop turns to other work
 
 BOOLEANS = {False: b"false", True: b"true"}
@@ -247,6 +248,8 @@ class MetadataWriter:
         self._changed: OrderedDict[bytes, None] = OrderedDict()  # topics whose pieces are old
         self._running: asyncio.Future[None] | None = None
         self._next: asyncio.Future[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._finished = False
 
     def on_event(self, event: str, topic: Topic, channel: Channel | None) -> None:
         """Listens to the broker: each topic or channel that comes or goes is written, unless it is ephemeral."""
@@ -285,7 +288,8 @@ class MetadataWriter:
         self._renew()
 
     async def finish(self) -> None:
-        """Waits until no write is under way."""
+        """Waits until no write is under way; what failed is not tried again."""
+        self._finished = True
         while self._running is not None:
             await asyncio.wait([self._running])
 
@@ -316,10 +320,17 @@ class MetadataWriter:
                 return bool(self._changed)
         return False
 
+    def _again(self) -> None:
+        self._retry = None
+        if self._running is None and not self._finished:
+            self._running = self._start(self._loop.create_future())
+
     def _written(self, done: asyncio.Future[None], promise: asyncio.Future[None]) -> None:
         error = done.exception()
         if error is not None:
             self._log.error("failed to persist metadata - %s", error)
+            if self._retry is None and not self._finished:
+                self._retry = self._loop.call_later(RETRY_S, self._again)
         self._running, waiting = None, self._next
         if waiting is not None:
             self._next = None

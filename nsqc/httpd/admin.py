@@ -5,7 +5,6 @@ its inconsistencies: only some calls check that a name is valid before they look
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable
 
 from nsqc.broker.channel import Channel
@@ -37,15 +36,20 @@ def delete_topic(app: App, request: Request) -> Awaitable[None]:
 
 
 async def _deleted(app: App, topic: Topic, ephemeral: bool, gone: asyncio.Future[None] | None = None) -> None:
-    """Waits until no kill can bring back what was deleted. If that cannot be written, it is in the log."""
+    """Waits until no kill can bring back what was deleted. Raises OSError if that cannot be written yet."""
     if gone is not None:
         await gone
-    if not ephemeral:
-        await app.broker.removed()
-        await app.broker.recorded(topic)
-        await app.rules.written()
-        with contextlib.suppress(OSError):
-            await app.broker.save_metadata(topic)
+    if ephemeral:
+        return
+    failed = None
+    for step in (app.broker.removed, lambda: app.broker.recorded(topic), app.rules.written,
+                 lambda: app.broker.save_metadata(topic)):
+        try:
+            await step()
+        except OSError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def empty_topic(app: App, request: Request) -> Awaitable[None] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perf.programs import program
-from tests.support.counting import consume, consume_all
+from tests.support.counting import consume, consume_all, numbered, publish
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.power.disk import Chance, Disk, Some, other_boot
 from tests.support.power.trace import Trace
@@ -355,3 +355,17 @@ def test_deletes_while_the_journal_is_slow(daemon, tmp_path, deleted):
             assert delete.result(5)[0] == 200
             assert seek.result(5)[0] in (200, 404)
     assert node.stop() == 0
+
+
+@pytest.mark.parametrize("call", ["empty?", "seek?to=end&"])
+def test_a_move_that_the_disk_refuses_says_so_and_is_final_once_it_is_written(traced, call):
+    node, trace = traced()
+    publish(node, "t", numbered(5))
+    trace.fail("write", errno.EROFS, times=ALWAYS)
+    status, text = node.http("POST", f"/channel/{call}topic=t&channel=c")
+    assert (status, text) == (503, b'{"message":"FAILED - Read-only file system"}')
+    trace.fail("write", times=0)
+    wait_until(lambda: node.http("GET", "/ping") == (200, b"OK"), "the daemon to be well")
+    node.kill()
+    node.start()
+    assert node.channel("t", "c")["depth"] == 0

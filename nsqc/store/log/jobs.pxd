@@ -41,6 +41,7 @@ cdef struct AppendJob:
     int64_t *behind         # owned: first offsets of segments that may not be on disk yet, and are synced first
     int64_t behind_count
     bint rewrites           # a sync of them may have failed: they are written again before
+    int64_t left_end        # segments of refused writes may be left, up to this offset; they are removed first
     bint puts_off           # the index entries are left to run_entries(); only if it syncs nothing and nothing is fresh
     int64_t unsynced        # segments at the end that are not on disk when the next one begins
     int64_t max_file        # bytes after which a segment ends; a batch is never divided
@@ -51,6 +52,7 @@ cdef struct AppendJob:
     int error               # then nothing was added
     bint behind_failed      # because of a sync of what is behind
     bint spoilt             # and the files may still contain what was refused: the segment must end here
+    bint leaves             # a segment that it began may still be there, or come back after a power failure
     bint made_names         # there are names in the folder that it has not synced
     bint synced_names       # all names of before are on disk, the folder's own included
     Piece *pieces           # owned: segments written to, the first being the one appended to

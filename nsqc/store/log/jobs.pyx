@@ -3,8 +3,8 @@
 from libc.errno cimport EEXIST, EIO, ENOENT, ENOMEM, errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset, strrchr
+from libc.stdlib cimport free, malloc, realloc, strtoll
+from libc.string cimport memcpy, memset, strcmp, strrchr
 from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC, O_WRONLY
 from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
@@ -15,6 +15,7 @@ from nsqc.store.disk.syscalls cimport (io_open, io_read, io_size, io_sync_data, 
                                        io_truncate, io_write)
 from nsqc.store.log.format cimport (DUE_BYTES, ENTRY_BYTES, INDEX_HEAD_BYTES, MOST_SEGMENT, TIME_SHIFT, IndexEntry,
                                     IndexHead, entry_store, head_store)
+from nsqc.store.log.listing cimport DIR, closedir, dirent_t, nsqc_next_entry, opendir
 from nsqc.store.log.openfiles cimport waits_open
 from nsqc.store.log.ops cimport JOURNAL_HEAD_BYTES
 from nsqc.wire.const cimport SIZE_BYTES
@@ -27,6 +28,7 @@ cdef enum:
     # Segments whose names may be lost: they, and the one before, have at most 2^31 bytes of records of 30 or more each,
     # so together fewer than recovery.py's JUMP.
     MOST_UNNAMED = 16
+    DIGITS = 20                 # of an offset in a name
 
 cdef int64_t MOST_FALL_NS = 366 * 86_400 * 1_000_000_000
 cdef const char *JOURNAL_MAGIC = b"NSQCJNL1"
@@ -104,6 +106,12 @@ cdef void run_append(Job *c_job) noexcept nogil:
     cdef int64_t at = 0, begin, size, records, span, offset = job.offset, due_at = 0
     cdef int64_t least_ns = job.least_ns
     cdef bint fresh = job.fresh
+    if job.left_end:
+        job.error = remove_left(job)
+        if job.error:
+            job.leaves = True
+            close_files(job)
+            return
     job.error = sync_behind(job)
     if job.error:
         job.behind_failed = True
@@ -401,6 +409,7 @@ cdef void cut(const char *c_folder, int64_t first, const char *c_kind, int64_t s
     cdef int fd
     segment_path(c_path, c_folder, first, c_kind)
     if size == 0:
+        job.leaves = True
         if unlink(c_path) < 0 and errno != ENOENT:
             job.spoilt = True
         return
@@ -431,6 +440,30 @@ cdef void undo(AppendJob *job) noexcept nogil:
         if job.due.length:
             cut(job.c_folder, piece.first, b"due", piece.due_bytes, job)
     job.count = 0
+
+
+cdef int remove_left(AppendJob *job) noexcept nogil:
+    """Segments of writes that were refused go: the next start would take them for what follows. 0 or errno."""
+    cdef char c_path[PATH_BYTES]
+    cdef dirent_t *entry
+    cdef char *c_end
+    cdef int64_t first
+    cdef int error = 0
+    cdef DIR *folder = opendir(job.c_folder)
+    if folder is NULL:
+        return 0 if errno == ENOENT else errno
+    while error == 0:
+        entry = nsqc_next_entry(folder, &error)
+        if entry is NULL:
+            break
+        first = strtoll(entry.d_name, &c_end, 10)
+        if (c_end - entry.d_name == DIGITS and entry.d_name[0] == c"0" and job.offset <= first < job.left_end
+                and (strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0 or strcmp(c_end, b".due") == 0)):
+            snprintf(c_path, PATH_BYTES, "%s/%s", job.c_folder, entry.d_name)
+            if unlink(c_path) < 0 and errno != ENOENT:
+                error = errno
+    closedir(folder)
+    return error
 
 
 # ---------------------------------------------------------------------- the journal

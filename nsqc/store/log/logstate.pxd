@@ -43,6 +43,7 @@ cdef class LogState(CommitLog):
     cdef SegmentFiles files
     cdef bint ends                      # the next record begins a segment
     cdef int64_t resume_at              # it begins there at the least
+    cdef int64_t left_end               # as in AppendJob
     cdef readonly bint closed
 
     # Reading.

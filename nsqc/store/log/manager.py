@@ -26,6 +26,7 @@ LEAST_SEGMENT = 1 << 20
 MOST_STRAYS = 10  # files of others that are named
 LOOKING = 2  # threads that look at the folders at a start
 LEAST_EACH = 32  # folders that are worth a thread
+RETRY_S = 1.0  # after a folder could not be removed
 
 
 class Logs:
@@ -45,7 +46,7 @@ class Logs:
         self._log = log
         self._longest_delay_ns = longest_delay_ns
         self._stopped = stopped
-        self._removals: set[asyncio.Future[None]] = set()
+        self._removals: set[asyncio.Future[OSError | None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._left: dict[str, int] = {}  # topics that have left their logs: where numbering continues
         self._found = self._list()
@@ -172,17 +173,31 @@ class Logs:
             mark = left_path(self._data_path, topic, offset)
             self._begin(self._loop.run_in_executor(self._workers, remove_file, mark))
 
-    def _begin(self, removal: asyncio.Future[None]) -> None:
+    def _begin(self, removal: asyncio.Future[OSError | None]) -> None:
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
-    async def _remove(self, log: TopicLog, marks: list[str]) -> None:
+    async def _remove(self, log: TopicLog, marks: list[str]) -> OSError | None:
         while log.busy:
             await asyncio.sleep(0.001)
-        await self._loop.run_in_executor(self._workers, self._remove_folder, log.folder, marks)
+        return await self._try_to_remove(log.folder, marks)
+
+    async def _try_to_remove(self, folder: str, marks: list[str], again: bool = False) -> OSError | None:
+        """Why a folder cannot be removed, which is tried again then."""
+        try:
+            await self._loop.run_in_executor(self._workers, self._remove_folder, folder, marks)
+        except OSError as error:
+            if not again:
+                self._log.error("LOG: failed to remove %s - %s", folder, error)
+            self._loop.call_later(RETRY_S, lambda: self._begin(self._loop.create_task(
+                self._try_to_remove(folder, marks, again=True))))
+            return error
+        if again:
+            self._log.info("LOG: %s is removed", folder)
+        return None
 
     def _remove_folder(self, folder: str, marks: list[str]) -> None:
-        """marks: a file that is made first, and one that it replaces."""
+        """marks: a file that is made first, and one that it replaces. Raises OSError."""
         gone = folder + GONE
         try:
             for mark in marks[:1]:
@@ -196,11 +211,10 @@ class Logs:
             remove_tree(gone)
         except FileNotFoundError:
             pass  # nothing was ever written
-        except OSError as error:
-            self._log.error("LOG: failed to remove %s - %s", folder, error)
 
     async def recorded(self, log: TopicLog) -> None:
-        """Waits until what channels have done so far is in the journal, or could not be written."""
+        """Waits until what channels have done so far is in the journal. Raises OSError if it cannot be written, which
+        is tried again."""
         written: asyncio.Future[None] = self._loop.create_future()
 
         def end() -> None:
@@ -209,17 +223,25 @@ class Logs:
 
         log.recorder.when_written(end)
         await written
+        if log.recorder.refused:
+            raise OSError(log.recorder.refused, os.strerror(log.recorder.refused))
 
     async def removed(self) -> None:
-        """Waits until the files of all logs deleted so far are gone."""
+        """Waits until the files of all logs deleted so far are gone. Raises OSError if some cannot be removed, which is
+        tried again."""
+        failed = None
         while self._removals:
-            await asyncio.wait(self._removals)
+            done, _ = await asyncio.wait(self._removals)
+            failed = next(filter(None, (removal.result() for removal in done)), failed)
+        if failed is not None:
+            raise failed
 
 
-def remove_file(path: str) -> None:
-    """Removes a file, if that is possible."""
+def remove_file(path: str) -> OSError | None:
+    """Removes a file, if that is possible; it only says where numbering continues."""
     with suppress(OSError):
         os.unlink(path)
+    return None
 
 
 def remove_tree(path: str) -> None:

@@ -366,6 +366,11 @@ cdef class Recorder(Scheduled):
             call()
 
     @property
+    def refused(self) -> int:
+        """Why what was recorded is not in the journal: an errno. 0: it is, or the log is deleted."""
+        return 0 if self.forgotten else self.error
+
+    @property
     def path(self) -> str:
         """The journal that is written."""
         return f"{self.folder}/cursors.{self.number:06d}.journal"

@@ -33,6 +33,7 @@ cdef bint write_next(LogState log) noexcept:
         refuse(log, ENOMEM)
         return False
     job.job.run = run_append
+    job.left_end = log.left_end
     job.c_folder = PyBytes_AS_STRING(log.c_folder)
     job.offset = next_appended(log) - log.out.records
     job.out = log.out
@@ -83,8 +84,10 @@ cdef void finish_write(LogState log, AppendJob *job) noexcept:
         delays_add(&log.delays, job.due.c_data, job.due.length, INT64_MAX, log.longest_delay_ns, log.clock)
         take_tail(log, job)
     else:
-        if job.spoilt:
+        if job.spoilt or job.leaves:
             log.ends = True
+        if job.leaves:
+            log.left_end = max(log.left_end, job.offset + records)
         if job.behind_failed:
             unsynced_failed(&log.unsynced_files)
         job_files_close(job)
@@ -141,6 +144,7 @@ cdef int take_pieces(LogState log, AppendJob *job) except -1:
     if job.synced_names:
         log.recorder.names_synced(job.names)
     log.ends = False
+    log.left_end = 0
     log.active = True
     log.recorder.wrote()
     if not job.syncs:
