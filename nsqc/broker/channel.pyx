@@ -7,7 +7,7 @@ the timers call expire() then.
 cimport cython
 from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t, uint64_t
 
-from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, count_time, unlikely
+from nsqc.broker.channelstate cimport TO_DELIVERY, TO_FINISH, check_alive, count_time, unlikely
 from nsqc.broker.consumer cimport wants_more
 from nsqc.broker.ring cimport ready_add, ready_remove
 from nsqc.loop.watch cimport span_over
@@ -61,6 +61,7 @@ cdef class Channel:
 
     cdef int put(self, Message *message, uint32_t attempts) noexcept:
         cdef int result = 0
+        check_alive(self)
         if self._goes_out():
             self._deliver(message, attempts, NULL, NO_OFFSET)
         else:
@@ -148,6 +149,7 @@ cdef class Channel:
     cdef Delivery *_claim(self, Consumer consumer, const char *c_id, int *result) noexcept:
         """The delivery with this id, if it is in flight to consumer; else NULL and why."""
         cdef Delivery *delivery = inflight_find(&self.in_flight, c_id, consumer.id)
+        check_alive(self)
         if delivery is NULL:
             result[0] = NOT_IN_FLIGHT
         elif delivery.owner != consumer.id:
@@ -165,7 +167,11 @@ cdef class Channel:
     cdef bint pump(self) noexcept:
         cdef Entry entry
         cdef int steps = STEPS
-        cdef bint from_log = self._reads_log()
+        cdef bint from_log
+        check_alive(self)
+        if self.exiting:
+            return True
+        from_log = self._reads_log()
         while self.ready.c_next is not NULL and not self.halted:
             if not self._has_room():
                 self._try_again()
@@ -302,6 +308,7 @@ cdef class Channel:
     # ------------------------------------------------------------------ ready consumers
 
     cdef void update(self, Consumer consumer) noexcept:
+        check_alive(self)
         if wants_more(consumer):
             if unlikely(not consumer.listed):
                 relist(self, consumer)
@@ -327,6 +334,10 @@ cdef class Channel:
         span_over(monotonic_ns() - began_ns, b"deadlines of", self)
 
     cdef bint run_slice(self) noexcept:
+        if self.deserted:
+            self.deserted = False
+            if not self.clients and not self.exiting:
+                self.owner.on_clients_gone(self)
         if self.exiting:
             return False
         self.clock.refresh()
@@ -397,13 +408,18 @@ cdef class Channel:
         return True
 
     def remove_client(self, Consumer consumer not None):
-        """Removes a consumer. Messages in flight to it stay in flight until they time out."""
+        """Removes a consumer. Messages in flight to it stay in flight until they time out.
+
+        An ephemeral channel goes with its last consumer, but in a slice of its own: the consumer may be in the middle
+        of its commands, and what called it in the middle of this channel's messages.
+        """
         ready_remove(&self.ready, consumer)
         if self.clients.pop(consumer.id, None) is None:
             return
         self.left[consumer.distance] += consumer.message_count
-        if not self.clients and not self.exiting:
-            self.owner.on_clients_gone(self)
+        if self.ephemeral and not self.clients and not self.exiting:
+            self.deserted = True
+            self.slicer.add(self)
 
     # ------------------------------------------------------------------ administration
 

@@ -17,6 +17,7 @@ from nsqc.store.heap cimport Heap
 from nsqc.store.inflight cimport InFlightMap
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.message cimport Message
+from nsqc.store.rules cimport CHECKS, broken
 from nsqc.store.slices cimport Slicer
 
 cdef extern from *:
@@ -33,7 +34,8 @@ cdef class ChannelState(BacklogOwner):
     cdef readonly bint paused
     cdef bint draining                  # the daemon drains
     cdef bint halted                    # paused or draining: nothing is delivered
-    cdef readonly bint exiting          # deleted or closed: it accepts nothing more
+    cdef readonly bint exiting          # deleted or closed: it accepts nothing more, and owner is None
+    cdef bint deserted                  # ephemeral, and its last client has left: the next slice deletes it
     cdef readonly uint64_t message_count
     cdef readonly uint64_t requeue_count
     cdef readonly uint64_t timeout_count
@@ -67,6 +69,12 @@ cdef class ChannelState(BacklogOwner):
     cdef int64_t count_on_disk(self) noexcept
     cdef int64_t count_deferred(self) noexcept
     cdef int64_t log_lag(self) noexcept
+
+
+# RULE: nothing calls a channel after its end, except to remove a client or to free it.
+cdef inline void check_alive(ChannelState channel) noexcept:
+    if CHECKS and channel.exiting:
+        broken("a channel is used after its end")
 
 
 cdef void count_other_time(ChannelState channel, int which, int64_t ns) noexcept

@@ -16,7 +16,7 @@ cdef class ChannelOwner(CommitOwner):
     cdef void on_channel_stuck(self, BacklogOwner channel, int error, bint first) noexcept
     cdef void on_channel_healed(self, BacklogOwner channel) noexcept    # it has written, or has nothing left to write
     cdef bint is_behind(self) noexcept      # messages wait that go to its channels before those of the log
-    cdef int on_clients_gone(self, BacklogOwner channel) except -1      # the last client has left
+    cdef int on_clients_gone(self, BacklogOwner channel) except -1      # an ephemeral one has no clients any more
 
 
 cdef class TopicOwner:

@@ -486,10 +486,7 @@ cdef class Topic(TopicState):
         return True
 
     cdef int on_clients_gone(self, BacklogOwner channel) except -1:
-        """An ephemeral channel goes with its last client."""
-        cdef Channel left = <Channel> channel
-        if left.ephemeral and self.channels.get(left.name) is left:
-            self.delete_channel(left.name)
+        self.delete_channel((<Channel> channel).name)
         return 0
 
     # ------------------------------------------------------------------ administration

@@ -152,7 +152,7 @@ cdef class Connection(Link):
 
     def _show_channel(self, bint blocked):
         """A blocked client is not ready for messages."""
-        if self.session is None:
+        if self.session is None or self.session.closed:
             return
         self.session.blocked = blocked
         if self.session.channel is not None:
@@ -247,6 +247,8 @@ cdef class Connection(Link):
         return c_at - c_from
 
     cdef void after_input(self) noexcept:
+        if self.intake.closed:
+            return
         if (self.intake.inbuf.length or self.intake.gathering) and not self.intake.held & HELD_INPUT:
             self._watch_stall()
         if self.session is not None and self.session.pump_due:
