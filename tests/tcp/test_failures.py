@@ -281,20 +281,3 @@ def test_an_upgrade_that_fails_ends_the_connection(tmp_path, monkeypatch):
         assert any("connection failed" in line for line in hub.log.lines)
 
     served(tmp_path, scenario)
-
-
-def test_a_connection_ends_even_if_its_channel_cannot_let_it_go(tmp_path):
-    def scenario(connect, hub):
-        def listener(event, topic, channel):
-            if event == "channel deleted":
-                raise RuntimeError("not now")
-
-        hub.broker.listeners.append(listener)
-        client = connect().sub("t", "c#ephemeral")
-        client.command("BOGUS")
-        assert said(client) == [(1, b"E_INVALID invalid command BOGUS")]
-        wait_until(lambda: not hub.connections)
-        assert any("not now" in line for line in hub.log.lines)
-        hub.broker.listeners.remove(listener)
-
-    served(tmp_path, scenario)
