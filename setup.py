@@ -21,11 +21,13 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import zipfile
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
 from Cython.Build import cythonize
 from Cython.Compiler import Options
+from Cython.Compiler.Errors import CompileError
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
@@ -129,8 +131,16 @@ def translate_some(modules: list[Extension], total: int, done: Synchronized) -> 
 
 def translate(*modules: Extension) -> list[Extension]:
     """These modules with C in place of Cython."""
-    return cythonize(list(modules), compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
-                     build_dir=f"build/{BUILD}/cython", nthreads=0, cache=os.environ.get("NSQC_TRANSLATED", False))
+    cache = os.environ.get("NSQC_TRANSLATED", "")
+    try:
+        return cythonize(list(modules), compiler_directives=DIRECTIVES, annotate=bool(os.environ.get("NSQC_ANNOTATE")),
+                         build_dir=f"build/{BUILD}/cython", nthreads=0, cache=cache or False)
+    except CompileError:
+        # Cython caches that it has made no files, and would not try again.
+        for entry in Path(cache).glob("*.zip") if cache else ():
+            if not zipfile.ZipFile(entry).namelist():
+                entry.unlink()
+        raise
 
 
 class ReportingBuild(build_ext):

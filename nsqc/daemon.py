@@ -26,6 +26,7 @@ from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.server import Server
 from nsqc.log import Log
+from nsqc.loop.busypoll import BusyPoll
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.metrics.lag import LoopLag
@@ -38,7 +39,7 @@ from nsqc.options.reload import Reloader, Reread
 from nsqc.options.tls import is_offered, settle
 from nsqc.options.topic_rules import TopicRules
 from nsqc.peers.peers import Peers
-from nsqc.process import descriptors, later, running
+from nsqc.process import descriptors, later, processors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.lock import LockError, lock
@@ -65,6 +66,7 @@ TICK_S = 0.1  # how often disk queues check their sync deadlines
 # and again, for a quarter of a second each time; objects here are freed by reference counts. What is young is traversed
 # in one loop iteration: 10,000 objects take some ten milliseconds.
 COLLECT = (2_000, 5, 2_000)
+POLLING_PROCESSORS = 2  # fewer leave none for the clients while the loop polls
 SWITCH_S = 0.0005  # the loop waits so long for a worker thread that runs Python; 5 ms by default
 LINGER_S = 1.0  # how long a stop waits for clients that take none of their last replies
 LINGER_MOST_S = 10.0  # and how long for all of them, even if they take some
@@ -127,6 +129,7 @@ class Daemon:
         self.loop = loop
         self._stop = stop
         self.slow = slow
+        self.busy_poll: BusyPoll | None = None
         self.log = log
         try:
             self.settings = Settings(settle(options))
@@ -253,6 +256,7 @@ class Daemon:
         self._notify_ready()
         self.manager.watch(self.loop)
         self.slow.set_limit(self.settings.now.slow_loop)
+        self._begin_polling()
         later.read_ahead()
 
     async def _listen_http(self) -> None:
@@ -332,6 +336,16 @@ class Daemon:
         self.connection_limits.set_limits(options)
         self.space_watch.set_limit(options.min_free_disk)
         self.slow.set_limit(options.slow_loop)
+        if self.busy_poll is not None:
+            self.busy_poll.set_limit(options.busy_poll)
+
+    def _begin_polling(self) -> None:
+        if processors.available() < POLLING_PROCESSORS:
+            return      # the clients that it polls for may need the only one
+        try:
+            self.busy_poll = BusyPoll(self.loop, self.settings.now.busy_poll)
+        except OSError as error:
+            self.log.warn("LOOP: --busy-poll has no effect - %s", error)
 
     def _tick(self) -> None:
         began = span_began()
@@ -369,6 +383,8 @@ class Daemon:
 
         Returns the exit code: 1 if anything could not be written.
         """
+        if self.busy_poll is not None:
+            self.busy_poll.close()
         self.slow.close()       # a stop takes the time it needs
         self.drain.close()
         self.reloader.close()

@@ -1,32 +1,16 @@
 """Watches the iterations of a uvloop. See the .pxd."""
 
 cimport cython
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT64_MAX, int64_t, uint64_t
-from libc.stdlib cimport calloc, free
-from posix.dlfcn cimport RTLD_LAZY, dlopen, dlsym
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+from libc.stdint cimport INT64_MAX, int64_t
+from libc.stdlib cimport calloc
+
+from nsqc.loop.uv cimport hooks_close, hooks_open, now_ns, uv_now
 
 import time
 
-import uvloop
-
 cdef enum:
-    UV_CHECK = 2                # libuv's numbers of the kinds of handles
-    UV_PREPARE = 9
     NS_PER_MS = 1000000
     WORTH = 4                   # a handler is named if it took this part of the limit
-
-# Of libuv, which uvloop contains and shows.
-ctypedef void (*uv_callback)(void *handle) noexcept nogil
-cdef size_t (*uv_handle_size)(int kind) noexcept nogil
-cdef int (*uv_prepare_init)(void *loop, void *handle) noexcept nogil
-cdef int (*uv_prepare_start)(void *handle, uv_callback callback) noexcept nogil
-cdef int (*uv_check_init)(void *loop, void *handle) noexcept nogil
-cdef int (*uv_check_start)(void *handle, uv_callback callback) noexcept nogil
-cdef void (*uv_unref)(void *handle) noexcept nogil
-cdef void (*uv_close)(void *handle, uv_callback callback) noexcept nogil
-cdef uint64_t (*uv_now)(void *loop) noexcept nogil
 
 spans.longest_ns = INT64_MAX
 cdef str longest = ""
@@ -60,80 +44,32 @@ def span_ended(int64_t began_ns, str kind not None, what=""):
         name(kind, what, ns)
 
 
-cdef int64_t now_ns() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t> now.tv_sec * 1000000000 + now.tv_nsec
-
-
-cdef inline Handles **handles_of(void *handle) noexcept nogil:
-    """The first member of each handle, `data`, belongs to its user."""
-    return <Handles **> handle
-
-
 # ---------------------------------------------------------------------- in the loop, without the GIL
 
-cdef void on_check(void *handle) noexcept nogil:
-    """Behind the wait for events, and their handlers."""
-    cdef Handles *handles = handles_of(handle)[0]
-    handles.began_ns = <int64_t> uv_now(handles.loop) * NS_PER_MS
+cdef void after_wait(void *state) noexcept nogil:
+    cdef WatchState *of = <WatchState *> state
+    of.began_ns = <int64_t> uv_now(of.loop) * NS_PER_MS
 
 
-cdef void on_prepare(void *handle) noexcept nogil:
-    """Right before the wait."""
-    cdef Handles *handles = handles_of(handle)[0]
+cdef void before_wait(void *state) noexcept nogil:
+    cdef WatchState *of = <WatchState *> state
     cdef int64_t ns
-    if handles.limit_ns == 0:
+    if of.limit_ns == 0:
         return
-    ns = now_ns() - handles.began_ns
-    if handles.began_ns and ns > handles.limit_ns:
-        told(handles, ns)
-    handles.began_ns = 0
-    spans.longest_ns = handles.limit_ns / WORTH
+    ns = now_ns() - of.began_ns
+    if of.began_ns and ns > of.limit_ns:
+        told(of, ns)
+    of.began_ns = 0
+    spans.longest_ns = of.limit_ns / WORTH
     spans.named = False
 
 
-cdef void told(Handles *handles, int64_t ns) noexcept with gil:
-    if handles.watch is not NULL:
-        (<Watch> handles.watch)._tell(ns)
-
-
-cdef void on_closed(void *handle) noexcept nogil:
-    cdef Handles *handles = handles_of(handle)[0]
-    handles.open -= 1
-    if handles.open == 0:
-        free(handles.prepare)
-        free(handles.check)
-        free(handles)
+cdef void told(WatchState *state, int64_t ns) noexcept with gil:
+    if state.watch is not NULL:
+        (<Watch> state.watch)._tell(ns)
 
 
 # ---------------------------------------------------------------------- from outside
-
-cdef void *symbol(void *library, const char *c_name) except NULL:
-    cdef void *found = dlsym(library, c_name)
-    if found is NULL:
-        raise OSError(f"uvloop has no {c_name.decode()}")
-    return found
-
-
-cdef int find_symbols() except -1:
-    """Raises OSError where uvloop's own libuv does not show its functions."""
-    global uv_handle_size, uv_prepare_init, uv_prepare_start, uv_check_init, uv_check_start, uv_unref, uv_close
-    global uv_now
-    cdef bytes path = uvloop.loop.__file__.encode()
-    cdef void *library = dlopen(path, RTLD_LAZY)     # it is loaded: this counts one more user, for good
-    if library is NULL:
-        raise OSError("uvloop's library cannot be opened")
-    uv_handle_size = <size_t (*)(int) noexcept nogil> symbol(library, b"uv_handle_size")
-    uv_prepare_init = <int (*)(void *, void *) noexcept nogil> symbol(library, b"uv_prepare_init")
-    uv_prepare_start = <int (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_prepare_start")
-    uv_check_init = <int (*)(void *, void *) noexcept nogil> symbol(library, b"uv_check_init")
-    uv_check_start = <int (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_check_start")
-    uv_unref = <void (*)(void *) noexcept nogil> symbol(library, b"uv_unref")
-    uv_close = <void (*)(void *, uv_callback) noexcept nogil> symbol(library, b"uv_close")
-    uv_now = <uint64_t (*)(void *) noexcept nogil> symbol(library, b"uv_now")
-    return 0
-
 
 @cython.final
 cdef class Watch:
@@ -143,31 +79,12 @@ cdef class Watch:
         """Calls report(nanoseconds, nanoseconds of the longest handler, its name) for each iteration that takes longer
         than limit_ns. The name is empty if no handler took a quarter of that. Raises OSError.
         """
-        cdef Handles *handles
-        find_symbols()
-        handles = <Handles *> calloc(1, sizeof(Handles))
-        if handles is NULL:
+        self.state = <WatchState *> calloc(1, sizeof(WatchState))
+        if self.state is NULL:
             raise MemoryError
-        handles.loop = PyCapsule_GetPointer(uvloop.loop.libuv_get_loop_t_ptr(loop), NULL)
-        handles.prepare = calloc(1, uv_handle_size(UV_PREPARE))
-        handles.check = calloc(1, uv_handle_size(UV_CHECK))
-        if handles.prepare is NULL or handles.check is NULL:
-            free(handles.prepare)
-            free(handles.check)
-            free(handles)
-            raise MemoryError
-        uv_prepare_init(handles.loop, handles.prepare)
-        uv_check_init(handles.loop, handles.check)
-        handles.open = 2
-        handles_of(handles.prepare)[0] = handles
-        handles_of(handles.check)[0] = handles
-        uv_prepare_start(handles.prepare, on_prepare)
-        uv_check_start(handles.check, on_check)
-        # They do not keep the loop running.
-        uv_unref(handles.prepare)
-        uv_unref(handles.check)
-        handles.watch = <void *> self
-        self.handles = handles
+        self.hooks = hooks_open(loop, before_wait, after_wait, self.state)
+        self.state.loop = self.hooks.loop
+        self.state.watch = <void *> self
         self.report = report
         self._set_limit(limit_ns)
 
@@ -176,28 +93,26 @@ cdef class Watch:
         self._set_limit(limit_ns)
 
     cdef void _set_limit(self, int64_t limit_ns) noexcept:
-        if self.handles is not NULL:
-            self.handles.limit_ns = limit_ns
-            self.handles.began_ns = 0       # the present iteration is not reported
+        if self.hooks is not NULL:
+            self.state.limit_ns = limit_ns
+            self.state.began_ns = 0         # the present iteration is not reported
             spans.longest_ns = limit_ns / WORTH
             spans.named = False
 
     def close(self):
         """Watches no more. Must be called before the loop is closed, which would take the handles for its own."""
-        cdef Handles *handles = self.handles
-        if handles is NULL:
+        if self.hooks is NULL:
             return
-        handles.limit_ns = 0
+        self.state.limit_ns = 0
+        self.state.watch = NULL
         spans.longest_ns = INT64_MAX
-        self.handles = NULL
-        handles.watch = NULL
-        uv_close(handles.prepare, on_closed)
-        uv_close(handles.check, on_closed)
+        hooks_close(self.hooks)
+        self.hooks = NULL
 
     def __dealloc__(self):
         # The loop may still call back.
-        if self.handles is not NULL:
-            self.handles.watch = NULL
+        if self.hooks is not NULL:
+            self.state.watch = NULL
 
     def _tell(self, int64_t ns):
         try:

@@ -141,6 +141,9 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     slow_loop: Annotated[int, flag(
         Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged, with the handler that took "
         "longest; 0: none is", least=0, own=True, live=True)] = 100 * MS
+    busy_poll: Annotated[int, flag(
+        Kind.DURATION, BASIC, "while traffic is dense, how long the event loop polls for events before it sleeps; 0: "
+        "never; needs two processors", least=0, most=10 * MS, own=True, live=True)] = 300_000
     worker_id: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --node-id")] = False
 
     tcp_address: Annotated[str, flag(

@@ -8,7 +8,7 @@ import time
 import pytest
 import uvloop
 
-from nsqc.loop import slow, watch
+from nsqc.loop import slow, uv
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.steps import Steps
 from nsqc.loop.watch import Watch, span_began, span_ended
@@ -210,7 +210,7 @@ def test_a_uvloop_that_hides_its_loop(monkeypatch):
         class loop:
             __file__ = "/dev/null"
 
-    monkeypatch.setattr(watch, "uvloop", Hidden)
+    monkeypatch.setattr(uv, "uvloop", Hidden)
     log = Lines()
     SlowLoop(uvloop.new_event_loop(), log).set_limit(LIMIT)
     assert log.lines == ["LOOP: --slow-loop has no effect - uvloop's library cannot be opened"]
