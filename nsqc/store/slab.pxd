@@ -2,9 +2,7 @@
 # that a piece is at most a sixteenth larger than its contents. What would fill a sixteenth of a chunk or more has a
 # mapping of its own.
 #
-# Queues fill and drain in order, so chunks become empty one after the other. A few are kept for the next messages, the
-# others are returned to the system. A class with more than one chunk gets huge pages: otherwise a queue that grows by
-# gigabytes would spend most of its time in page faults.
+# Queues fill and drain in order, so chunks become empty one after the other, and go back (chunks.pxd).
 #
 # Only the loop's thread may call these.
 

@@ -3,6 +3,8 @@
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
+from nsqc.store.chunks cimport CHUNK_BYTES, chunk_bytes, chunk_give, chunk_take, huge_pages_pay
+
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *addr, size_t length, int advice)
     int MADV_HUGEPAGE
@@ -11,7 +13,6 @@ cdef extern from *:
     int clz "__builtin_clz"(unsigned int value) nogil
 
 cdef enum:
-    CHUNK_BYTES = 2097152
     CHUNK_HEAD = 64
     ROOM = CHUNK_BYTES - CHUNK_HEAD
     # Classes of small pieces, by their size.
@@ -26,7 +27,6 @@ cdef enum:
     LEAST_PIECES = 16
     CLASSES = 200           # up to 2048 pieces: more than the smallest of them needs
     LARGEST = ROOM // LEAST_PIECES & ~7     # beyond that, a mapping for each
-    LEAST_SPARE = 8         # empty chunks that are kept; one more for each four that are in use
     # Mappings that are kept for reuse.
     PAGE_BYTES = 4096
     HUGE_FROM = 4194304
@@ -39,9 +39,6 @@ cdef struct Mapping:        # at the beginning of a mapping while it is kept
 
 cdef Chunk *partial[CLASSES]        # chunks with free pieces, the one to take from first
 cdef uint32_t chunks_of[CLASSES]
-cdef Chunk *c_spare = NULL
-cdef int spares = 0
-cdef int64_t chunks = 0
 cdef Mapping *c_kept = NULL
 cdef int kept = 0
 cdef size_t kept_bytes = 0
@@ -133,7 +130,7 @@ cdef void *map_new(size_t size) noexcept nogil:
     c_mapped = mmap(NULL, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     if c_mapped == MAP_FAILED:
         return NULL
-    if need >= HUGE_FROM:
+    if need >= HUGE_FROM and huge_pages_pay():
         madvise(c_mapped, need, MADV_HUGEPAGE)
     mapped_bytes += need
     return c_mapped
@@ -182,18 +179,10 @@ cdef void unlink(Chunk *chunk) noexcept nogil:
 
 
 cdef Chunk *chunk_new(uint32_t index) noexcept nogil:
-    global c_spare, spares, chunks
-    cdef Chunk *chunk = c_spare
-    if chunk is not NULL:
-        c_spare = chunk.next
-        spares -= 1
-    else:
-        chunk = map_aligned()
-        if chunk is NULL:
-            return NULL
-        chunks += 1
-    if chunks_of[index] > 0:
-        madvise(chunk, CHUNK_BYTES, MADV_HUGEPAGE)
+    # The first chunk of a class may be for a few pieces only.
+    cdef Chunk *chunk = <Chunk *> chunk_take(chunks_of[index] > 0)
+    if chunk is NULL:
+        return NULL
     chunks_of[index] += 1
     chunk.free = NULL
     chunk.used = 0
@@ -205,37 +194,12 @@ cdef Chunk *chunk_new(uint32_t index) noexcept nogil:
 
 
 cdef void chunk_free(Chunk *chunk) noexcept nogil:
-    """Keeps it, or returns it to the system; a queue that shrinks reduces how many may be spare."""
-    global c_spare, spares, chunks
-    cdef int64_t limit = LEAST_SPARE + (chunks - spares) // 4
     chunks_of[chunk.index] -= 1
-    chunk.next = c_spare
-    c_spare = chunk
-    spares += 1
-    while spares > limit:
-        chunk = c_spare
-        c_spare = chunk.next
-        spares -= 1
-        chunks -= 1
-        munmap(chunk, CHUNK_BYTES)
-
-
-cdef Chunk *map_aligned() noexcept nogil:
-    """A chunk at a multiple of its size: twice as much is mapped, the rest is unmapped."""
-    cdef char *c_mapped = <char *> mmap(NULL, 2 * CHUNK_BYTES, PROT_READ | PROT_WRITE,
-                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
-    cdef size_t before
-    if c_mapped == <char *> MAP_FAILED:
-        return NULL
-    before = <size_t> (-<uintptr_t> c_mapped & (CHUNK_BYTES - 1))
-    if before:
-        munmap(c_mapped, before)
-    munmap(c_mapped + before + CHUNK_BYTES, CHUNK_BYTES - before)
-    return <Chunk *> (c_mapped + before)
+    chunk_give(chunk)
 
 
 cdef int64_t slab_bytes() noexcept nogil:
-    return chunks * CHUNK_BYTES + mapped_bytes
+    return chunk_bytes() + mapped_bytes
 
 
 def held_bytes() -> int:
