@@ -35,6 +35,10 @@ METRICS = [
     Metric("single cpu", "PUB, 64 outstanding, daemon µs/message"),
     Metric("single joined rate", "PUB, 64 outstanding, joined writes, messages/s", digits=0),
     Metric("single joined cpu", "PUB, 64 outstanding, joined, daemon µs/message", digits=3),
+    *(Metric(f"alone {count} rate", f"PUB, one at a time, connections: {count}, messages/s", digits=0)
+      for count in (1, 2, 8)),
+    *(Metric(f"alone http {count} rate", f"HTTP /pub, one at a time, connections: {count}, requests/s", digits=0)
+      for count in (1, 2, 8)),
     Metric("http rate", "HTTP /pub, 16 connections, requests/s", 0.6, AGAINST_FLOOR, True, 0),
     Metric("http cpu", "HTTP /pub, daemon µs/request"),
     Metric("http wrk rate", "HTTP /pub, 16 connections of wrk, requests/s", 0.6, AGAINST_FLOOR, True, 0),

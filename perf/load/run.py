@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m perf.load.run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
-    parser.add_argument("--only", default="", help="comma-separated: memory, disk, single, http, latency, idle")
+    parser.add_argument("--only", default="", help="comma-separated: memory, disk, single, alone, http, latency, idle")
     parser.add_argument("--nsqc", default=f"{shlex.quote(sys.executable)} -m nsqc serve", metavar="CMD",
                         help="the daemon under test; default: this tree's")
     parser.add_argument("--against", metavar="CMD", help="a second daemon")

@@ -19,6 +19,7 @@ from perf.load.server import Server, Side
 CLIENT_SECONDS = 300
 RECORD_BYTES = 320  # memory to warm for each message of a fill
 FLOOR_MORE = 4  # times the messages for the floor, which keeps none and would finish too soon
+ALONE = (1, 2, 8)   # connections that send one request at a time
 MEMORY_ONLY = "--mem-queue-size=50000000"
 
 Results = dict[str, float]
@@ -127,6 +128,19 @@ class Bench:
                 server.post("/channel/empty?topic=load&channel=ch")
         return results
 
+    def alone(self, side: Side) -> Results:
+        """One request at a time on each connection: PUB, and POST /pub."""
+        results: Results = {}
+        self.warm(int(self.scale.seconds * 1_000_000))
+        with Server(side, MEMORY_ONLY) as server:
+            server.channel("load", "ch")
+            for count in ALONE:
+                done = self.load(server.tcp, "pub", "-t", self.scale.seconds, "-b", 1, "-w", 1, "-c", count)
+                results[f"alone {count} rate"] = done["per_s"]
+                done = self.load(server.http, "http-pub", "-t", self.scale.seconds, "-c", count)
+                results[f"alone http {count} rate"] = done["per_s"]
+        return results
+
     def http(self, side: Side) -> Results:
         """POST /pub on 16 connections, with our own client and, where it is installed, with wrk."""
         self.warm(int(self.scale.seconds * 200_000))
@@ -193,5 +207,5 @@ class Bench:
 
     def all(self) -> dict[str, Callable[[Side], Results]]:
         """All workloads by name."""
-        return {"memory": self.memory, "disk": self.disk, "single": self.single, "http": self.http,
-                "latency": self.latency, "idle": self.idle}
+        return {"memory": self.memory, "disk": self.disk, "single": self.single, "alone": self.alone,
+                "http": self.http, "latency": self.latency, "idle": self.idle}
