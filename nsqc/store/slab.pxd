@@ -2,7 +2,7 @@
 # that a piece is at most a sixteenth larger than its contents. What would fill a sixteenth of a chunk or more has a
 # mapping of its own.
 #
-# Queues fill and drain in order, so chunks become empty one after the other, and go back (chunks.pxd).
+# Queues fill and drain in order, so chunks become empty one after the other, and go back (arenas.pxd).
 #
 # Only the loop's thread may call these.
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from posix.mman cimport MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
 
-from nsqc.store.chunks cimport CHUNK_BYTES, chunk_bytes, chunk_give, chunk_take, huge_pages_pay
+from nsqc.store.arenas cimport CHUNK_BYTES, chunk_bytes, chunk_give, chunk_take, huge_pages_pay
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *addr, size_t length, int advice)

@@ -15,40 +15,40 @@ cdef extern from *:
     #include <pthread.h>
     #include <signal.h>
     #include <time.h>
-    static pthread_mutex_t nsqc_chunks_mutex = PTHREAD_MUTEX_INITIALIZER;
-    static pthread_cond_t nsqc_chunks_wanted;
-    static inline void nsqc_chunks_lock(void) { pthread_mutex_lock(&nsqc_chunks_mutex); }
-    static inline void nsqc_chunks_unlock(void) { pthread_mutex_unlock(&nsqc_chunks_mutex); }
-    static inline void nsqc_chunks_signal(void) { pthread_cond_signal(&nsqc_chunks_wanted); }
+    static pthread_mutex_t nsqc_arenas_mutex = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_cond_t nsqc_arenas_wanted;
+    static inline void nsqc_arenas_lock(void) { pthread_mutex_lock(&nsqc_arenas_mutex); }
+    static inline void nsqc_arenas_unlock(void) { pthread_mutex_unlock(&nsqc_arenas_mutex); }
+    static inline void nsqc_arenas_signal(void) { pthread_cond_signal(&nsqc_arenas_wanted); }
 
     /* Page by page: one madvise() for the whole chunk would keep the loop from mapping memory meanwhile. */
-    static void nsqc_chunks_touch(char *chunk, size_t bytes) {
+    static void nsqc_arenas_touch(char *chunk, size_t bytes) {
         for (size_t at = 0; at < bytes; at += 4096)
             ((volatile char *)chunk)[at] = 0;
     }
 
     /* Waits with the mutex held; ns: at most so long, 0: until it is signalled. */
-    static void nsqc_chunks_wait(int64_t ns) {
+    static void nsqc_arenas_wait(int64_t ns) {
         struct timespec until;
         if (ns == 0) {
-            pthread_cond_wait(&nsqc_chunks_wanted, &nsqc_chunks_mutex);
+            pthread_cond_wait(&nsqc_arenas_wanted, &nsqc_arenas_mutex);
             return;
         }
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += (until.tv_nsec + ns) / 1000000000;
         until.tv_nsec = (until.tv_nsec + ns) % 1000000000;
-        pthread_cond_timedwait(&nsqc_chunks_wanted, &nsqc_chunks_mutex, &until);
+        pthread_cond_timedwait(&nsqc_arenas_wanted, &nsqc_arenas_mutex, &until);
     }
 
     /* Starts the thread, which gets no signals: they are for the loop's. Returns an errno. */
-    static int nsqc_chunks_start(void *(*run)(void *)) {
+    static int nsqc_arenas_start(void *(*run)(void *)) {
         pthread_t thread;
         pthread_condattr_t clock;
         sigset_t all, before;
         int error;
         pthread_condattr_init(&clock);
         pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-        pthread_cond_init(&nsqc_chunks_wanted, &clock);
+        pthread_cond_init(&nsqc_arenas_wanted, &clock);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         error = pthread_create(&thread, NULL, run, NULL);
@@ -60,12 +60,12 @@ cdef extern from *:
         return error;
     }
     """
-    void touch "nsqc_chunks_touch"(char *chunk, size_t bytes) nogil
-    void lock "nsqc_chunks_lock"() nogil
-    void unlock "nsqc_chunks_unlock"() nogil
-    void signal_thread "nsqc_chunks_signal"() nogil
-    void wait "nsqc_chunks_wait"(int64_t ns) nogil
-    int start_thread "nsqc_chunks_start"(void *(*run)(void *) noexcept nogil) nogil
+    void touch "nsqc_arenas_touch"(char *chunk, size_t bytes) nogil
+    void lock "nsqc_arenas_lock"() nogil
+    void unlock "nsqc_arenas_unlock"() nogil
+    void signal_thread "nsqc_arenas_signal"() nogil
+    void wait "nsqc_arenas_wait"(int64_t ns) nogil
+    int start_thread "nsqc_arenas_start"(void *(*run)(void *) noexcept nogil) nogil
 
 cdef enum:
     ARENA_CHUNKS = 32
