@@ -19,6 +19,7 @@ from tests.client.conftest import address
 from tests.client.faults import IDENTIFIED, frame, serve
 from tests.client.test_connection import WAYS, secured  # noqa: F401 (a fixture)
 from tests.client.test_consumer import drained, publish
+from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
 
@@ -379,6 +380,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
 @pytest.mark.parametrize("answers,text", [
     ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
     ((frame(0, b"OK"),), "not an nsqd"),
+    ((frame(0, nested.OBJECT),), "not an nsqd"),
     ((frame(0, b"[1]"),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),

@@ -9,6 +9,7 @@ from nsqc.client import AuthError, BadMessage, BadName, Closed, ConnectError, Co
 from tests.client.conftest import address
 from tests.client.faults import IDENTIFIED, frame, serve
 from tests.peers.authd import reply
+from tests.support import nested
 from tests.support.daemon import wait_until
 
 WAYS = {"plain": {}, "tls": {"tls": True}, "deflate": {"deflate": 3}, "snappy": {"snappy": True},
@@ -206,6 +207,7 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
 @pytest.mark.parametrize("answers,text", [
     ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
     ((frame(0, b"OK"),), "not an nsqd"),
+    ((frame(0, nested.OBJECT),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
 ])
