@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from nsqc.broker.broker import Broker
+from nsqc.broker.refusals import LimitReached
 from nsqc.broker.stats import Slice
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
@@ -74,6 +75,9 @@ class ChannelLookup:
     async def _prepare(self, topic: Topic) -> None:
         try:
             await self._create(topic, await self._find(topic.name.decode()))
+        except LimitReached as error:
+            # Their consumers are refused here, too: nobody misses a message silently.
+            self._log.warn("TOPIC(%s): channels that nsqlookupd knows are not created - %s", topic.name.decode(), error)
         except Exception as error:
             self._log.error("failed to create channels of topic %s - %s", topic.name.decode(), reason_of(error))
         finally:
@@ -85,7 +89,7 @@ class ChannelLookup:
         return not (self._closed or self._broker.closing) and self._broker.topics.get(topic.name) is topic
 
     async def _create(self, topic: Topic, channels: set[str]) -> None:
-        """Creates channels in slices: an nsqlookupd may name a hundred thousand. Raises OSError."""
+        """Creates channels in slices: an nsqlookupd may name a hundred thousand. Raises OSError, LimitReached."""
         part = Slice()
         for channel in sorted(channels):
             if part.over():
@@ -94,7 +98,7 @@ class ChannelLookup:
             if not self._waits(topic):
                 return
             if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
-                topic.get_channel(channel.encode())
+                self._broker.get_channel(topic, channel.encode())
 
     async def _find(self, name: str) -> set[str]:
         """The channels that any nsqlookupd knows for a topic."""

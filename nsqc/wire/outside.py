@@ -7,7 +7,7 @@ Callers handle one. tests/wire/test_outside.py checks that nothing else in the p
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 LONGEST_REASON = 200  # characters; a parser may quote the text
 # Errors of msgspec and of invalid UTF-8 are ValueErrors.
@@ -40,8 +40,11 @@ class Decoder(Generic[T]):
 
 
 # Any: JSON
+Json: TypeAlias = Any
+
+
 def decode(text: bytes | str, *, strict: bool = True,
-           object_pairs_hook: Callable[[list[tuple[str, Any]]], object] | None = None) -> Any:
+           object_pairs_hook: Callable[[list[tuple[str, Json]]], object] | None = None) -> Json:
     """Any JSON value, by the standard library, whose arguments it takes. The daemon, which does not import that where
     nothing is damaged, uses Decoder. Raises JSONError."""
     import json

@@ -21,7 +21,8 @@ ORIGINAL = [
 OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-http-request-method",
        "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes",
        "max-buffered-bytes", "metrics-per-channel", "min-free-disk", "topic-storage", "log-sync", "log-retain-time",
-       "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop"}
+       "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop",
+       "max-topics", "max-channels-per-topic", "max-create-rate"}
 
 
 @pytest.mark.parametrize("words, found", [

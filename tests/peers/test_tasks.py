@@ -84,6 +84,9 @@ class Broker:
     def __init__(self, *topics: Topic):
         self.topics = {topic.name: topic for topic in topics}
 
+    def get_channel(self, topic: Topic, name: bytes) -> None:
+        topic.get_channel(name)
+
 
 class Peer:
     """An nsqlookupd whose state fails, instead of its answer."""
