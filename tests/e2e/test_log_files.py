@@ -161,3 +161,31 @@ def test_killed_between_a_delivery_and_its_index_entry(daemon, tmp_path):
     assert (known["missing"], known["next_offset"]) == (0, 3)
     assert len(node.connect().sub("t", "c", 10).messages(2)) == 2
     assert node.stop() == 0
+
+
+def test_each_file_is_made_when_it_is_first_needed(daemon):
+    """As docs/ondisk.md has it."""
+    node = daemon(*LOG)
+
+    def kinds(topic: str) -> list[str]:
+        return sorted("id" if path.name.startswith("id.") else path.suffix for path in (node.data_path / f"{topic}.log").glob("*"))
+
+    node.post("/topic/create?topic=t")
+    assert kinds("t") == [] and not (node.data_path / "t.log").exists()
+    client = node.connect()
+    for _ in range(2):
+        client.pub("t", b"x")
+        assert kinds("t") == [".dat", ".idx", "id"]
+    node.post("/topic/empty?topic=t")
+    assert kinds("t") == [".dat", ".idx", ".journal", "id"]
+    client.pub("u", b"x")
+    assert node.stop() == 0
+    node.start()
+    assert kinds("u") == [".dat", ".idx", "id"]
+    node.post("/channel/create?topic=u&channel=c")
+    assert kinds("u") == [".dat", ".idx", ".journal", "id"]
+    node.connect().ok("DPUB u 3600000", b"x")
+    assert kinds("u") == [".dat", ".due", ".idx", ".journal", "id"]
+    node.post("/topic/create?topic=v")
+    node.post("/channel/create?topic=v&channel=c")
+    assert kinds("v") == [".journal", "id"]
