@@ -22,6 +22,7 @@ from tests.client.test_consumer import drained, publish
 from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
+from tests.support.sizes import SIZES
 
 
 async def take(consumer, count: int) -> list[bytes]:
@@ -387,6 +388,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
     ((IDENTIFIED, frame(0, b"_heartbeat_"), frame(0, b"what?")), "answers b'what\\?' instead of OK|without a command"),
     ((IDENTIFIED + frame(0, b"OK"),), "answers b'OK' without a command|closed by|reset"),      # in one read: later it would answer PUB
     ((IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), "a frame of 2147483647 bytes"),
+    *(((IDENTIFIED, size.to_bytes(4, "big", signed=True)), f"a frame of {size} bytes") for size in SIZES),
     ((IDENTIFIED, frame(2, b"short")), "a message of 5 bytes"),
     ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|unencrypted"),
 ])

@@ -11,6 +11,7 @@ from tests.client.faults import IDENTIFIED, frame, serve
 from tests.peers.authd import reply
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.sizes import SIZES
 
 WAYS = {"plain": {}, "tls": {"tls": True}, "deflate": {"deflate": 3}, "snappy": {"snappy": True},
         "tls+deflate": {"tls": True, "deflate": 6}, "tls+snappy": {"tls": True, "snappy": True}}
@@ -225,6 +226,15 @@ def test_frames_that_are_none(answer, text):
     connection = Connection(serve(IDENTIFIED, answer, hold=1), timeout=2)
     with pytest.raises(ConnectError, match=text):
         connection.receive(5)
+    connection.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_hostile_size_ends_the_connection_at_once(size):
+    """Its four bytes are enough."""
+    connection = Connection(serve(IDENTIFIED, struct.pack(">i", size), hold=60), timeout=60)
+    with pytest.raises(ConnectError, match=f"a frame of {size} bytes"):
+        connection.receive(60)
     connection.close()
 
 
