@@ -290,8 +290,8 @@ def test_clients_that_leave_while_they_wait(daemon):
 def test_a_flood_of_topics_is_bounded_and_others_are_served(daemon):
     """20,000 new topics over TCP, and as many over HTTP: with limits there are no more than these, and /ping and publishes
     of others are answered all the while."""
-    most, flood = 1500, 20_000
-    node = daemon(f"--max-topics={most}")
+    most, flood = 600, 20_000
+    node = daemon(f"--max-topics={most}", "--max-create-rate=20")
     node.post("/topic/create?topic=good")
     ends = threading.Event()
     answers = []
