@@ -204,7 +204,9 @@ def test_types_are_known_to_msgspec_before_threads_use_them():
         tree = ast.parse(path.read_text())
         calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         known = {ast.unparse(node.args[0]) for top in tree.body for node in ast.walk(top) if isinstance(node, ast.Call)
-                 and not isinstance(top, (ast.FunctionDef, ast.ClassDef)) and ast.unparse(node.func) == "msgspec.json.Decoder"}
-        decode, convert = calls.get("msgspec.json.decode"), calls.get("msgspec.convert")
-        assert decode is None or not (decode.keywords or decode.args[1:]), path
+                 and not isinstance(top, (ast.FunctionDef, ast.ClassDef)) and ast.unparse(node.func) == "Decoder"}
+        convert = calls.get("msgspec.convert")
+        inner = [node for top in tree.body if isinstance(top, (ast.FunctionDef, ast.ClassDef)) for node in ast.walk(top)
+                 if isinstance(node, ast.Call) and ast.unparse(node.func) == "Decoder"]
+        assert not inner, path
         assert convert is None or ast.unparse(convert.args[1]) in known, path

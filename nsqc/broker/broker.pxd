@@ -40,6 +40,8 @@ cdef class Broker(TopicOwner):
     # For metrics.
     cdef public bint folds_channels     # one series stands for all channels of a topic; else for ephemeral ones
     cdef readonly dict refusals         # refused publishes by reason: see nsqc.broker.refusals
+    cdef readonly dict creations_refused    # topics and channels that clients could not create, by option
+    cdef public uint64_t creations_delayed  # how often a connection had to wait for --max-create-rate
     cdef dict ephemeral                 # ephemeral topics by name
     cdef Retired *ephemeral_retired     # channels of ephemeral topics that are deleted; owned; NULL: none was
     cdef uint64_t ephemeral_messages, ephemeral_bytes       # of ephemeral topics that are deleted
@@ -51,4 +53,5 @@ cdef class Broker(TopicOwner):
     cdef void _enter(self, Topic topic) noexcept
     cdef void _leave(self, Topic topic) noexcept
     cdef int _notify(self, event, topic, channel) except -1
+    cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1
     cdef DiskQueue _open(self, name, bint ephemeral, bint needed)

@@ -70,6 +70,7 @@ cdef class Broker(TopicOwner):
         self.watched = {}
         self.listeners = []
         self.refusals = dict.fromkeys(refusals.REASONS, 0)
+        self.creations_refused = dict.fromkeys(refusals.LIMITS, 0)
         self._index()
 
     def __dealloc__(self):
@@ -137,14 +138,17 @@ cdef class Broker(TopicOwner):
         return self.topics.get(name)
 
     def get_topic(self, bytes name not None, bint loading=False):
-        """The topic of that name, created if it does not exist.
+        """The topic of that name, created for a client if it does not exist. Raises LimitReached.
 
-        While loading, a new topic is not started: its channels are created first, then start() is called.
+        While loading, no limit applies, and a new topic is not started: its channels are created first, then start() is
+        called.
         """
         cdef Topic topic = self.topics.get(name)
         cdef bint ephemeral, logs
         if topic is not None:
             return topic
+        if not loading:
+            self._need_room(refusals.MAX_TOPICS, self.settings.now.max_topics, len(self.topics), name)
         ephemeral = name_is_ephemeral(name, len(name))
         rule = self.rules.of(name) if self.rules is not None and not ephemeral else None
         logs = self.logs is not None and rule is not None and rule.storage == "log"
@@ -167,6 +171,24 @@ cdef class Broker(TopicOwner):
             else:
                 self.starter(topic)
         return topic
+
+    def get_channel(self, Topic topic not None, bytes name not None, start=None):
+        """As Topic.get_channel(), for a client: raises LimitReached if the topic may have no more channels."""
+        cdef Channel channel = topic.channels.get(name)
+        if channel is None:
+            self._need_room(refusals.MAX_CHANNELS, self.settings.now.max_channels_per_topic, len(topic.channels),
+                            topic.name)
+            channel = topic.get_channel(name, start)
+        return channel
+
+    cdef int _need_room(self, option, int64_t limit, Py_ssize_t count, bytes topic) except -1:
+        """Raises LimitReached if one more is too many. topic: a name, for the log."""
+        if not 0 < limit <= count:
+            return 0
+        self.creations_refused[option] += 1
+        error = refusals.LimitReached(option, limit)
+        self.log.warn("TOPIC(%s): a client is refused - %s", topic.decode(), error, kind=option)
+        raise error
 
     def delete_topic(self, bytes name not None) -> bool:
         """Deletes a topic with its channels and all they hold; False if it does not exist."""

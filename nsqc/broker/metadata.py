@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import reprlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.index import Index
 from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import Decoder, JSONError, decode
 
 FILE_NAME = "nsqd.dat"
 COPY_NAME = "nsqd.dat.last"
@@ -66,7 +68,7 @@ class Metadata(msgspec.Struct, gc=False):
     version: str = NSQD_VERSION
 
 
-_decode = msgspec.json.Decoder(Metadata).decode
+_decode = Decoder(Metadata).decode
 
 
 # ---------------------------------------------------------------------- reading
@@ -96,7 +98,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
         raise MetadataError(f"failed to read metadata from {path} - {error.strerror}") from None
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except JSONError as error:
         reason = error
     salvaged = salvage(data, log)
     if salvaged is not None:
@@ -117,11 +119,9 @@ def salvage(data: bytes, log: Log) -> Metadata | None:
 
     Bytes and escapes that are not text become characters that names cannot contain.
     """
-    import json  # msgspec, which reads a sound file, accepts nothing of the kind
-
     try:
-        document = json.loads(data.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError):
+        document = decode(data.decode("utf-8", "replace"), strict=False)
+    except JSONError:
         return None
     entries = document.get("topics") if isinstance(document, dict) else None
     if not isinstance(entries, list):
@@ -142,7 +142,7 @@ def name_and_pause(entry: object, kind: str, log: Log) -> tuple[str, bool]:
     fields = entry if isinstance(entry, dict) else {}
     name = fields.get("name")
     if not isinstance(name, str) or not is_name(name):
-        log.error("NSQ: %s: an entry is ignored, it names no %s: %.200r", FILE_NAME, kind, entry)
+        log.error("NSQ: %s: an entry is ignored, it names no %s: %s", FILE_NAME, kind, reprlib.repr(entry))
         return "", False
     return name, fields.get("paused") is True
 
@@ -157,7 +157,7 @@ def rebuild(data_path: str, index: Index) -> Metadata | None:
     queues = index.names(with_messages=False)
     try:
         metadata = _decode(read_file(os.path.join(data_path, COPY_NAME)))
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, JSONError):
         if not queues:
             return None
         metadata = Metadata()

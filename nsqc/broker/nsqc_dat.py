@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from nsqc.store.disk.names import META, path_of
 from nsqc.store.disk.segment import RECORD_HEAD_BYTES, RECORD_ID_OFFSET
 from nsqc.store.files import read_file, replace_file
 from nsqc.store.machine import boot_id
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from nsqc.broker.protocols import Delays
@@ -34,11 +35,17 @@ MAX_SEARCHED_BYTES = 512 << 20  # of queue files, after a kill
 ID_AT, ID_END = RECORD_ID_OFFSET, RECORD_HEAD_BYTES
 
 
+# Ranges of numbers in the files: others would overflow where messages are made or delivered.
+Unit = Annotated[int, msgspec.Meta(ge=0, lt=1288834974288 + (1 << 41))]
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
 class Ids(msgspec.Struct, gc=False):
     """nsqc.ids.dat. reached_unit: no id has come further; stopped: the run has ended with all it had written; boot_id:
     that of the machine, which changes when it starts."""
 
-    reached_unit: int = 0
+    reached_unit: Unit = 0
     stopped: bool = False
     boot_id: str = ""
 
@@ -46,15 +53,15 @@ class Ids(msgspec.Struct, gc=False):
 class NsqcDat(msgspec.Struct, gc=False):
     """nsqc.dat. Ids are their 16 digits; topic delays in milliseconds, channel times in wall-clock nanoseconds."""
 
-    reached_unit: int = 0
-    topics: dict[str, dict[str, int]] = {}
-    channels: dict[str, dict[str, int]] = {}
+    reached_unit: Unit = 0
+    topics: dict[str, dict[str, Milliseconds]] = {}
+    channels: dict[str, dict[str, Nanoseconds]] = {}
 
 
 File = TypeVar("File", Ids, NsqcDat)
 
-_decode_ids = msgspec.json.Decoder(Ids).decode
-_decode_delays = msgspec.json.Decoder(NsqcDat).decode
+_decode_ids = Decoder(Ids).decode
+_decode_delays = Decoder(NsqcDat).decode
 
 
 def power_failed(ids: Ids) -> bool:
@@ -86,7 +93,7 @@ def read(path: str, form: type[File], decode: Callable[[bytes], File], log: Log)
         return decode(read_file(path))
     except FileNotFoundError:
         return form()
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, JSONError) as error:
         log.error("NSQ: %s cannot be used, deferred messages may lose their delays - %s", path, error)
         return form()
 

@@ -6,6 +6,7 @@ import errno
 
 NO_MEMORY, EXITING, DRAINING, NO_SPACE, LOG_FULL = "no_memory", "exiting", "draining", "no_space", "log_full"
 WRITE_FAILED, INVALID, UNAUTHORIZED, FAILED = "write_failed", "invalid", "unauthorized", "failed"
+LIMIT = "limit"
 REASONS = {
     NO_MEMORY: "the process has no memory for it",
     EXITING: "the topic is being deleted, or the daemon stops",
@@ -15,8 +16,25 @@ REASONS = {
     WRITE_FAILED: "it could not be written or synced",
     INVALID: "the name, the size or the body is not valid",
     UNAUTHORIZED: "an auth server does not permit it",
+    LIMIT: "the topic does not exist, and there are `--max-topics`",
     FAILED: "anything else, such as a topic that cannot be created",
 }
+
+
+MAX_TOPICS, MAX_CHANNELS = LIMITS = ("--max-topics", "--max-channels-per-topic")
+
+
+class LimitReached(Exception):
+    """A client cannot create a topic or channel: there are as many as the option allows. The text is for the client."""
+
+    def __init__(self, option: str, limit: int):
+        what = "topic" if option == MAX_TOPICS else "channel"
+        super().__init__(f"{what} limit of {limit} reached: delete a {what} or raise {option}")
+
+
+def of_exception(error: BaseException) -> str:
+    """The reason for an exception of a publish."""
+    return LIMIT if isinstance(error, LimitReached) else FAILED
 
 
 def of_error(failure: int) -> str:

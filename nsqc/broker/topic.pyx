@@ -103,7 +103,8 @@ cdef class Topic(TopicState):
         return result
 
     cdef bint publish_slice(self, Batch *batch) noexcept:
-        cdef int result, cost = 1 + self.fan_count, left = STEPS
+        cdef int result
+        cdef int64_t cost = 1 + self.fan_count, left = STEPS     # a large message to many channels: beyond 32 bits
         cdef int32_t size = 0
         cdef Entry entry
         if self.logs:
@@ -120,7 +121,7 @@ cdef class Topic(TopicState):
                 result = self.publish_bytes(batch.c_at + SIZE_BYTES, <uint32_t> size, 0)
             else:
                 fifo_pop(batch.gathered, &entry)
-                left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
+                left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
                 result = self.publish_gathered(entry.message)
             if is_refused(result):
                 batch.result = result
@@ -217,7 +218,8 @@ cdef class Topic(TopicState):
 
         batch: of a log, the same for all slices. Returns (as publish(), where to continue, how many bytes are left).
         """
-        cdef int put, result = PUT_MEMORY, cost = 1 + self.fan_count, left = STEPS
+        cdef int put, result = PUT_MEMORY
+        cdef int64_t cost = 1 + self.fan_count, left = STEPS
         cdef const char *c_at = <const char *> lines + start
         cdef const char *c_end = <const char *> lines + len(lines)
         cdef const char *c_feed
@@ -335,7 +337,7 @@ cdef class Topic(TopicState):
         """Passes on what waits until the slice is over; False: there is nothing more for now."""
         cdef Entry entry
         cdef int64_t passed = 0
-        cdef int cost = 1 + self.fan_count, left = STEPS
+        cdef int64_t cost = 1 + self.fan_count, left = STEPS
         cdef bint more = True
         if not self.leftover.pass_again():
             self._try_again()
@@ -346,7 +348,7 @@ cdef class Topic(TopicState):
                 self.waiting = self.backlog.depth() > 0 and not self.retrying
                 break
             passed += 1
-            left -= self.fan_count * <int> (entry.message.size >> SIZE_SHIFT)
+            left -= (cost - 1) * <int64_t> (entry.message.size >> SIZE_SHIFT)
             if not self.leftover.pass_on(&entry, self.backlog.place is not NULL, self.fan):
                 self._try_again()
                 more = False

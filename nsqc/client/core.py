@@ -20,6 +20,7 @@ from nsqc.client.errors import AuthError, ConnectError, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
 from nsqc.wire.codec import Codec
+from nsqc.wire.outside import JSONError, decode
 
 RESPONSE, ERROR = 0, 1
 HEARTBEAT, OK, CLOSE_WAIT = b"_heartbeat_", b"OK", b"CLOSE_WAIT"
@@ -105,8 +106,8 @@ class Core:
 
     def _json(self, answer: bytes, command: str) -> dict[str, Any]:     # Any: JSON
         try:
-            value = json.loads(answer)
-        except ValueError:
+            value = decode(answer)
+        except JSONError:
             value = None
         if not isinstance(value, dict):
             raise ConnectError(f"{self.address}: answers {command} with {answer[:60]!r}: not an nsqd")

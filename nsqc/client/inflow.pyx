@@ -71,8 +71,9 @@ cdef class Inflow:
         if not 0 <= count <= self.room - self.end or self.lent:
             raise BufferError("more than was lent, or still lent")
         self.end += count
-        while self.end - self.begin >= FRAME_HEAD_BYTES:
+        while self.end - self.begin >= SIZE_BYTES:
             size = load_i32(self.c_data + self.begin)
+            # Before anything is made of it: _make_room() relies on that.
             if size < TYPE_BYTES or size > self.max_frame:
                 raise BadStream(f"a frame of {size} bytes, {self.max_frame} are allowed")
             if self.end - self.begin < SIZE_BYTES + size:
@@ -90,7 +91,7 @@ cdef class Inflow:
         cdef Py_ssize_t rest = self.end - self.begin, need = AREA_BYTES
         cdef char *c_grown
         if rest >= SIZE_BYTES:
-            need = max(need, SIZE_BYTES + load_i32(self.c_data + self.begin))
+            need = max(need, SIZE_BYTES + <Py_ssize_t> load_i32(self.c_data + self.begin))
         if self.begin:
             memmove(self.c_data, self.c_data + self.begin, <size_t> rest)
             self.begin, self.end = 0, rest

@@ -3,13 +3,13 @@ answers."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable
 from typing import TypedDict
 
 from nsqc.client.address import checked_address, split_address
 from nsqc.client.errors import LookupFailed
+from nsqc.wire.outside import decode
 
 log = logging.getLogger("nsqc.client")
 
@@ -43,7 +43,7 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
             for node in ask(address, path, timeout):
                 addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
             answered = True
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             cause = f"nsqlookupd {address}: {error}"
             log.warning("%s", cause)
     if not answered:
@@ -59,7 +59,9 @@ def ask(address: str, path: str, timeout: float) -> list[Node]:
         return []
     if status != 200:
         raise ValueError(f"status {status}")
-    answer = json.loads(body)
+    answer = decode(body)
+    if not isinstance(answer, dict):
+        raise ValueError("its answer is not a JSON object")
     # An nsqlookupd before 1.0 wraps its answers in "data".
     producers: list[Node] = (answer.get("data") or answer)["producers"]
     return producers

@@ -18,7 +18,7 @@ from nsqc.wire.names import is_valid_name
 
 def create_topic(app: App, request: Request) -> None:
     """Creates the topic unless it exists."""
-    named_topic(app, read_arguments(app.log, request))
+    named_topic(app, request, read_arguments(app.log, request))
 
 
 def delete_topic(app: App, request: Request) -> Awaitable[None]:
@@ -95,8 +95,10 @@ def create_channel(app: App, request: Request) -> Awaitable[Reply | None] | None
     if b"from" in arguments:
         from nsqc.httpd.cursors import create_from  # here: many daemons have no logs
 
-        return create_from(app, topic, name, arguments)
-    topic.get_channel(name)
+        return create_from(app, request, topic, name, arguments)
+    if topic.channel(name) is None:
+        request.made += 1
+        app.broker.get_channel(topic, name)
     return None if topic.log is None else app.broker.recorded(topic)
 
 

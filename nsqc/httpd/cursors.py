@@ -43,20 +43,22 @@ async def _seek(app: App, topic: Topic, name: bytes, place: Place) -> Reply | No
     return None
 
 
-def create_from(app: App, topic: Topic, name: bytes, arguments: dict[bytes, bytes]) -> Awaitable[Reply | None]:
+def create_from(app: App, request: Request, topic: Topic, name: bytes, arguments: dict[bytes, bytes]
+                ) -> Awaitable[Reply | None]:
     """Creates a channel of a log that begins at the place `from`; answers once that is in the journal."""
     log_of(topic)
-    return _create_from(app, topic, name, Place(arguments, b"from"))
+    return _create_from(app, request, topic, name, Place(arguments, b"from"))
 
 
-async def _create_from(app: App, topic: Topic, name: bytes, place: Place) -> Reply | None:
+async def _create_from(app: App, request: Request, topic: Topic, name: bytes, place: Place) -> Reply | None:
     offset = await place.resolve(app, topic)
     if isinstance(offset, Reply):
         return offset
     if topic.channel(name) is not None:
         # Its place is not that of this call, and may be in use: /channel/seek moves it.
         raise ApiError(409, "CHANNEL_EXISTS")
-    topic.get_channel(name, offset)
+    request.made += 1
+    app.broker.get_channel(topic, name, offset)
     await app.broker.recorded(topic)
     return None
 

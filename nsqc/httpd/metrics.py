@@ -95,6 +95,8 @@ def _daemon(app: App, survey: Survey, buffers: int, form: Format) -> list[bytes]
     return [
         family(declared.HANDSHAKES, scrape.by_label([("ok", shaken[True]), ("failed", shaken[False])]), form),
         family(declared.REFUSED, scrape.by_label(app.broker.refusals.items()), form),
+        family(declared.CREATIONS_REFUSED, scrape.by_label(app.broker.creations_refused.items()), form),
+        family(declared.CREATIONS_DELAYED, [((), app.broker.creations_delayed)], form),
         family(declared.DRAINING, [((), int(app.drain.reason is not None))], form),
         family(declared.HEALTHY, [((), int(app.broker.health() == "OK"))], form),
         histogram(declared.SYNC, watched.syncer.durations, form),

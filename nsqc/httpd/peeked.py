@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc.broker.stats import Slice
@@ -18,6 +17,7 @@ from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.store.log import files, spans
 from nsqc.store.log.files import Bounds
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
@@ -29,7 +29,7 @@ FORMS = ("text", "json", "base64", "none")
 # A longer answer is sent in pieces, so that it is known when its memory is free again.
 _SHORT_BYTES = 64 * 1024
 
-_decode_raw = msgspec.json.Decoder(Raw).decode
+_decode_raw = Decoder(Raw).decode
 _PATIENCE_S = 30.0      # so long a client may take nothing of a page
 _PIECE_CHARS = 32 * 1024    # of a long body: where every character needs an escape, they take a millisecond
 
@@ -122,7 +122,7 @@ def _is_json(body: bytes) -> bool:
     """Whether a body, which is UTF-8, is a JSON value that others can read, too."""
     try:
         _decode_raw(body)
-    except (msgspec.DecodeError, RecursionError):
+    except JSONError:
         return False
     return True
 

@@ -34,7 +34,7 @@ class Source(Protocol):
 class Pipeline:
     """Calls handlers one at a time and sends what they return. Publishes are added by publishing.py."""
 
-    __slots__ = ("_app", "_commit", "_feeder", "_queue", "_request", "_source", "_state",
+    __slots__ = ("_app", "_commit", "_feeder", "_paced", "_queue", "_request", "_source", "_state",
                  "_write_paused", "blocked", "closing", "ended", "unread", "writer")
 
     def __init__(self, app: Site, state: ServerState, writer: Writer, source: Source) -> None:
@@ -50,6 +50,7 @@ class Pipeline:
         self._request: Request | None = None    # its handler waits
         self._feeder: Feeder | None = None      # the body of its answer is being sent
         self._commit = False                    # a plain publish waits to be written
+        self._paced = False                     # the client creates topics or channels too fast, and has to wait
         self._queue: deque[Request | bytes] = deque()
 
     # ------------------------------------------------------------------ requests
@@ -118,7 +119,7 @@ class Pipeline:
         self._write_paused = False
         if self._feeder is not None:
             self._feeder.resume()
-        elif self._request is None and not self._commit:
+        elif not self._waits():
             self._unblock()
 
     def end(self) -> None:
@@ -137,6 +138,20 @@ class Pipeline:
             self._feeder = None
         self._request = None
         self._commit = False
+
+    def _waits(self) -> bool:
+        """Whether something blocks it that will unblock it, too."""
+        return self._write_paused or self._request is not None or self._commit or self._paced
+
+    def pace(self, seconds: float) -> None:
+        """Sends what was answered so far, and takes no more requests for a while."""
+        self._paced = self.blocked = True
+        self.writer.flush()
+        self._state.loop.call_later(seconds, self._pace_over)
+
+    def _pace_over(self) -> None:
+        self._paced = False
+        self._go_on()
 
     def _unblock(self) -> None:
         self.blocked = False
@@ -158,8 +173,7 @@ class Pipeline:
         self._app.turn.wait(self._go_on)
 
     def _go_on(self) -> None:
-        # Whatever else blocks it by now unblocks it, too.
-        if self.blocked and not (self._write_paused or self._request is not None or self._commit or self.ended):
+        if self.blocked and not (self._waits() or self.ended):
             self._unblock()
 
     # ------------------------------------------------------------------ answers
@@ -179,7 +193,7 @@ class Pipeline:
         except Exception as error:
             reply = self._failed(request.route.error, error)
         self._finish(request, reply)
-        if self._feeder is None and not self._write_paused:
+        if not self._waits():
             self._unblock()
 
     def _fed(self, task: asyncio.Task[None]) -> None:
@@ -198,7 +212,7 @@ class Pipeline:
             return
         if not request.keep_alive:
             self.end()
-        if not self._write_paused:
+        if not self._waits():
             self._unblock()
 
     def _failed(self, form: Callable[[int, str], Reply], error: BaseException) -> Reply:

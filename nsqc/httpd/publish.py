@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nsqc.broker import refusals
-from nsqc.broker.refusals import FAILED, INVALID
+from nsqc.broker.refusals import INVALID, of_exception
 from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
@@ -34,22 +34,26 @@ REFUSED = "DRAINING"  # publishes of a node that drains
 _PublishSlice = Callable[[int, int], tuple[int, int, int]]
 
 
-def named_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
-    """The topic of the request, created if missing."""
+def named_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> Topic:
+    """The topic that a request names, created if missing."""
     name = arguments.get(b"topic")
     if name is None:
         raise ApiError(400, "MISSING_ARG_TOPIC")
     if not is_valid_name(name):
         raise ApiError(400, "INVALID_TOPIC")
-    return app.broker.get_topic(name)
+    topic = app.broker.topic(name)
+    if topic is None:
+        request.made += 1
+        topic = app.broker.get_topic(name)
+    return topic
 
 
-def _open_topic(app: App, arguments: dict[bytes, bytes]) -> Topic:
+def _open_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> Topic:
     """The topic to publish to, unless the daemon drains. Names are checked first."""
     if app.broker.draining and is_valid_name(arguments.get(b"topic", b"")):
         app.broker.refused(refusals.DRAINING)
         raise ApiError(503, REFUSED)
-    return named_topic(app, arguments)
+    return named_topic(app, request, arguments)
 
 
 def accepted(topic: Topic, failure: int) -> str | Awaitable[str]:
@@ -99,8 +103,8 @@ def counted(handler: Handler) -> Handler:
             if error.status != _REFUSED_BY_TOPIC:
                 app.broker.refused(INVALID)
             raise
-        except Exception:
-            app.broker.refused(FAILED)
+        except Exception as error:
+            app.broker.refused(of_exception(error))
             raise
 
     return call
@@ -116,7 +120,7 @@ def pub(app: App, request: Request) -> str | Awaitable[str]:
     if not request.body:
         raise ApiError(400, "MSG_EMPTY")
     arguments = read_arguments(app.log, request)
-    topic = _open_topic(app, arguments)
+    topic = _open_topic(app, request, arguments)
     defer_ms = 0
     if b"defer" in arguments:
         defer_ms = _defer_ms(arguments[b"defer"], options.max_req_timeout)
@@ -138,7 +142,7 @@ def mpub(app: App, request: Request) -> str | Awaitable[str]:
     if request.length > options.max_body_size:
         raise ApiError(413, "BODY_TOO_BIG")
     arguments = read_arguments(app.log, request)
-    topic = _open_topic(app, arguments)
+    topic = _open_topic(app, request, arguments)
     whole = OpenBatch()
     if _is_binary(app, arguments):
         batch = _checked_batch(request, options)

@@ -6,27 +6,33 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from nsqc.broker.refusals import DRAINING, FAILED
+from nsqc.broker.refusals import DRAINING, LimitReached, of_exception
 from nsqc.httpd.pipeline import Pipeline, Source
 from nsqc.httpd.publish import REFUSED, topic_refusal
 from nsqc.httpd.reply import ApiError, Reply, v1_error
 from nsqc.httpd.writer import Writer
+from nsqc.net.pace import Pace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nsqc.broker.topic import Topic
     from nsqc.httpd.app import App
+    from nsqc.httpd.request import Request
     from nsqc.httpd.site import ServerState
 
 
 class PublishPipeline(Pipeline):
     """A pipeline that publishes, too."""
 
-    __slots__ = ("_broker", "_dates")
+    __slots__ = ("_broker", "_dates", "_pace", "_settings")
 
     def __init__(self, app: App, state: ServerState, writer: Writer, source: Source) -> None:
         super().__init__(app, state, writer, source)
         self._broker = app.broker
         self._dates = app.dates
+        self._settings = app.settings
+        self._pace: Pace | None = None      # None: nothing was created yet
 
     def publish(self, name: bytes, body: bytes) -> None:
         """Publishes one message and answers: all of a plain publish, however it was recognised."""
@@ -34,7 +40,7 @@ class PublishPipeline(Pipeline):
             topic = self._broker.topic(name) or self._new_topic(name)
             failure = topic.publish(body)
         except Exception as error:
-            self._broker.refused(DRAINING if self._broker.draining else FAILED)
+            self._broker.refused(DRAINING if self._broker.draining else of_exception(error))
             self._send(self._failed(v1_error, error))
             return
         if failure < 0:
@@ -45,7 +51,25 @@ class PublishPipeline(Pipeline):
     def _new_topic(self, name: bytes) -> Topic:
         if self._broker.draining:
             raise ApiError(503, REFUSED)
+        self._spend(1)
         return self._broker.get_topic(name)
+
+    def _spend(self, made: int) -> None:
+        """Has the client wait if it creates topics and channels faster than one connection may."""
+        if self._pace is None:
+            self._pace = Pace()
+        seconds = self._pace.spend(made, self._settings.now.max_create_rate, monotonic())
+        if seconds > 0:
+            self._broker.creations_delayed += 1
+            self.pace(seconds)
+
+    def _finish(self, request: Request, reply: Reply) -> None:
+        super()._finish(request, reply)
+        if request.made and not self.ended:
+            self._spend(request.made)
+
+    def _failed(self, form: Callable[[int, str], Reply], error: BaseException) -> Reply:
+        return form(503, f"FAILED - {error}") if isinstance(error, LimitReached) else super()._failed(form, error)
 
     def _answer_publish(self, topic: Topic, failure: int) -> None:
         if failure:
@@ -68,7 +92,7 @@ class PublishPipeline(Pipeline):
             return  # the client has left
         self._commit = False
         self._answer_publish(topic, failure)
-        if self._write_paused or self.ended:
+        if self._waits() or self.ended:
             self.writer.flush()
         else:
             self._unblock()

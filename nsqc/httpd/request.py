@@ -48,8 +48,8 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "http10", "keep_alive", "length", "method",
-                 "param", "path", "query", "remote", "route", "started", "url")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "http10", "keep_alive", "length", "made",
+                 "method", "param", "path", "query", "remote", "route", "started", "url")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -66,6 +66,7 @@ class Request:
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
+        self.made = 0                   # topics and channels that its handler has created, or tried to
         self.started = time.perf_counter_ns()
         self._dropped = False
         self._when_dropped: Callable[[], object] | None = None

@@ -11,8 +11,9 @@ from nsqc.options.durations import format_duration
 from nsqc.options.rules_file import NAME, from_json
 from nsqc.options.topic_rules import TopicRule
 from nsqc.wire.names import is_ephemeral, is_valid_name
+from nsqc.wire.outside import Decoder, JSONError
 
-_decode = msgspec.json.Decoder(dict[str, object]).decode
+_decode = Decoder(dict[str, object]).decode
 
 
 class _Answer(msgspec.Struct, frozen=True, gc=False):
@@ -43,7 +44,7 @@ async def put_rules(app: App, request: Request) -> _Answer:
     try:
         given = _decode(request.body)
         changes = {key: from_json(key, value) for key, value in given.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except JSONError as error:
         raise ApiError(400, f"the body cannot be used - {error}") from None
     except ValueError as error:
         raise ApiError(400, str(error)) from None

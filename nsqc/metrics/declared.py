@@ -75,6 +75,10 @@ HANDSHAKES = _counter(CLIENTS, "tls_handshakes", "TLS handshakes that have ended
                       labels=("result",))
 REFUSED = _counter(CLIENTS, "publishes_refused", "Publishes that were refused; a batch counts once.",
                    labels=("reason",))
+CREATIONS_REFUSED = _counter(CLIENTS, "creations_refused", "Topics and channels that clients could not create; limit "
+                             "is the option that they were beyond.", labels=("limit",))
+CREATIONS_DELAYED = _counter(CLIENTS, "creations_delayed",
+                             "How often a connection had to wait as it created faster than --max-create-rate.")
 HEALTHY = _gauge(DISK, "healthy", "1 while /ping says OK, else 0.")
 DRAINING = _gauge(CLIENTS, "draining", "1 while the daemon drains, and while it stays drained, else 0.")
 SYNC = _histogram(DISK, "disk_sync_seconds", "How long syncs of queues and logs took, from when they were due.")
@@ -88,8 +92,8 @@ MEMORY = _gauge(DISK, "memory_bytes",
                 "(buffers of clients).", BYTES, ("room",))
 TOPIC_COUNT = _gauge(DISK, "topics", "Topics, ephemeral ones included.")
 CHANNEL_COUNT = _gauge(DISK, "channels", "Channels of all topics, ephemeral ones included.")
-DAEMON = (HANDSHAKES, REFUSED, DRAINING, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE, DISK_SIZE, DISK_LIMIT, MEMORY,
-          TOPIC_COUNT, CHANNEL_COUNT)
+DAEMON = (HANDSHAKES, REFUSED, CREATIONS_REFUSED, CREATIONS_DELAYED, DRAINING, HEALTHY, SYNC, SYNC_FAILURES, DISK_FREE,
+          DISK_SIZE, DISK_LIMIT, MEMORY, TOPIC_COUNT, CHANNEL_COUNT)
 
 # Of topics, then of channels, in the order of the columns in nsqc/broker/survey.pxd.
 OF_TOPICS = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeAlias
@@ -17,7 +16,7 @@ from nsqc.net import tls
 from nsqc.net.address import is_unix
 from nsqc.net.remote import split_address
 from nsqc.net.url import parse_server
-from nsqc.options import file, topic_globs
+from nsqc.options import file, toml, topic_globs
 from nsqc.options.declared import (
     KEYS,
     SERVE,
@@ -84,8 +83,8 @@ def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], 
     except OptionError as error:
         return Report(declaration.options(), 0, [Finding(0, True, str(error))])
     try:
-        reading = file.interpret(tomllib.loads(text), declaration)
-    except tomllib.TOMLDecodeError as error:
+        reading = file.interpret(toml.parse(text), declaration)
+    except toml.TomlError as error:
         line = LINE.search(str(error))
         number = int(line[1]) if line else text.count("\n") + 1
         return Report(declaration.options(), 0, [Finding(number, True, f"{error}")])

@@ -266,6 +266,15 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         "buffer timeout as by nsqd (timeout)", own=True)] = "turn"
     max_channel_consumers: Annotated[int, flag(
         Kind.INT, CLIENTS, "maximum number of consumers of a channel; 0: no limit", least=0)] = 0
+    max_topics: Annotated[int, flag(
+        Kind.INT, CLIENTS, "maximum number of topics, ephemeral ones included: clients cannot create more; 0: no limit",
+        least=0, own=True, live=True)] = 0
+    max_channels_per_topic: Annotated[int, flag(
+        Kind.INT, CLIENTS, "maximum number of channels of a topic, ephemeral ones included: clients cannot create "
+        "more; 0: no limit", least=0, own=True, live=True)] = 0
+    max_create_rate: Annotated[int, flag(
+        Kind.INT, CLIENTS, "topics and channels that one connection may create per second, in bursts of up to ten "
+        "times the number; a faster client waits; 0: no limit", least=0, own=True, live=True)] = 100
 
     enable_experiment: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, TOPOLOGY, "experimental feature of nsqd's source after 1.3.0 to enable: "

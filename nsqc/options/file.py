@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from nsqc.options import toml
 from nsqc.options.declared import SERVE, Declaration, Field, OptionError, OptionSet
 from nsqc.options.topic_tables import KEY as TOPICS
 from nsqc.options.topic_tables import Place, read_tables
@@ -27,11 +28,9 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
     As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
     option is refused. Values out of range are left to declared.check.
     """
-    import tomllib  # here, because most daemons have no config file
-
     try:
-        tables = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        tables = toml.parse(read_text(path))
+    except toml.TomlError as error:
         raise OptionError(f"failed to load config file {path} - {error}") from None
     values, unknown, problems = interpret(tables, declaration)
     for _, text in problems:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable
+
+from nsqc.options import toml
 
 
 def lines_of(text: str) -> Callable[..., int]:
@@ -47,7 +48,7 @@ def written(key: str) -> str:
 def is_complete(text: str) -> bool:
     """Whether the text is a TOML file by itself."""
     try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        toml.parse(text)
+    except toml.TomlError:
         return False
     return True

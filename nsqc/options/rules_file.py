@@ -21,6 +21,7 @@ from nsqc.options.topic_tables import in_range, unknown_key
 from nsqc.store.badfiles import set_aside
 from nsqc.store.files import read_file, replace_file
 from nsqc.wire.names import is_ephemeral, is_valid_name
+from nsqc.wire.outside import Decoder, JSONError
 
 NAME = "nsqc.rules.json"
 NOT_FILES = (errno.EINVAL, errno.EISDIR, errno.ENXIO)  # what reading something else than a file fails with
@@ -37,7 +38,7 @@ class _File(msgspec.Struct):
     topics: dict[str, dict[str, object]]
 
 
-_decode = msgspec.json.Decoder(_File).decode
+_decode = Decoder(_File).decode
 
 
 # ---------------------------------------------------------------------- values
@@ -106,7 +107,7 @@ def load(data_path: str, log: Log) -> dict[bytes, Values]:
         entries = _decode(read_file(path)).topics
     except FileNotFoundError:
         return {}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except JSONError as error:
         entries = {}
         problems.append(str(error))
     except OSError as error:

@@ -20,6 +20,7 @@ from nsqc.options.declared import FLAGS, RULE_KEYS, Options, Settings, TopicTabl
 from nsqc.options.flags import show
 from nsqc.options.rules_file import Changes, Values
 from nsqc.wire.names import is_ephemeral
+from nsqc.wire.outside import Decoder
 
 MOST_KNOWN = 65536  # names whose rules are remembered; then all are looked up again
 FROM_DEFAULTS, FROM_PUT, FROM_NAME = "default", "PUT /topic/rules", "ephemeral"
@@ -39,7 +40,7 @@ class TopicRule(msgspec.Struct, frozen=True, gc=False):
     source: str
 
 
-msgspec.json.Decoder(TopicRule)     # so that no two threads are the first to use it
+Decoder(TopicRule)     # so that no two threads are the first to use it
 
 
 class _Change:

@@ -25,6 +25,7 @@ from nsqc.peers import http
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.grants import Grant, interpret
 from nsqc.peers.tasks import spawn
+from nsqc.wire.outside import Decoder, JSONError
 
 MAX_QUERIES = 64  # at a time
 MAX_QUERIES_PER_ADDRESS = 16  # of these for clients of one address, which so cannot keep the others waiting
@@ -35,8 +36,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 
 Facts = dict[str, str | bytes]  # the fields of a query
 
-
-_decode_object = msgspec.json.Decoder(dict[str, object]).decode
+_decode_object = Decoder(dict[str, object]).decode
 
 
 class Client(NamedTuple):
@@ -161,6 +161,10 @@ class Authority:
             except ValueError as error:
                 down = False
                 reason = str(error)
+            except Exception as error:
+                # A bug of the daemon: the next server may still answer. The error's text may contain the secret.
+                down = False
+                reason = type(error).__name__
             reasons.append(f"failed to auth against {server.name} - {reason}")
         raise QueryError("; ".join(reasons), down)
 
@@ -222,7 +226,7 @@ def on_https(server: Server, body: bytes) -> Server:
     """The HTTPS side of a server that requires TLS: it answers 403 and {"https_port": N}. Raises ValueError."""
     try:
         port = _decode_object(body).get("https_port")
-    except msgspec.MsgspecError:
+    except JSONError:
         port = None
     if not isinstance(port, int) or not 0 < port < 65536:
         raise ValueError("got response 403")

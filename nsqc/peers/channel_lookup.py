@@ -11,6 +11,8 @@ from urllib.parse import quote
 import msgspec
 
 from nsqc.broker.broker import Broker
+from nsqc.broker.refusals import LimitReached
+from nsqc.broker.stats import Slice
 from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.options.declared import Settings
@@ -18,8 +20,9 @@ from nsqc.peers import http
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup import Lookup
 from nsqc.peers.lookup_peer import LookupPeer
-from nsqc.peers.tasks import spawn
+from nsqc.peers.tasks import reason_of, spawn
 from nsqc.wire.names import EPHEMERAL, is_valid_name
+from nsqc.wire.outside import Decoder
 
 MAX_QUERIES = 32  # at a time
 
@@ -30,7 +33,7 @@ class ChannelList(msgspec.Struct, frozen=True, gc=False):
     channels: list[str] | None = None
 
 
-_decode = msgspec.json.Decoder(ChannelList).decode
+_decode = Decoder(ChannelList).decode
 
 
 class ChannelLookup:
@@ -48,6 +51,7 @@ class ChannelLookup:
         self._settings = settings
         self._lookup = lookup
         self._log = log
+        self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(MAX_QUERIES)
 
@@ -62,13 +66,42 @@ class ChannelLookup:
 
     async def close(self) -> None:
         """Ends all queries. Topics that have not started keep their messages, on disk over a stop."""
+        self._closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _prepare(self, topic: Topic) -> None:
-        name = topic.name.decode()
+        try:
+            await self._create(topic, await self._find(topic.name.decode()))
+        except LimitReached as error:
+            # Their consumers are refused here, too: nobody misses a message silently.
+            self._log.warn("TOPIC(%s): channels that nsqlookupd knows are not created - %s", topic.name.decode(), error)
+        except Exception as error:
+            self._log.error("failed to create channels of topic %s - %s", topic.name.decode(), reason_of(error))
+        finally:
+            if self._waits(topic):
+                topic.start()
+
+    def _waits(self, topic: Topic) -> bool:
+        """Whether a topic is still to be started: it exists, and no stop keeps its messages for the next run."""
+        return not (self._closed or self._broker.closing) and self._broker.topics.get(topic.name) is topic
+
+    async def _create(self, topic: Topic, channels: set[str]) -> None:
+        """Creates channels in slices: an nsqlookupd may name a hundred thousand. Raises OSError, LimitReached."""
+        part = Slice()
+        for channel in sorted(channels):
+            if part.over():
+                await asyncio.sleep(0)
+                part.renew()
+            if not self._waits(topic):
+                return
+            if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
+                self._broker.get_channel(topic, channel.encode())
+
+    async def _find(self, name: str) -> set[str]:
+        """The channels that any nsqlookupd knows for a topic."""
         limit_s = seconds(self._settings.now.http_client_request_timeout)
         deadline = None if limit_s is None else self._loop.time() + limit_s
         peers = list(self._lookup.peers.values())
@@ -76,16 +109,7 @@ class ChannelLookup:
         await asyncio.gather(*(self._query(peer, name, channels, deadline) for peer in peers))
         if not any(peer.http_address for peer in peers):
             self._log.error("no available nsqlookupd to query for channels to pre-create for topic %s", name)
-        if self._broker.topics.get(topic.name) is not topic or self._broker.closing:
-            return
-        try:
-            for channel in sorted(channels):
-                if is_valid_name(channel.encode()) and not channel.endswith(EPHEMERAL):
-                    topic.get_channel(channel.encode())
-        except OSError as error:
-            self._log.error("failed to create channels of topic %s - %s", name, error)
-        finally:
-            topic.start()
+        return channels
 
     async def _query(self, peer: LookupPeer, topic: str, channels: set[str], deadline: float | None) -> None:
         """Adds the channels that one nsqlookupd knows."""
@@ -96,9 +120,9 @@ class ChannelLookup:
                 if peer.http_address:
                     async with self._slots:
                         channels.update(await self._channels(peer.http_address, topic))
-        except (OSError, ValueError, http.AnswerError, msgspec.MsgspecError) as error:
+        except Exception as error:
             self._log.warn("failed to query nsqlookupd %s for channels to pre-create for topic %s - %s", peer.address,
-                           topic, str(error) or "timed out")
+                           topic, reason_of(error))
 
     async def _channels(self, address: str, topic: str) -> list[str]:
         target = f"/channels?topic={quote(topic, safe='')}"

@@ -95,7 +95,7 @@ class Dialer:
         result: list[Endpoint] | Exception
         try:
             result = _endpoints(*key)
-        except (OSError, UnicodeError) as error:
+        except Exception as error:  # whatever it is: unsettled, the name would never be resolved again
             result = error
         # The loop may be closed by now.
         with contextlib.suppress(RuntimeError):

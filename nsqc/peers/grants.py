@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from nsqc.peers.patterns import Pattern, PatternError, compiled
+from nsqc.wire.outside import Decoder
 
 LONGEST_TTL_S = 2**31  # longer ones hardly differ
 PERMISSIONS = frozenset({"subscribe", "publish"})
@@ -29,8 +30,8 @@ class Reply(msgspec.Struct):
     identity_url: str | None = None
 
 
-# Makes the types known to msgspec now: where two threads are the first to use them, they crash the process.
-msgspec.json.Decoder(Reply)
+Decoder(Reply)  # so that no two threads are the first to use the types
+_decode = Decoder(object).decode
 
 
 class Rule(NamedTuple):
@@ -62,7 +63,7 @@ class Grant(NamedTuple):
 
 def interpret(body: bytes, anchored: bool) -> Grant:
     """The grant in a server's answer. Raises ValueError."""
-    reply = msgspec.convert(fold_keys(msgspec.json.decode(body)), Reply)
+    reply = msgspec.convert(fold_keys(_decode(body)), Reply)
     rules = tuple(rule_of(authorization, anchored) for authorization in reply.authorizations or ())
     ttl_s = reply.ttl or 0
     if ttl_s <= 0:
@@ -71,10 +72,19 @@ def interpret(body: bytes, anchored: bool) -> Grant:
 
 
 def fold_keys(value: object) -> object:
-    """The value with all keys in lower case: nsqd's JSON decoder ignores their case."""
-    if isinstance(value, dict):
-        return {key.lower(): fold_keys(item) for key, item in value.items()}
-    return [fold_keys(item) for item in value] if isinstance(value, list) else value
+    """An answer with the keys of its fields in lower case: nsqd's JSON decoder ignores their case.
+
+    Looks at the two levels of Reply only, without recursion: unknown fields may be nested to any depth.
+    """
+    answer = lower_keys(value)
+    if isinstance(answer, dict) and isinstance(answer.get("authorizations"), list):
+        answer["authorizations"] = [lower_keys(item) for item in answer["authorizations"]]
+    return answer
+
+
+def lower_keys(value: object) -> object:
+    """An object with its own keys in lower case; any other value as it is."""
+    return {key.lower(): item for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def rule_of(authorization: AuthorizationReply, anchored: bool) -> Rule:

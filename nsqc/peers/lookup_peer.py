@@ -15,6 +15,8 @@ from nsqc.net.remote import join_address
 from nsqc.options.declared import Settings
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup_connection import ConnectionEnded, LookupConnection
+from nsqc.peers.tasks import reason_of
+from nsqc.wire.outside import Decoder, JSONError
 
 PING = b"PING\n"
 OK = b"OK"
@@ -34,7 +36,7 @@ class PeerInfo(msgspec.Struct, frozen=True, gc=False):
     broadcast_address: str = ""
 
 
-_decode = msgspec.json.Decoder(PeerInfo).decode
+_decode = Decoder(PeerInfo).decode
 
 
 class LookupPeer:
@@ -102,11 +104,12 @@ class LookupPeer:
             start = self._loop.time()
             try:
                 await self._session()
-            except (OSError, ValueError, ConnectionEnded) as error:
+            except Exception as error:
+                # Whatever it is: without this task nothing would be registered there any more.
                 if self._restarting:
                     self._restarting = False
                     continue
-                self._log.error("LOOKUPD(%s): %s", self.address, str(error) or "timed out")
+                self._log.error("LOOKUPD(%s): %s", self.address, reason_of(error))
             self.attempted.set()
             if self._loop.time() - start > PING_S:
                 pause = FIRST_PAUSE_S
@@ -137,7 +140,7 @@ class LookupPeer:
         [reply] = await connection.ask([b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body], self._reply_limit_s())
         try:
             self.info = _decode(reply)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except JSONError:
             raise ConnectionEnded(f"it answered {_text(reply[:200])!r} to IDENTIFY") from None
         self._log.info("LOOKUPD(%s): peer info %s", self.address, self.info)
         if not self.http_address:

@@ -140,7 +140,10 @@ class Statsd:
             interval_s = self._settings.now.statsd_interval / 1e9
             due = max(due + interval_s, self._loop.time())
             await asyncio.sleep(due - self._loop.time())
-            await self._push(interval_s)
+            try:
+                await self._push(interval_s)
+            except Exception as error:
+                self._log.error("STATSD: failed to push stats - %r", error)
 
     async def _push(self, interval_s: float) -> None:
         address = self._settings.now.statsd_address

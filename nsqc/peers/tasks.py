@@ -9,6 +9,14 @@ from typing import Any
 from nsqc.log import Log
 
 
+def reason_of(error: Exception) -> str:
+    """Why a peer could not be asked, for the log. Errors other than the expected ones are named: they are bugs."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "timed out"
+    expected = isinstance(error, (OSError, ValueError)) or type(error).__module__.startswith("nsqc.")
+    return str(error) if expected and str(error) else repr(error)
+
+
 # Any: what a coroutine yields to the loop and gets back from it is the loop's own
 def spawn(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], log: Log) -> asyncio.Task[None]:
     """Starts a task. An exception that ends it is a bug of the daemon, and is logged at once."""

@@ -5,7 +5,6 @@ For metrics only. If the HTTP port is unknown or does not answer, there is no me
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from urllib.parse import quote
 from nsqc.client.address import split_address
 from nsqc.client.lookup import fetch
 from nsqc.spark.options import Stream
+from nsqc.wire.outside import decode
 
 POLL_SECONDS = 5.0
 TIMEOUT = 2.0
@@ -81,7 +81,7 @@ def get(address: str, path: str) -> dict[str, Any] | None:
     """A JSON object over HTTP; None if there is none."""
     try:
         status, body = fetch(address, path, TIMEOUT, MOST_BYTES)
-        answer = json.loads(body) if status == 200 else None
+        answer = decode(body) if status == 200 else None
     except (OSError, ValueError):
         return None
     return (answer.get("data") or answer) if isinstance(answer, dict) else None

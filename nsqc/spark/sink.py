@@ -27,6 +27,7 @@ from nsqc.spark.connect import connect
 from nsqc.spark.options import OptionError, Sink
 from nsqc.store.files import replace_file
 from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import decode
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -290,7 +291,7 @@ def report(options: Sink, totals: Totals, what: str) -> None:
         sum_of_all = Totals()
         path = Path(options.totalsPath)
         if path.exists():
-            sum_of_all = Totals(**json.loads(path.read_text()))
+            sum_of_all = Totals(**decode(path.read_text()))
         sum_of_all.add(totals)
         os.makedirs(path.parent, exist_ok=True)
         replace_file(path, json.dumps({field.name: getattr(sum_of_all, field.name)

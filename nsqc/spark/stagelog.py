@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from nsqc.spark import frames
 from nsqc.spark.columns import ID_BYTES
 from nsqc.store.files import replace_file, sync_folder
+from nsqc.wire.outside import decode
 
 log = logging.getLogger("nsqc.spark")
 
@@ -102,7 +103,7 @@ class StageLog:
     def _open(self, topic: str, channel: str) -> None:
         path = self.folder / "log.json"
         try:
-            about = json.loads(path.read_text())
+            about = decode(path.read_text())
             self.uuid, version = str(about["uuid"]), about["version"]
             owner, self.released = (about["topic"], about["channel"]), int(about["released"])
         except FileNotFoundError:

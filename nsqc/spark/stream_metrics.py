@@ -7,8 +7,9 @@ so the metrics are in sources[].latestOffset["metrics"].
 
 from __future__ import annotations
 
-import json
 from typing import Any, TypedDict
+
+from nsqc.wire.outside import decode
 
 
 class ConsumerMetrics(TypedDict):
@@ -43,12 +44,12 @@ def metrics(of: Any) -> list[StreamMetrics]:
     if callable(progress):
         progress = progress()
     if isinstance(progress, str):
-        progress = json.loads(progress)
+        progress = decode(progress)
     sources = []
     for source in (progress or {}).get("sources", ()):
         latest = source.get("latestOffset")
         if isinstance(latest, str):
-            latest = json.loads(latest)
+            latest = decode(latest)
         if isinstance(latest, dict) and "metrics" in latest and ("log" in latest or "joined" in latest):
             sources.append(latest["metrics"])
     return sources

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from nsqc.client.address import split_address
 from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import JSONError, decode
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 SUFFIXES = {"k": KIB, "kb": KIB, "kib": KIB, "m": MIB, "mb": MIB, "mib": MIB, "g": GIB, "gb": GIB, "gib": GIB}
@@ -152,10 +153,10 @@ def read_places(value: str) -> Places:
 def read_json(value: str) -> Any:
     """JSON; None if it is not. Raises ValueError for a key that is there twice."""
     try:
-        return json.loads(value, object_pairs_hook=_once)
+        return decode(value, object_pairs_hook=_once)
     except _GivenTwice as error:
         raise ValueError(f"names {json.dumps(str(error))} twice") from None
-    except (ValueError, RecursionError):
+    except JSONError:
         return None
 
 

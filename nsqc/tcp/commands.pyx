@@ -208,8 +208,12 @@ cdef int do_sub(Session session, Command *command) except -1:
             return permitted
     if session.broker.draining:
         return draining(session, b"SUB")
-    topic = session.broker.get_topic(arg(command, 1))
-    channel = topic.get_channel(arg(command, 2))
+    topic = session.broker.find(command.args[1], command.arg_bytes[1])
+    if topic is None:
+        topic = session.make_topic(arg(command, 1))
+    if topic.channel(arg(command, 2)) is None:
+        session.created += 1
+    channel = session.broker.get_channel(topic, arg(command, 2))
     if not channel.add_client(session):
         return session.fail(b"E_SUB_FAILED SUB failed consumers for %b:%b exceeds limit of %d"
                             % (topic.name, channel.name, channel.max_consumers))

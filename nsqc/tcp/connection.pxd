@@ -29,6 +29,8 @@ cdef class Connection(Link):
     cdef int64_t made_ns                # monotonic: when the client connected
     cdef int64_t began_ns               # monotonic: when the incomplete command, or the wait for the magic, began
     cdef object stall_timer
+    cdef object pace                    # nsqc.net.pace.Pace; None until the client creates something
+    cdef object pace_timer              # ends a wait for --max-create-rate
     cdef bint ending                    # closes once all marks have settled
     cdef Py_ssize_t batch_at            # where an unfinished multi-publish continues, from its line; 0: there is none
     cdef bint gathered                  # intake.large continues in the next slice: an unfinished multi-publish
@@ -40,6 +42,7 @@ cdef class Connection(Link):
     cdef bint _batch_is_open(self) noexcept
     cdef void _publish_rest(self) noexcept
     cdef int _hold_slice(self) except -1
+    cdef bint _creates_too_fast(self) except -1
     cdef int _cut_short(self) except -1
     cdef void _watch_stall(self) noexcept
     cdef bint _is_shaking_hands(self) noexcept

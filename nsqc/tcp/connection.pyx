@@ -19,7 +19,7 @@ from nsqc.tcp.gather cimport Body
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
-from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
+from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
 from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.marks cimport Mark, Marks
@@ -37,6 +37,7 @@ import traceback
 from nsqc.broker import refusals
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
+from nsqc.net.pace import Pace
 
 cdef enum:
     NS_PER_MS = 1000000
@@ -238,6 +239,8 @@ cdef class Connection(Link):
                 break
             c_at += parser.used
             self.began_ns = 0
+            if self.session.created and self._creates_too_fast():
+                break
             steps -= 1
             if steps <= 0:
                 if c_at < c_end and self.hub.slicer.over():
@@ -338,7 +341,7 @@ cdef class Connection(Link):
         return 0
 
     cdef bint run_slice(self) noexcept:
-        if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_BEHIND):
+        if self.intake.closed or self.intake.held & (HELD_WAITING | HELD_BEHIND | HELD_PACE):
             return False
         self.intake.held &= ~HELD_SLICE
         try:
@@ -353,6 +356,28 @@ cdef class Connection(Link):
             self.intake.held &= ~HELD_BEHIND
             self.intake.held |= HELD_SLICE
             self.hub.slicer.add(self)
+
+    cdef bint _creates_too_fast(self) except -1:
+        """Accounts for what the client has created; whether nothing of its input is run for a while."""
+        cdef int created = self.session.created
+        cdef double wait_s
+        self.session.created = 0
+        if self.pace is None:
+            self.pace = Pace()
+        wait_s = self.pace.spend(created, self.hub.settings.now.max_create_rate, monotonic_ns() / 1e9)
+        if wait_s <= 0:
+            return False
+        self.hub.broker.creations_delayed += 1
+        self.intake.hold(HELD_PACE)
+        self.pace_timer = self.hub.loop.call_later(wait_s, self.create_on)
+        return True
+
+    def create_on(self):
+        """The client has waited long enough for what it has created."""
+        self.pace_timer = None
+        self.intake.held &= ~HELD_PACE
+        self.intake.held |= HELD_SLICE
+        self.hub.slicer.add(self)
 
     cdef void resume(self) noexcept:
         """The command that waits for an answer is run again, and those behind it."""
@@ -585,6 +610,8 @@ cdef class Connection(Link):
         if self.stall_timer is not None:
             self.stall_timer.cancel()
             self.stall_timer = None
+        if self.pace_timer is not None:
+            self.pace_timer.cancel()
         self._leave()
         if self.spoke:
             self.hub.log.info("PROTOCOL(V2): [%s] connection closed", self.address)

@@ -14,7 +14,7 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
 import os
 import traceback
 
-from nsqc.broker.refusals import DRAINING, FAILED, INVALID, UNAUTHORIZED
+from nsqc.broker.refusals import DRAINING, INVALID, UNAUTHORIZED, LimitReached, of_exception
 from nsqc.tcp.identify import quote
 
 NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
@@ -51,9 +51,9 @@ cdef int raised(Session session, Command *command, error) noexcept:
     cdef int kind = command.kind
     try:
         if kind == CMD_PUB or kind == CMD_MPUB or kind == CMD_DPUB:
-            session.broker.refused(FAILED)
+            session.broker.refused(of_exception(error))
         session.fail(failure(NAMES.get(kind), kind == CMD_RDY or kind == CMD_CLS, error))
-        if not isinstance(error, (OSError, MemoryError)):
+        if not isinstance(error, (OSError, MemoryError, LimitReached)):
             session.log.error("[%s] - %s", session.address, "".join(traceback.format_exception(error)))
     except BaseException:
         return session.fail(b"E_INVALID command failed")
@@ -65,6 +65,8 @@ cdef bytes failure(bytes name, bint without_code, error):
     """The error of a command that has raised."""
     if isinstance(error, OSError) and error.errno:
         reason = os.strerror(error.errno)
+    elif isinstance(error, LimitReached):
+        reason = str(error)
     else:
         reason = "out of memory" if isinstance(error, MemoryError) else "internal error"
     if name is None:

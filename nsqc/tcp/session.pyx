@@ -105,9 +105,13 @@ cdef class Session(Consumer):
         self.fold_counts()
         topic = self.broker.find(c_name, length)
         if topic is None:
-            topic = self.broker.get_topic(c_name[:length])
+            topic = self.make_topic(c_name[:length])
         self.topic = topic
         return topic
+
+    cdef Topic make_topic(self, bytes name):
+        self.created += 1
+        return self.broker.get_topic(name)
 
     def fold_counts(self):
         """Moves the current topic's publish count to where statistics read it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 import ssl
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -213,7 +214,7 @@ def topics_of(stats: Any) -> list[dict[str, Any]]:
     topics = stats.get("topics") if isinstance(stats, dict) else stats
     if not isinstance(stats, dict) or not are_objects(topics) or not all(
             are_objects(topic.get("channels")) for topic in topics or ()):
-        raise NoNode(f"/stats is answered with {str(stats)[:40]!r}: not an nsqd")
+        raise NoNode(f"/stats is answered with {reprlib.repr(stats)[:40]!r}: not an nsqd")
     return topics or []
 
 

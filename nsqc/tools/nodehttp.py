@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 import ssl
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from urllib.parse import quote, urlencode
 
 from nsqc.client.address import is_path, split_address
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
+from nsqc.wire.outside import JSONError, decode
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
 MOST_BYTES = 1 << 30        # of an answer: what is larger is not an answer
@@ -73,8 +73,8 @@ class NodeHttp:
         if not answer:
             return None
         try:
-            value = json.loads(answer)
-        except (ValueError, RecursionError):
+            value = decode(answer)
+        except JSONError:
             raise Unreachable(f"{self.address}: {path} answers {answer[:40]!r}: not JSON") from None
         # An nsqd before 1.0 wraps its answers in "data".
         wrapped = isinstance(value, dict) and value.keys() == {"status_code", "status_txt", "data"}
@@ -121,7 +121,9 @@ class NodeHttp:
 def refusal(answer: bytes) -> str:
     """What a node says in an error: {"message": ...}, or the text itself."""
     try:
-        value = json.loads(answer)
-    except (ValueError, RecursionError):
-        return answer[:200].decode(errors="replace").strip()
-    return str(value.get("message", value)) if isinstance(value, dict) else str(value)
+        value = decode(answer)
+    except JSONError:
+        value = None
+    message = value.get("message") if isinstance(value, dict) else value
+    # Of another value only the text is shown: str() of a nested one may run out of stack.
+    return message if isinstance(message, str) else answer[:200].decode(errors="replace").strip()

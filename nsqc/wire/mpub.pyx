@@ -50,7 +50,7 @@ cdef int mpub_next(MpubCheck *check, const char *c_at, int64_t have, int64_t max
 
 
 cdef bint mpub_passed(MpubCheck *check) noexcept nogil:
-    check.at += 4 + check.value
+    check.at += 4 + <int64_t> check.value
     check.index += 1
     return check.index == check.count
 

@@ -162,7 +162,7 @@ def main() -> None:
     """Prints a line for each piece of work."""
     parser = argparse.ArgumentParser(prog="python -m perf.scale.run", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", nargs="?", default=f"{sys.executable} -m nsqc serve")
+    parser.add_argument("command", nargs="?", default=f"{sys.executable} -m nsqc serve --max-create-rate=0")
     parser.add_argument("--topics", type=int, default=20_000)
     given = parser.parse_args()
     count = given.topics

@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        node = Node([*shlex.split(given.command), "--slow-loop=1ms"], folder)
+        node = Node([*shlex.split(given.command), "--slow-loop=1ms", "--max-create-rate=0"], folder)
         try:
             create(node, given.topics, given.channels)
             clients = [socket.create_connection(("127.0.0.1", node.tcp), WAIT_S) for _ in range(given.clients)]

@@ -108,7 +108,7 @@ def main() -> None:
         lines = Path(folder, "lines")
         data = Path(folder, "data")
         data.mkdir()
-        node = Node(shlex.split(f"{sys.executable} -m perf.scrape.timed {lines}"), str(data))
+        node = Node(shlex.split(f"{sys.executable} -m perf.scrape.timed {lines} --max-create-rate=0"), str(data))
         try:
             make(node, given.topics, given.channels)
             print(f"load average {os.getloadavg()[0]:.1f}, {given.topics} topics with {given.channels} channels each")

@@ -8,6 +8,7 @@ import pytest
 
 from nsqc.broker import nsqc_dat
 from nsqc.store.disk.index import Index
+from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
 
@@ -45,7 +46,9 @@ def test_after_a_stop_all_delays_count(tmp_path):
     assert found.reached_unit == 99
 
 
-@pytest.mark.parametrize("ids", [None, nsqc_dat.Ids(50), b"", b"{"])
+@pytest.mark.parametrize("ids", [
+    None, nsqc_dat.Ids(50), b"", b"{", nested.OBJECT, b'{"reached_unit":-1}', b'{"reached_unit":9223372036854775807}',
+    b'{"reached_unit":1%b}' % (b"0" * 40)])
 def test_after_a_kill_those_count_that_are_there(tmp_path, ids):
     """Also where an earlier version has left no file of ids, or a power cut an empty one."""
     fill(tmp_path, range(9))
@@ -125,3 +128,14 @@ def test_while_it_runs_only_the_ids_are_noted(daemon):
     wait_until(lambda: json.loads((node.data_path / "nsqc.ids.dat").read_text()) != ids)
     assert (node.data_path / "nsqc.dat").stat() == before
     assert not json.loads((node.data_path / "nsqc.ids.dat").read_text())["stopped"]
+
+
+@pytest.mark.parametrize("data", [
+    nested.OBJECT, b'{"channels":{"t:c":{"0000000000000003":%d}}}' % (1 << 63), b'{"topics":{"t":{"0000000000000003":%d}}}' % (1 << 32),
+    b'{"topics":{"t":{"0000000000000003":-1}}}', b'{"reached_unit":%d}' % (1 << 62)])
+def test_a_file_that_cannot_be_used_costs_the_delays(tmp_path, data):
+    fill(tmp_path, range(9))
+    (tmp_path / "nsqc.dat").write_bytes(data)
+    found, log = load(tmp_path)
+    assert found == nsqc_dat.NsqcDat()
+    assert any("nsqc.dat cannot be used" in line for line in log.lines)

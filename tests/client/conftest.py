@@ -22,11 +22,12 @@ def certs(tmp_path_factory):
 
 
 class Lookupd:
-    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers."""
+    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers; body: in place of the list."""
 
     def __init__(self):
         self.ports: list[int] = []
         self.status, self.asked = 200, []
+        self.body: bytes | None = None
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +37,7 @@ class Lookupd:
                     {"broadcast_address": "127.0.0.1", "tcp_port": port, "http_port": 1} for port in outer.ports]})
                 self.send_response(outer.status)
                 self.end_headers()
-                self.wfile.write(body.encode())
+                self.wfile.write(body.encode() if outer.body is None else outer.body)
 
             def log_message(self, *_):
                 pass

@@ -19,8 +19,10 @@ from tests.client.conftest import address
 from tests.client.faults import IDENTIFIED, frame, serve
 from tests.client.test_connection import WAYS, secured  # noqa: F401 (a fixture)
 from tests.client.test_consumer import drained, publish
+from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
+from tests.support.sizes import SIZES
 
 
 async def take(consumer, count: int) -> list[bytes]:
@@ -379,12 +381,14 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
 @pytest.mark.parametrize("answers,text", [
     ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
     ((frame(0, b"OK"),), "not an nsqd"),
+    ((frame(0, nested.OBJECT),), "not an nsqd"),
     ((frame(0, b"[1]"),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
     ((IDENTIFIED, frame(0, b"_heartbeat_"), frame(0, b"what?")), "answers b'what\\?' instead of OK|without a command"),
     ((IDENTIFIED + frame(0, b"OK"),), "answers b'OK' without a command|closed by|reset"),      # in one read: later it would answer PUB
     ((IDENTIFIED, b"\x7f\xff\xff\xff\0\0\0\2"), "a frame of 2147483647 bytes"),
+    *(((IDENTIFIED, size.to_bytes(4, "big", signed=True)), f"a frame of {size} bytes") for size in SIZES),
     ((IDENTIFIED, frame(2, b"short")), "a message of 5 bytes"),
     ((frame(0, b'{"tls_v1": true}'), b"\x15\x03\x03\x00\x02\x02\x28"), "SSL|handshake|alert|unencrypted"),
 ])

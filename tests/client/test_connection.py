@@ -9,7 +9,9 @@ from nsqc.client import AuthError, BadMessage, BadName, Closed, ConnectError, Co
 from tests.client.conftest import address
 from tests.client.faults import IDENTIFIED, frame, serve
 from tests.peers.authd import reply
+from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.sizes import SIZES
 
 WAYS = {"plain": {}, "tls": {"tls": True}, "deflate": {"deflate": 3}, "snappy": {"snappy": True},
         "tls+deflate": {"tls": True, "deflate": 6}, "tls+snappy": {"tls": True, "snappy": True}}
@@ -206,6 +208,7 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
 @pytest.mark.parametrize("answers,text", [
     ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
     ((frame(0, b"OK"),), "not an nsqd"),
+    ((frame(0, nested.OBJECT),), "not an nsqd"),
     ((), "closed by nsqd|reset"),
     ((IDENTIFIED[:9],), "closed by nsqd|reset"),
 ])
@@ -223,6 +226,15 @@ def test_frames_that_are_none(answer, text):
     connection = Connection(serve(IDENTIFIED, answer, hold=1), timeout=2)
     with pytest.raises(ConnectError, match=text):
         connection.receive(5)
+    connection.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_hostile_size_ends_the_connection_at_once(size):
+    """Its four bytes are enough."""
+    connection = Connection(serve(IDENTIFIED, struct.pack(">i", size), hold=60), timeout=60)
+    with pytest.raises(ConnectError, match=f"a frame of {size} bytes"):
+        connection.receive(60)
     connection.close()
 
 

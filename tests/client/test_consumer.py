@@ -7,6 +7,7 @@ import pytest
 
 from nsqc.client import BadName, Connection, Consumer, LookupFailed, Producer, Refused
 from tests.client.conftest import address
+from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.ports import kept
 
@@ -95,6 +96,9 @@ def test_by_lookup(daemon, lookupd):
         assert take(consumer, 1) == [b"a"]
         lookupd.ports = [two.tcp_port]
         assert take(consumer, 1) == [b"b"]
+        lookupd.body = nested.OBJECT
+        asked = len(lookupd.asked)
+        wait_until(lambda: consumer.get(0.05) is None and len(lookupd.asked) > asked + 1)
         lookupd.status = 500
         asked = len(lookupd.asked)
         publish(one, b"c")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nsqc.client.encode import finish, requeue
 from nsqc.client.inflow import BadStream, Inflow
 from nsqc.client.message import messages
+from tests.support.sizes import SIZES
 
 MESSAGES = st.lists(st.tuples(st.binary(max_size=60), st.integers(1, 2**50), st.integers(0, 65535)), max_size=30)
 
@@ -63,6 +64,28 @@ def test_a_message_larger_than_the_area():
 def test_what_is_no_frame_is_refused(data):
     with pytest.raises(BadStream):
         feed(Inflow(1000), data)
+
+
+@pytest.mark.parametrize("size", [*SIZES, 1001])
+@pytest.mark.parametrize("came", range(4, 9))
+def test_a_size_is_looked_at_before_anything_is_made_of_it(size, came):
+    """However little of the frame has come: no memory is taken for it, and nobody waits for the rest."""
+    for before in (b"", message(b"x", 1, 1, 1), frame(0, b"OK") * 3):
+        inflow = Inflow(1000)
+        room = len(memoryview(inflow))
+        with pytest.raises(BadStream, match=f"a frame of {size} bytes, 1000 are allowed"):
+            feed(inflow, before + struct.pack(">ii", size, 2)[:came])
+        assert len(memoryview(inflow)) <= room
+
+
+def test_the_largest_size_that_fits_into_its_field():
+    """As large as 32 bits allow, where that is allowed: there is room for all of it, or an error."""
+    inflow = Inflow(1 << 31)
+    try:
+        feed(inflow, struct.pack(">i", (1 << 31) - 1))
+    except MemoryError:
+        return
+    assert len(memoryview(inflow)) == (1 << 31) - 1
 
 
 def test_commands_for_many():

@@ -4,6 +4,7 @@ import pytest
 
 from nsqc.client import BadName, LookupFailed, Producer, PublishFailed, Refused, lookup, nodes
 from tests.client.conftest import address
+from tests.support import nested
 from tests.support.ports import kept
 
 
@@ -58,6 +59,18 @@ def test_lookup(lookupd):
     lookupd.status = 500
     with pytest.raises(LookupFailed, match="status 500"):
         lookup("t", [lookupd.address])
+
+
+@pytest.mark.parametrize("body", [nested.OBJECT, nested.ARRAYS, b"[]", b"7", b"null", b'{"producers": [[]]}', b"\xff", b""])
+def test_a_lookup_server_that_answers_nonsense_costs_nothing_but_its_answer(lookupd, body):
+    good, lookupd.ports = type(lookupd)(), [1]
+    try:
+        good.ports, lookupd.body = [2], body
+        assert lookup("t", [lookupd.address, good.address]) == ["127.0.0.1:2"]
+        with pytest.raises(LookupFailed):
+            nodes([lookupd.address])
+    finally:
+        good.close()
 
 
 def test_arguments():

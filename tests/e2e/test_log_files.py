@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.daemon import Daemon, Message, batch, wait_until
+from tests.support.sizes import SIZES
 
 LOG = ("--topic-storage=log", "--max-rdy-count=100000")
 BODY = 1000
@@ -161,3 +162,57 @@ def test_killed_between_a_delivery_and_its_index_entry(daemon, tmp_path):
     assert (known["missing"], known["next_offset"]) == (0, 3)
     assert len(node.connect().sub("t", "c", 10).messages(2)) == 2
     assert node.stop() == 0
+
+
+def test_each_file_is_made_when_it_is_first_needed(daemon):
+    """As docs/ondisk.md has it."""
+    node = daemon(*LOG)
+
+    def kinds(topic: str) -> list[str]:
+        return sorted("id" if path.name.startswith("id.") else path.suffix for path in (node.data_path / f"{topic}.log").glob("*"))
+
+    node.post("/topic/create?topic=t")
+    assert kinds("t") == [] and not (node.data_path / "t.log").exists()
+    client = node.connect()
+    for _ in range(2):
+        client.pub("t", b"x")
+        assert kinds("t") == [".dat", ".idx", "id"]
+    node.post("/topic/empty?topic=t")
+    assert kinds("t") == [".dat", ".idx", ".journal", "id"]
+    client.pub("u", b"x")
+    assert node.stop() == 0
+    node.start()
+    assert kinds("u") == [".dat", ".idx", "id"]
+    node.post("/channel/create?topic=u&channel=c")
+    assert kinds("u") == [".dat", ".idx", ".journal", "id"]
+    node.connect().ok("DPUB u 3600000", b"x")
+    assert kinds("u") == [".dat", ".due", ".idx", ".journal", "id"]
+    node.post("/topic/create?topic=v")
+    node.post("/channel/create?topic=v&channel=c")
+    assert kinds("v") == [".journal", "id"]
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["", "no index"])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_record_with_a_hostile_size_costs_only_itself(daemon, size, index):
+    """Whether its index entry says better, or the index is gone as well."""
+    node = daemon(*LOG)
+    client = node.connect()
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    for number in range(9):
+        client.pub("t", b"body %d" % number)
+    assert node.stop() == 0
+    path = node.data_path / "t.log" / f"{0:020d}.dat"
+    data = bytearray(path.read_bytes())
+    data[4 * 36:4 * 36 + 4] = struct.pack(">i", size)
+    path.write_bytes(data)
+    if not index:
+        path.with_suffix(".idx").unlink()
+    node.start()
+    consumer = node.connect().sub("t", "c", 100)
+    bodies = [consumer.message(60).body for _ in range(8)]
+    assert bodies == [b"body %d" % number for number in range(9) if number != 4]
+    for offset in (0, 5):
+        status, records = node.http("GET", f"/topic/read?topic=t&offset={offset}")
+        assert (status, records.count(b"body ")) == (200, 4)

@@ -32,7 +32,7 @@ def names_of(answer: dict) -> list[str]:
 def large(tmp_path_factory):
     """A daemon with many topics, each with a message on disk."""
     from tests.support.daemon import Daemon
-    node = Daemon(tmp_path_factory.mktemp("large") / "data", "--mem-queue-size=0")
+    node = Daemon(tmp_path_factory.mktemp("large") / "data", "--mem-queue-size=0", "--max-create-rate=0")
     publish(node, [f"t{n:05d}" for n in range(TOPICS)])
     yield node
     node.close()

@@ -80,11 +80,12 @@ def test_deleted_topic_is_created_again(server):
 
 
 def test_more_targets_than_are_remembered(server):
-    # The memory of known targets starts over after 4096 of them.
-    with server.wire() as wire:
-        for number in range(4200):
-            wire.request("POST", f"/pub?topic=many-{number % 4200}%23ephemeral".replace("%23", "%2Dx"), b"x")
-            assert wire.reply().body == b"OK"
+    # The memory of known targets starts over after 4096 of them. A connection may create 1,000 topics at once.
+    for first in range(0, 4200, 600):
+        with server.wire() as wire:
+            for number in range(first, first + 600):
+                wire.request("POST", f"/pub?topic=many-{number % 4200}%23ephemeral".replace("%23", "%2Dx"), b"x")
+                assert wire.reply().body == b"OK"
 
 
 def test_header_value_that_looks_like_a_publish(server):

@@ -31,7 +31,7 @@ def make(node: Daemon) -> Daemon:
 def large(tmp_path_factory, certs):
     """One daemon for all of these."""
     node = make(Daemon(tmp_path_factory.mktemp("large") / "data", f"--tls-cert={certs}/server.pem",
-                       f"--tls-key={certs}/server.key"))
+                       f"--tls-key={certs}/server.key", "--max-create-rate=0"))
     yield node
     with ask(node, receive=4096) as sock:       # a stop does not wait for it
         assert sock.recv(10)

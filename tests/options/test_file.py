@@ -8,6 +8,7 @@ from nsqc.options.declared import FLAGS, KEYS, OptionError, Options
 from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
 from nsqc.options.resolve import resolve
+from tests.support import nested
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ def test_values(config, line, name, value):
     ("e2e_processing_latency_percentiles = [true]\n", "a list of numbers is expected"),
     ("e2e_processing_latency_percentiles = nan\n", "not a number"),
     ('output_buffer_flush = "never"\n', "output_buffer_flush"),
+    ("x = " + nested.ARRAYS.decode(), "failed to load config file .*nested too deeply"),
 ])
 def test_values_of_the_wrong_kind_name_file_and_key(config, text, complaint):
     path = config(text)

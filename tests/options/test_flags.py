@@ -22,7 +22,7 @@ OWN = {"output-buffer-flush", "handshake-timeout", "http-header-timeout", "auth-
        "auth-anchored", "auth-grace", "max-connections", "max-connections-per-address", "max-pending-handshakes",
        "max-buffered-bytes", "metrics-per-channel", "min-free-disk", "topic-storage", "log-sync", "log-retain-time",
        "log-retain-bytes", "log-overflow", "log-format", "enable-experiment", "topology-zone", "topology-region", "slow-loop",
-       "busy-poll"}
+       "busy-poll", "max-topics", "max-channels-per-topic", "max-create-rate"}
 
 
 @pytest.mark.parametrize("words, found", [

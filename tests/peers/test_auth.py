@@ -13,6 +13,7 @@ import pytest
 
 from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
+from tests.support import nested
 from tests.support.daemon import batch, wait_until
 from tests.support.ports import free_port
 from tests.support.secure import connect
@@ -251,7 +252,7 @@ def raw(status, body=b"", *headers):
 
 
 @pytest.mark.parametrize("answer", [
-    b"[]", b"null", b"{", b"\xff", reply(ttl=0), reply(ttl=-1), reply(ttl="60"), reply(identity=5), reply(authorizations={}),
+    b"[]", b"null", b"{", b"\xff", nested.ARRAYS, nested.OBJECT, raw(b"403 No", nested.OBJECT), reply(ttl=0), reply(ttl=-1), reply(ttl="60"), reply(identity=5), reply(authorizations={}),
     reply(authorizations=[{"topic": "(?=a)", "channels": [".*"], "permissions": []}]),
     reply(authorizations=[{"topic": "a", "channels": [".*", r"\1"], "permissions": []}]),
     reply(authorizations=[{"topic": "a", "channels": [], "permissions": ["dance"]}]),
@@ -278,6 +279,14 @@ def test_fields_may_be_missing_or_null_or_in_capitals(daemon, authd):
     entry = node.stats()["producers"][0]
     assert entry["authed"] is True
     assert "auth_identity" not in entry and "auth_identity_url" not in entry
+
+
+@pytest.mark.parametrize("count", [300, 400, 500, 700, 900])
+def test_unknown_fields_may_be_nested_as_deeply_as_the_parser_goes(daemon, authd, count):
+    """Nothing but the parser looks into them: the answer counts, or is refused as a whole."""
+    node = guarded(daemon, authd(b'{"ttl": 60, "x": %b, "authorizations": [{"y": %b}]}' % (nested.levels(count),
+                                                                                       nested.levels(count))))
+    login(node)
 
 
 def test_a_redirection_is_followed(daemon, authd):
@@ -500,7 +509,7 @@ def test_a_stop_waits_for_no_auth_server(daemon, authd):
 def test_fail_over(daemon, authd):
     """The server that works is found, whichever is tried first."""
     good = authd()
-    bad = [authd(raw(b"500 No")), authd(b"no HTTP"), authd(raw(b"403 No"))]
+    bad = [authd(raw(b"500 No")), authd(b"no HTTP"), authd(raw(b"403 No")), authd(nested.OBJECT)]
     node = guarded(daemon, f"127.0.0.1:{free_port()}", *bad, good)
     for number in range(1, 21):
         login(node).close()

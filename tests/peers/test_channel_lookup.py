@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from tests.peers.fakes import http_answer
+from tests.support import nested
 from tests.support.daemon import wait_until
 
 
@@ -68,7 +69,7 @@ def test_every_way_to_write_an_answer(daemon, lookupd, answer):
 
 @pytest.mark.parametrize("answer", [
     b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n" + listing("never"), http_answer(b"not json"), http_answer(b"\xff"),
-    http_answer(b'{"channels": [1]}'), http_answer(b'{"channels": null}'), http_answer(b"{}"),
+    http_answer(nested.OBJECT), http_answer(b'{"channels":' + nested.ARRAYS + b"}"), http_answer(b'{"channels": [1]}'), http_answer(b'{"channels": null}'), http_answer(b"{}"),
     http_answer(listing("never"), "500 Internal Server Error"), http_answer(listing("never"), "404 Not Found"),
     http_answer(b'{"channels": ["never"], "x": "' + b"x" * (5 << 20) + b'"}'),
     b"HTTP/1.1 200 OK\r\nX: " + b"x" * (1 << 20),

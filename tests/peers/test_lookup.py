@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests.peers.fakes import HOST, Lookupd
+from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.ports import free_port
 
@@ -99,7 +100,7 @@ def test_errors_are_reported_and_the_rest_is_told(daemon, lookupd):
     assert len(lookup.identities()) == 1
 
 
-@pytest.mark.parametrize("introduction", [b"E_INVALID", b"[1]", b'{"http_port": "x"}', b"\xff\xfe", b""])
+@pytest.mark.parametrize("introduction", [b"E_INVALID", b"[1]", b'{"http_port": "x"}', b"\xff\xfe", b"", nested.OBJECT])
 def test_an_introduction_that_makes_no_sense_ends_the_connection(daemon, lookupd, introduction):
     lookup = lookupd()
     lookup.introduction = introduction
@@ -109,6 +110,7 @@ def test_an_introduction_that_makes_no_sense_ends_the_connection(daemon, lookupd
     assert not [one for one in lookup.heard if str(one).startswith("REGISTER")]
     lookup.introduction = None
     lookup.hear("REGISTER t")
+    assert ".run ended" not in node.log
 
 
 @pytest.mark.parametrize("reply, reason", [

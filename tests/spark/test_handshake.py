@@ -10,6 +10,7 @@ from nsqc.spark.jobs.running import JobError
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
 from tests.spark.conftest import address
+from tests.support import nested
 from tests.support.ports import kept
 from tests.support.secure import make_certificates
 
@@ -70,6 +71,21 @@ def test_the_next_port_may_be_of_something_else():
             nsqd_http.get(f"127.0.0.1:{port}", "/info")
         with pytest.raises(nsqd_http.NodeError, match="is not the HTTP address of"):
             nsqd_http.http_addresses({"nsqd": f"127.0.0.1:{port - 1}"})
+        server.shutdown()
+
+
+def test_nested_json_is_nonsense_like_any_other():
+    class Nested(Echo):
+        def handle(self):
+            self.request.recv(1 << 16)
+            self.request.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + nested.OBJECT)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Nested) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"127.0.0.1:{server.server_address[1]}"
+        with pytest.raises(nsqd_http.NodeError, match="nested too deeply"):
+            nsqd_http.get(where, "/info")
+        assert complaint(nsqd=where).startswith(f"{where} is an HTTP server, but not an nsqd")
         server.shutdown()
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from nsqc.spark.jobs.compact import MIB, compact
 from nsqc.spark.jobs.ledger import Ledger, LedgerError, chosen, micros
+from tests.support import nested
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 SCHEMA = pa.schema([("value", pa.binary()), ("timestamp", pa.timestamp("us", tz="UTC"))])
@@ -121,6 +122,7 @@ def test_only_files_that_can_have_rows_of_the_time_are_chosen(ledger):
     (lambda path: (path.mkdir(), (path / "mine").touch(), Ledger(path, "t")), "not empty: there is mine"),
     (lambda path: (Ledger(path, "t"), Ledger(path, "u")), "is an archive of topic t, not u"),
     (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_text("{"), Ledger(path)), "is not readable"),
+    (lambda path: (Ledger(path, "t"), (path / "_ledger.json").write_bytes(nested.OBJECT), Ledger(path)), "nested too deeply"),
 ])
 def test_what_is_no_archive_is_refused(tmp_path, make, complaint):
     with pytest.raises(LedgerError, match=complaint):

@@ -23,6 +23,7 @@ from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, 
 from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
 from tests.support.ports import free_port, is_free, kept
+from tests.support.sizes import SIZES
 
 PLACE = Place("t", "a:1")
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -174,6 +175,15 @@ def test_what_is_no_record_is_refused(end):
             Block(changed, len(changed), 0, 2, 2).batch(9, 9, VALUE)
         except ValueError as error:
             assert "record" in str(error)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("number", range(3))
+def test_hostile_sizes_are_refused(size, number):
+    data = bytearray(b"".join(record(number, b"body") for number in range(3)))
+    data[34 * number:34 * number + 4] = struct.pack(">i", size)
+    with pytest.raises(ValueError, match="record"):
+        Block(bytes(data), len(data), 0, 3, 3)
 
 
 # ---------------------------------------------------------------------- nodes

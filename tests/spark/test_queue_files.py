@@ -6,6 +6,7 @@ import pytest
 
 from nsqc.spark import columns, options, queue_files
 from tests.support.daemon import wait_until
+from tests.support.sizes import SIZES
 
 ALL = columns.names(columns.RECORD)
 
@@ -96,6 +97,17 @@ def test_a_torn_end_fails_or_is_skipped(tmp_path):
         rows(tmp_path)
     found = rows(tmp_path, onBadRecord="skip")
     assert [(row["value"], row["attempts"]) for row in found] == [(b"m%d" % n, n) for n in range(5)]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_record_with_a_hostile_size_costs_only_itself(tmp_path, size):
+    data = bytearray(b"".join(record(b"m%d" % number, number) for number in range(6)))
+    data[2 * 32:2 * 32 + 4] = struct.pack(">i", size)
+    (tmp_path / "t.diskqueue.000000.dat").write_bytes(data)
+    (tmp_path / "t.diskqueue.meta.dat").write_text(f"6\n0,0\n0,{len(data)}\n")
+    assert [row["value"] for row in rows(tmp_path, onBadRecord="skip")] == [b"m0", b"m1", b"m3", b"m4", b"m5"]
+    with pytest.raises(queue_files.BadRecord):
+        rows(tmp_path)
 
 
 def test_records_behind_a_damage_are_read(tmp_path):

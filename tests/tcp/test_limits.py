@@ -9,6 +9,7 @@ from nsqc.net.limits import ConnectionLimits, host_of
 from nsqc.options.declared import Options
 from tests.support.daemon import wait_until
 from tests.support.secure import connect, identify
+from tests.support.sizes import SIZES
 
 
 def refused(port: int) -> bool:
@@ -91,6 +92,29 @@ def test_hosts():
     assert host_of(("::ffff:10.0.0.1", 5, 0, 0)) == host_of(("10.0.0.1", 7)) == "10.0.0.1"
     assert host_of(("::1", 5, 0, 0)) == "::1"
     assert host_of("") == host_of(None) == ""
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("storage", ["memory", "log"])
+def test_hostile_sizes(daemon, size, storage):
+    """Of bodies, batches and messages in them; and nothing of them is published."""
+    node = daemon(f"--topic-storage={storage}")
+    field, body = struct.pack(">i", size), b"x" * 100
+    commands = {b"PUB t\n" + field: b"E_BAD_MESSAGE PUB ", b"DPUB t 5\n" + field: b"E_BAD_MESSAGE DPUB ",
+                b"MPUB t\n" + field: b"E_BAD_BODY MPUB ", b"IDENTIFY\n" + field: b"E_BAD_BODY IDENTIFY ",
+                b"MPUB t\n\0\0\0\x64" + field: b"E_BAD_BODY MPUB invalid message count ",
+                b"MPUB t\n\0\0\0\x64\0\0\0\2\0\0\0\1y" + field: b"E_BAD_MESSAGE MPUB "}
+    for command, error in commands.items():
+        if size == 3:
+            continue        # a size like any other
+        client = node.connect()
+        client.send(command + body)
+        kind, text = client.frame()
+        assert (kind, text[:len(error)]) == (1, error)
+        assert client.frame() is None
+    for batch in (field, b"\0\0\0\2\0\0\0\1y" + field):
+        assert node.http("POST", "/mpub?topic=t&binary=true", batch + body[:2])[0] == 413
+    assert node.stats("t")["message_count"] == 0
 
 
 def test_sizes_that_no_frame_can_tell(daemon):

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support import nested
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
 from tests.support.screens import InTerminal
@@ -333,7 +334,7 @@ def stranger():
     server.server_close()
 
 
-@pytest.mark.parametrize("answer", [b"[]", b"<html>", b'{"topics": [{"topic_name": "t", "depth": 1, "channels": [{}]}]}'])
+@pytest.mark.parametrize("answer", [b"[]", b"<html>", nested.OBJECT, b'{"topics": 1, "x": ' + nested.levels(900) + b"}", b'{"topics": [{"topic_name": "t", "depth": 1, "channels": [{}]}]}'])
 def test_answers_of_something_else(stranger, answer):
     server, handler = stranger
     handler.answer = answer

@@ -10,7 +10,6 @@ its id while the staging log remembers it.
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 import time
@@ -27,6 +26,7 @@ from nsqc.spark.jobs.ledger import Ledger, need_empty
 from nsqc.spark.jobs.progress import Progress, Rate, counted
 from nsqc.spark.values import read_name
 from nsqc.wire.names import is_ephemeral
+from nsqc.wire.outside import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,7 @@ class Store:
     def query(self) -> str:
         """The id of the query and its checkpoint; empty if there is none yet."""
         try:
-            return str(json.loads((self.state / "checkpoint" / "metadata").read_text())["id"])
+            return str(decode((self.state / "checkpoint" / "metadata").read_text())["id"])
         except FileNotFoundError:
             return ""
 

@@ -16,6 +16,7 @@ import msgspec
 
 from nsqc.spark.jobs.running import JobError
 from nsqc.store.files import replace_file
+from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
     from nsqc.spark.queue_files import Span
@@ -33,6 +34,9 @@ class Run(msgspec.Struct):
     files: dict[str, tuple[int, int]]
 
 
+decode_runs = Decoder(list[Run]).decode
+
+
 class BackfillLog:
     """The runs of a data path. Raises JobError if the file is not readable."""
 
@@ -40,10 +44,10 @@ class BackfillLog:
         self.path = folder / NAME
         self.runs: list[Run] = []
         try:
-            self.runs = msgspec.json.decode(self.path.read_bytes(), type=list[Run])
+            self.runs = decode_runs(self.path.read_bytes())
         except FileNotFoundError:
             pass
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, JSONError) as error:
             raise JobError(f"{self.path} is not readable, what was published before is unknown: {error}; without that "
                            "file, everything is published") from None
 

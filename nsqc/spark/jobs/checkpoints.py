@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from nsqc.spark.jobs.running import JobError
 from nsqc.spark.log.checkpoint import ids_of, places_of
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.ranges import Place
+from nsqc.wire.outside import JSONError, decode
 
 HEAD_LINES = 2      # before the sources
 
@@ -61,6 +61,6 @@ def read(folder: Path) -> Checkpoint:
 def parsed(line: str) -> Any:
     """The value of a line; None for one that is not JSON, as - stands for a source without an offset."""
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
+        return decode(line)
+    except JSONError:
         return None

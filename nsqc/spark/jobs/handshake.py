@@ -5,7 +5,6 @@ Each error is one line that says what to do. Nothing is published or consumed.
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from nsqc.client.lookup import fetch
 from nsqc.spark import options, values
 from nsqc.spark.connect import connect
 from nsqc.spark.jobs.running import JobError
+from nsqc.wire.outside import JSONError, decode
 
 SECONDS = 2.0
 AT_ONCE = 16            # addresses asked at a time
@@ -123,8 +123,8 @@ def get_json(address: str, path: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     try:
-        answer = json.loads(body)
-    except ValueError:
+        answer = decode(body)
+    except JSONError:
         return {}
     return (answer.get("data") or answer) if isinstance(answer, dict) else {}
 

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from nsqc.store.files import replace_file, sync_folder
+from nsqc.wire.outside import Decoder, JSONError
 
 VERSION = 1
 NAME = re.compile(r"\d{12}-[0-9a-f]{8}(?:-\d+)?\.parquet")     # names of an archive's own files
@@ -62,6 +63,9 @@ class State(msgspec.Struct):
         return sum(file.rows for file in self.files.values())
 
 
+decode_state = Decoder(State).decode
+
+
 class Ledger:
     """The archive in folder. With topic it is created if there is none, and must be that topic's.
 
@@ -87,10 +91,10 @@ class Ledger:
     def read(self) -> State:
         """The ledger as it is now. Raises LedgerError."""
         try:
-            state = msgspec.json.decode(self._path.read_bytes(), type=State)
+            state = decode_state(self._path.read_bytes())
         except (FileNotFoundError, NotADirectoryError):
             raise LedgerError(f"{self.folder} is not an archive: there is no {self._path.name}") from None
-        except (msgspec.MsgspecError, OSError) as error:
+        except (JSONError, OSError) as error:
             raise LedgerError(f"{self._path} is not readable: {error}") from None
         if state.version != VERSION:
             raise LedgerError(f"{self._path} has version {state.version}, this is {VERSION}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import json
 import urllib.error
 import urllib.request
 from collections import Counter
 from typing import Any, NamedTuple
 from urllib.parse import quote
+
+from nsqc.wire.outside import decode
 
 SECONDS = 10
 
@@ -30,7 +31,7 @@ def get(address: str, path: str) -> Any:
     """The JSON answer of a node. Raises NodeError."""
     try:
         with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
-            return json.load(answer)
+            return decode(answer.read())
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NodeError(f"http://{address}{path}: {getattr(error, 'reason', error)}") from None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from nsqc.spark.jobs.progress import Progress, Rate, counted
 from nsqc.spark.jobs.task_rows import TaskRows
 from nsqc.spark.sink import Totals
+from nsqc.wire.outside import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +38,7 @@ def publish(spark: SparkSession, frame: DataFrame, options: dict[str, str], prog
             path = Path(folder) / "totals.json"
             frame.write.format(PacedSink.name()).mode("append").options(
                 **options, **pace, reporter=task_rows.address, totalsPath=str(path)).save()
-            return Totals(**json.loads(path.read_text())) if path.exists() else Totals()
+            return Totals(**decode(path.read_text())) if path.exists() else Totals()
     finally:
         task_rows.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import ssl
 from typing import Any
 
@@ -11,6 +10,7 @@ from nsqc.client.address import split_address
 from nsqc.client.tls import tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.options import NodeOptions
+from nsqc.wire.outside import JSONError, decode
 
 # Of answers that are not records.
 MOST_BYTES = 64 << 20
@@ -44,8 +44,8 @@ class Calls:
         if answer.status != 200:
             self._refused(answer, topic)
         try:
-            value = json.loads(self._body(answer))
-        except (ValueError, RecursionError):
+            value = decode(self._body(answer))
+        except JSONError:
             value = None
         if not isinstance(value, dict):
             raise self._bad(path.partition("?")[0], "no JSON object")
@@ -66,9 +66,12 @@ class Calls:
     def _message(self, answer: http.client.HTTPResponse) -> str:
         body = self._body(answer)
         try:
-            return str(json.loads(body)["message"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            message = decode(body)["message"]
+        except (JSONError, KeyError, TypeError):
+            message = None
+        if not isinstance(message, str):
             return repr(body[:SHOWN_BYTES].decode("utf-8", "replace"))
+        return message
 
     def _bad(self, path: str, what: str) -> BadAnswer:
         self.close()

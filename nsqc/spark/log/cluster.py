@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -19,6 +18,7 @@ from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachab
 from nsqc.spark.log.ranges import Place
 from nsqc.spark.log.resting import Resting
 from nsqc.spark.options import Log
+from nsqc.wire.outside import JSONError, decode
 
 log = logging.getLogger("nsqc.spark")
 
@@ -270,9 +270,9 @@ def _ask(address: str, path: str, timeout: float) -> dict[str, Any]:
     if status != 200:
         raise ValueError(f"status {status}")
     try:
-        answer = json.loads(body)
+        answer = decode(body)
         found = answer.get("data") or answer
-    except (ValueError, AttributeError, RecursionError):
+    except (JSONError, AttributeError):
         found = None
     if not isinstance(found, dict):
         raise ValueError("its answer is not a JSON object")

@@ -60,8 +60,13 @@ cdef inline bint id_usable(const char *c_id) noexcept nogil:
     return True
 
 
+cdef inline int64_t record_bytes(const char *c_head) noexcept nogil:
+    """As its size field says: 64 bits, since any 32 bits may stand there."""
+    return SIZE_BYTES + <int64_t> load_i32(c_head)
+
+
 cdef bint head_plausible(const char *c_head, int64_t max_bytes) noexcept nogil:
-    cdef int64_t length = SIZE_BYTES + <int64_t> load_i32(c_head)
+    cdef int64_t length = record_bytes(c_head)
     cdef int64_t timestamp
     if length < HEAD_BYTES or length > max_bytes:
         return False
@@ -207,7 +212,7 @@ cdef int is_chained(Window *window, int fd, int64_t max_bytes, int64_t end) noex
     cdef int answer = is_followed(window, fd, max_bytes, end)
     if answer != 1 or end == window.limit:
         return answer
-    after = end + SIZE_BYTES + load_i32(bytes_at(window, end))
+    after = end + record_bytes(bytes_at(window, end))
     if window.limit - after < HEAD_BYTES:
         return after == window.limit
     if after + HEAD_BYTES <= window.start + window.length:
@@ -231,7 +236,7 @@ cdef int search(Window *window, int fd, int64_t max_bytes, int64_t at, int64_t e
         c_at = bytes_at(window, at)
         # A message is far smaller than 2^24 bytes, so one byte rules out most places.
         if c_at[0] == 0 and head_plausible(c_at, max_bytes):
-            after = at + SIZE_BYTES + load_i32(c_at)
+            after = at + record_bytes(c_at)
             fits = after <= window.limit
             if fits and followed:
                 fits = is_followed(window, fd, max_bytes, after)
@@ -265,7 +270,7 @@ cdef int is_several(Window *window, int fd, int64_t max_bytes, int64_t at, int64
                 return -error
             if window.limit - at < HEAD_BYTES or not head_plausible(bytes_at(window, at), max_bytes):
                 break
-            at += SIZE_BYTES + load_i32(bytes_at(window, at))
+            at += record_bytes(bytes_at(window, at))
             count += 1
         if at == end or (at < end and count == SEVERAL):
             return 1
@@ -284,7 +289,7 @@ cdef int begins_inside(Window *window, int fd, int64_t max_bytes, int64_t at, in
         error = window_fill(window, fd, inside[0], HEAD_BYTES)
         if error:
             return -error
-        total = SIZE_BYTES + load_i32(bytes_at(window, inside[0]))
+        total = record_bytes(bytes_at(window, inside[0]))
         answer = is_several(window, fd, max_bytes, inside[0] + 1, inside[0] + total, &first)
         if answer != 1:
             return 1 if answer == 0 else answer
@@ -304,7 +309,7 @@ cdef int segment_next(Window *window, int fd, int64_t max_bytes, int64_t at,
         if window.limit - at < HEAD_BYTES:
             return 0
         c_at = bytes_at(window, at)
-        total = SIZE_BYTES + <int64_t> load_i32(c_at)
+        total = record_bytes(c_at)
         if total < HEAD_BYTES or total > max_bytes or total > window.limit - at or not id_usable(c_at + RECORD_ID_AT):
             answer = search(window, fd, max_bytes, at + 1, window.limit, False, &at)
             if answer <= 0:
@@ -363,14 +368,14 @@ cdef void block_read(Block *block, const char *c_path, int64_t at, int64_t limit
     end = block.window.start + block.window.length
     while block.answer == 1 and end - block.end >= HEAD_BYTES:
         c_at = bytes_at(&block.window, block.end)
-        total = SIZE_BYTES + <int64_t> load_i32(c_at)
+        total = record_bytes(c_at)
         if (total < HEAD_BYTES or total > max_bytes or not id_usable(c_at + RECORD_ID_AT)
                 or block.end + total > end):
             break
         if block.end + total != block.window.limit:
             if end - block.end - total < HEAD_BYTES or not head_plausible(c_at + total, max_bytes):
                 break
-            after = block.end + total + SIZE_BYTES + load_i32(c_at + total)
+            after = block.end + total + record_bytes(c_at + total)
             if after != block.window.limit:
                 if end - after < HEAD_BYTES or not head_plausible(bytes_at(&block.window, after), max_bytes):
                     break

@@ -18,14 +18,14 @@ from nsqc.store.disk import positions
 from nsqc.store.disk.index import queue_files
 from nsqc.store.disk.names import META, file_name
 from nsqc.store.disk.recovery import open_queue
-from nsqc.store.files import read_file, replace_file, sync_folder
+from nsqc.store.files import replace_file, sync_folder
 from nsqc.store.log.exportplan import Chunk, QueuePlan, Sources, plan_queue
 from nsqc.store.log.format import LARGEST_SEGMENT
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress
 from nsqc.store.log.segmentfile import SegmentFile
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
-from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, decode_topic, merge_topic, saved_topic
+from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, read_topic, saved_topic
 
 STAGING = "export"  # in the topic's folder, or behind the topic's name in another one
 UNDECIDED = ".tmp"  # behind that, while it is being made
@@ -177,7 +177,7 @@ class Export:
         sync_folder(self.out)
         path = os.path.join(self.staging, FILE_NAME)
         if os.path.exists(path):
-            merge_topic(self.out, decode_topic(read_file(path)))
+            merge_topic(self.out, read_topic(path))
         if self.in_place:
             done = free_name(self.folder + EXPORTED)
             os.rename(self.folder, done)

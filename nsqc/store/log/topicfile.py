@@ -8,6 +8,7 @@ import msgspec
 
 from nsqc import NSQD_VERSION
 from nsqc.store.files import read_file, replace_file
+from nsqc.wire.outside import Decoder, JSONError
 
 FILE_NAME = "nsqd.dat"
 
@@ -38,8 +39,8 @@ class Saved(msgspec.Struct):
     version: str = NSQD_VERSION
 
 
-_decode = msgspec.json.Decoder(Saved).decode
-decode_topic = msgspec.json.Decoder(SavedTopic).decode
+_decode = Decoder(Saved).decode
+_decode_topic = Decoder(SavedTopic).decode
 
 
 def read_saved(folder: str) -> Saved:
@@ -49,7 +50,15 @@ def read_saved(folder: str) -> Saved:
         return _decode(read_file(path))
     except FileNotFoundError:
         return Saved()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except JSONError as error:
+        raise MetadataError(f"{path} is damaged - {error}") from None
+
+
+def read_topic(path: str) -> SavedTopic:
+    """A file with one topic, as an export makes it. Raises OSError or MetadataError."""
+    try:
+        return _decode_topic(read_file(path))
+    except JSONError as error:
         raise MetadataError(f"{path} is damaged - {error}") from None
 
 

@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+from nsqc.wire.outside import Decoder, JSONError, decode
+
+DECODER = Decoder(dict[str, msgspec.Raw])
 
 
 class Filter(NamedTuple):
@@ -25,7 +27,7 @@ class Filter(NamedTuple):
         """What to pass on; None: nothing, also for what is not a JSON object."""
         try:
             found = DECODER.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except JSONError:
             return None
         if self.field:
             if self.field not in found:
@@ -42,7 +44,10 @@ class Filter(NamedTuple):
 
 def matches(raw: msgspec.Raw, wanted: str) -> bool:
     """Whether a JSON value is a string with this text, or a number of this value."""
-    value: object = json.loads(bytes(raw))
+    try:
+        value: object = decode(bytes(raw))
+    except JSONError:
+        return False
     if isinstance(value, str):
         return value == wanted
     if isinstance(value, bool) or not isinstance(value, (int, float)):

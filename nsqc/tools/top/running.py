@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from msgspec import DecodeError
-
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoNode
@@ -13,6 +11,7 @@ from nsqc.tools.top.sampling import Sampler
 from nsqc.tools.top.screen import Screen
 from nsqc.tools.top.stats import Sample, decode
 from nsqc.tools.top.terminal import Terminal
+from nsqc.wire.outside import JSONError
 
 WORDS = "nsqc top"
 CLOCK_S = 1.0       # the screen shows the time
@@ -23,7 +22,7 @@ def first_look(api: NodeHttp, node: Node) -> Sample:
     answer = api.call("GET", "/stats", {"format": "json", "include_clients": "false"})
     try:
         return Sample(node.http, decode(answer), None)
-    except DecodeError:
+    except JSONError:
         raise Unreachable(f"{api.address}: is not an nsqd: it has no statistics") from None
 
 

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
 from nsqc.client.errors import ClientError
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.errors import ToolError
@@ -97,7 +95,7 @@ class Sampler:
                     self.errors.pop(node.http, None)
                     if knows_peek:
                         knows_peek = self._ask_ages(api, node, before)
-                except (ToolError, ClientError, OSError, msgspec.DecodeError, ValueError, KeyError) as error:
+                except Exception as error:  # the node is asked again, whatever it has answered
                     self.errors[node.http] = str(error)
                     knows_peek = True
                 self.wake()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import msgspec
 from msgspec import Struct
+
+from nsqc.wire.outside import Decoder
 
 
 class Client(Struct, gc=False):
@@ -57,7 +58,7 @@ class Stats(Struct):
     topics: list[Topic] | None = None
 
 
-decode = msgspec.json.Decoder(Stats).decode
+decode = Decoder(Stats).decode
 
 Key = tuple[str, ...]       # (topic,), (topic, channel), or (topic, channel, address)
 

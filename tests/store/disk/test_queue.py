@@ -23,6 +23,7 @@ from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
 from tests.support.log import RecordingLog
+from tests.support.sizes import SIZES
 
 STAMP = 1_700_000_000_000_000_000
 MAX_MESSAGE = 10_000
@@ -401,7 +402,8 @@ def chain(victim, folder, bodies) -> list[int]:
     return []
 
 
-def test_damaged_file_is_kept_and_reported(tmp_path):
+@pytest.mark.parametrize("size", SIZES)
+def test_damaged_file_is_kept_and_reported(tmp_path, size):
     files = Harness(tmp_path, 10**6)
     queue = files.open()
     for number in range(10):
@@ -409,7 +411,7 @@ def test_damaged_file_is_kept_and_reported(tmp_path):
     queue.close()
     path = tmp_path / "q.diskqueue.000000.dat"
     content = bytearray(path.read_bytes())
-    content[3 * 36:3 * 36 + 4] = b"\xff\xff\xff\xff"
+    content[3 * 36:3 * 36 + 4] = struct.pack(">i", size)
     path.write_bytes(content)
     again = Harness(tmp_path, 10**6)
     queue = again.open()
