@@ -17,12 +17,8 @@ from nsqc.options.declared import Options
 BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _SHOWN = 200    # bytes of a target
-_METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
-_PARSERS_METHODS = frozenset(
-    b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
-    b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
-    b"UNLOCK UNSUBSCRIBE".split())
-
+# SCHEME://AUTHORITY, as in requests to proxies.
+_AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*://(?:[^/?]*@)?([A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*)(?=[/?]|$)")
 
 # Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
 # Any: the site, with what its own handlers work on
@@ -57,7 +53,8 @@ class Request:
                  keep_alive: bool = True) -> None:
         self.method = method
         self.url = url                  # as received
-        self.path, self.query = split_url(url)
+        # CONNECT names a host and a port, no path.
+        self.path, self.query = split_url(url) if method != b"CONNECT" or url.startswith(b"/") else (b"", b"")
         self.remote = remote            # HOST:PORT of the client
         self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
@@ -101,11 +98,12 @@ class Request:
 
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: a bad escape."""
-    if not url.startswith(b"/") and b"://" in url:
-        rest = url.partition(b"://")[2]
-        start = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
-        url = rest[start:]
+    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: it is malformed."""
+    if not url.startswith(b"/") and url != b"*":
+        authority = _AUTHORITY.match(url)
+        if authority is None:
+            raise ValueError("invalid URI for request")
+        url = url[authority.end():]
     path, _, query = url.partition(b"?")
     if b"%" in path:
         _refuse_bad_escape(path)
@@ -134,12 +132,6 @@ def _refuse_bad_escape(text: bytes) -> None:
     if bad is not None:
         shown = text[bad.start():bad.start() + 3].decode("latin-1")
         raise ValueError(f'invalid URL escape "{shown}"')
-
-
-def unknown_method(data: bytes | memoryview) -> bytes:
-    """The method of the request that data begins with, if the parser does not know it; else empty."""
-    match = _METHOD_AND_SPACE.match(data)
-    return b"" if match is None or match[0] in _PARSERS_METHODS else bytes(match[0])
 
 
 def read_arguments(log: Log, request: Request) -> dict[bytes, bytes]:
