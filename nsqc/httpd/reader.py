@@ -6,7 +6,7 @@ from typing import Final
 
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
-from nsqc.httpd.request import Request, fixed
+from nsqc.httpd.request import Request, fixed, is_foreign
 from nsqc.httpd.site import ServerState, Site
 from nsqc.wire.chunks import Chunks
 from nsqc.wire.httphead import Head, HeadError, check_beginning, head_end, parse_head, skip_empty_lines
@@ -220,6 +220,7 @@ class RequestReader:
             self._refuse(400)
             return
         request.accept = head.accept
+        request.foreign = is_foreign(head.host, head.origin, head.fetch_site)
         if self._state.tls_required:
             request.route = fixed(tls_required(self._app.https_port))
         else:

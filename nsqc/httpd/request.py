@@ -34,6 +34,7 @@ class Route(NamedTuple):
     logged: bool = True                                             # each request is logged
     body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
+    from_pages: bool = False                                        # web pages of other origins may call it, too
 
 
 def fixed(reply: Reply) -> Route:
@@ -44,8 +45,8 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "http10", "keep_alive", "length", "method",
-                 "param", "path", "query", "remote", "route", "started", "url")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "foreign", "http10", "keep_alive", "length",
+                 "method", "param", "path", "query", "remote", "route", "started", "url")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -60,6 +61,7 @@ class Request:
         self.http10 = http10
         self.keep_alive = keep_alive
         self.accept = b""               # the header; empty without one
+        self.foreign = False            # a browser sends it for a web page of another origin
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
@@ -95,6 +97,20 @@ class Request:
             key, _, value = part.partition(b"=")
             arguments.setdefault(unescape(key), unescape(value))
         return arguments
+
+
+def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
+    """Whether a browser has sent a request for a web page of another origin, by its headers.
+
+    Sec-Fetch-Site says so, where a browser sends it: its Host may have been replaced on the way. Others send an Origin,
+    which has to name the same host and port.
+    """
+    if fetch_site:
+        return fetch_site not in (b"same-origin", b"none")
+    if origin is None:
+        return False
+    _, separator, authority = origin.partition(b"://")
+    return not separator or authority.lower() != (host or b"").lower()
 
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
