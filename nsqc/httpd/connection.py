@@ -2,9 +2,9 @@
 
 Composed of a reader (bytes to requests), a pipeline (requests to answers, in order) and a writer (answers to bytes).
 
-Publishing is a hot path. The head of a plain `POST /pub?topic=NAME` is remembered, byte by byte, once the parser has
-seen it; the next request with the same head needs no parser and no Request, and gets a prepared answer. A new head of
-that kind is recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
+Publishing is a hot path. The head of a plain `POST /pub?topic=NAME` is remembered, byte by byte, once it was parsed;
+the next request with the same head needs no parser and no Request, and gets a prepared answer. A new head of that kind
+is recognised by its target. Therefore plain Python suffices: see perf/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from nsqc.httpd.known import MOST_HEAD_BYTES
 from nsqc.httpd.pipeline import Pipeline
-from nsqc.httpd.reader import STOPS, RequestReader
+from nsqc.httpd.reader import RequestReader
 from nsqc.httpd.site import ServerState, Site
 from nsqc.httpd.writer import Writer
 from nsqc.loop.watch import span_began, span_ended
@@ -25,9 +26,10 @@ from nsqc.net.limits import host_of
 ARRIVING_S = 0.5
 # A body has its deadline, and another second for each so many bytes received: the slowest mobile networks manage that.
 _BODY_BYTES_A_SECOND = 4096
-# Of a long read, what is parsed, or published, between two looks at the clock: less than a millisecond of it.
-_PIECE_BYTES = 4096
+# Of a long read, what is published between two looks at the clock: less than a millisecond of it.
 _PUBLISHED_BYTES = 16 * 1024
+# Reads up to here are short: a client with one request.
+_SHORT_BYTES = 4096
 # What a read takes, about: looking at the clock would cost more than it is worth.
 _SHORT_NS = 20_000
 _LONG_NS = 1_000_000
@@ -107,14 +109,13 @@ class Connection(asyncio.Protocol):
             self._app.log.debug("HTTP: client(%s) has left without a word", self._reader.remote)
         self._pipeline.abandon()
         self._writer.closed()
-        self._reader.close()
         self.server.forget(self)
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         pipeline, reader = self._pipeline, self._reader
         if self._unread is not None:
-            self._unread.note(self._fd, _SHORT_NS if len(data) <= _PIECE_BYTES else _LONG_NS)
+            self._unread.note(self._fd, _SHORT_NS if len(data) <= _SHORT_BYTES else _LONG_NS)
         if pipeline.closing:
             return
         if self._fresh:
@@ -123,57 +124,39 @@ class Connection(asyncio.Protocol):
         if pipeline.blocked:
             self._hold(data)
             return
-        begins = not reader.incomplete
-        if begins and not self._state.closing:
-            data = self._known_publishes(data)
-            if not data:
-                return
-        began = span_began()
-        if len(data) <= _PIECE_BYTES:
-            taken = last = len(data)
-            self._parse(data, begins)
-        else:
-            taken, last = self._parse_pieces(data)
-        span_ended(began, "HTTP requests of", self)
-        if reader.publish is not None:
-            if begins:
-                self._app.publishes.learn(data, reader.publish)
-            reader.publish = None
+        at = 0 if reader.incomplete else self._known_publishes(data, 0)
+        if at < len(data) and not pipeline.blocked:
+            began = span_began()
+            at = self._take(data, at)
+            span_ended(began, "HTTP requests of", self)
         if self._writer.out:
             self._writer.flush()
         if reader.incomplete:
-            self._await_rest(last)
+            self._await_rest()
         elif self.due:
             self._is_complete()
-        if taken < len(data) and not pipeline.closing:
-            self._hold(data[taken:])
+        if at < len(data) and not pipeline.closing:
+            self._hold(data[at:])
         elif self._state.closing and not (reader.incomplete or pipeline.blocked or pipeline.ended):
             pipeline.end()
 
-    def _parse(self, data: bytes, begins: bool) -> None:
-        try:
-            self._reader.parser.feed_data(data)
-        except STOPS as stop:
-            self._reader.parse_rest(data, stop, begins)
+    def _take(self, data: bytes, at: int) -> int:
+        """Takes the requests in data[at:] that this iteration has time for; returns the index behind them.
 
-    def _parse_pieces(self, data: bytes) -> tuple[int, int]:
-        """A read can hold thousands of requests: parses what fits into this iteration, and blocks if that is not all.
-
-        Returns how much it has parsed, and how much of that was the last piece.
+        A read can hold thousands of requests: it blocks if that is not all.
         """
         pipeline, reader = self._pipeline, self._reader
-        taken = last = 0
-        while taken < len(data) and not (pipeline.blocked or pipeline.closing):
-            if last and reader.incomplete and not reader.check_head(last):
-                break
-            # A body takes no time.
-            piece = data[taken:taken + max(_PIECE_BYTES, reader.missing())]
-            self._parse(piece, not reader.incomplete)
-            last = len(piece)
-            taken += last
-            if taken < len(data) and not pipeline.blocked and self._app.turn.over():
+        while True:
+            at = reader.take(data, at)
+            if at == len(data) or pipeline.blocked or pipeline.closing:
+                return at
+            if self._app.turn.over():
                 pipeline.rest()
-        return taken, last
+                return at
+            if not reader.incomplete:
+                at = self._known_publishes(data, at)
+                if at == len(data) or pipeline.blocked:
+                    return at
 
     def eof_received(self) -> bool:
         """The client sends no more; what it asked for is still answered."""
@@ -196,35 +179,31 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ publishing
 
-    def _known_publishes(self, data: bytes) -> bytes:
-        """Answers the complete publishes with known heads that data begins with; returns the rest."""
+    def _known_publishes(self, data: bytes, start: int) -> int:
+        """Answers the complete publishes with known heads that data[start:] begins with; returns the index behind."""
+        if self._state.closing:
+            return start
         known = self._heads.get
         pipeline = self._pipeline
-        start, look = 0, _PUBLISHED_BYTES
+        look = start + _PUBLISHED_BYTES
         while True:
-            body = data.find(b"\r\n\r\n", start) + 4
+            body = data.find(b"\r\n\r\n", start, start + MOST_HEAD_BYTES) + 4
             publish = known(data[start:body])
             if publish is None:
-                break
+                return start
             end = body + publish[1]
             if end > len(data):
-                break
+                return start
             pipeline.publish(publish[0], data[body:end])
             start = end
             if end == len(data):
-                break
+                return end
             if end > look:
                 look = end + _PUBLISHED_BYTES
                 if not pipeline.blocked and self._app.turn.over():
                     pipeline.rest()
             if pipeline.blocked:
-                self._writer.flush()
-                self._hold(data[start:])
-                return b""
-        if start:
-            self._writer.flush()
-            return data[start:]
-        return data
+                return end
 
     # ------------------------------------------------------------------ flow
 
@@ -276,10 +255,10 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ time limits
 
-    def _await_rest(self, size: int) -> None:
-        """A request is incomplete: bounds its head, and sets its deadline."""
+    def _await_rest(self) -> None:
+        """A request is incomplete: sets its deadline."""
         reader = self._reader
-        if self._pipeline.closing or not reader.check_head(size):
+        if self._pipeline.closing:
             return
         if not self.due:
             self.server.watch(self)

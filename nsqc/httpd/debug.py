@@ -4,11 +4,12 @@ answers are text to read (`profile` also feeds flame graph tools), not Go's bina
   /debug/pprof/               this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-  /debug/pprof/heap           memory use, what the broker holds, live Python objects: the most frequent and nsqc's
+  /debug/pprof/heap           memory use, what the broker holds, live Python objects: the most frequent and nsqc's;
+                              `?exact=true` also counts what nothing refers to any more, if there is little
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
-  /debug/freememory (POST)    collects garbage and returns free memory to the system
+  /debug/freememory (POST)    returns free memory to the system
 """
 
 import asyncio
@@ -19,16 +20,23 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
 from types import FrameType
+from typing import cast
 
 from nsqc.httpd.reply import ApiError, Reply, plain
-from nsqc.httpd.request import Request, read_arguments
+from nsqc.httpd.request import BOOLEANS, Request, read_arguments
 from nsqc.httpd.site import Site
+from nsqc.loop.steps import Steps
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
 _SAMPLES_PER_SECOND = 100
 _TYPES_SHOWN = 40
+_ADDED_AT_ONCE = 4096       # a fraction of a millisecond
+_SLICE_NS = 500_000         # of each iteration, for a page that takes several
+_EXACT_BLOCKS = 500_000     # of memory, with so many objects at most: listing them takes some ten milliseconds
 
 
 def index(app: Site, request: Request) -> Reply:
@@ -104,15 +112,58 @@ def _folded(frame: FrameType | None) -> str:
     return ";".join(reversed(names))
 
 
-def heap_page(own: list[str]) -> Reply:
-    """Memory, a program's own lines about what it holds, and live objects."""
+async def heap_page(app: Site, request: Request, own: list[str]) -> Reply:
+    """Memory, a program's own lines about what it holds, and live objects: those that can be reached, or, with `exact`,
+    all that the collector knows."""
+    exact = BOOLEANS.get(read_arguments(app.log, request).get(b"exact", b"false"))
+    if exact is None:
+        raise ApiError(400, "INVALID_ARG_EXACT")
     lines = [f"{name} {value}" for name, value in _process_memory()] + own
-    kinds = Counter(map(type, gc.get_objects()))
+    kinds = _all_objects() if exact else await _reachable(app)
     names = {kind: f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
     for rank, (kind, count) in enumerate(kinds.most_common()):
         if rank < _TYPES_SHOWN or names[kind].startswith("nsqc."):
             lines.append(f"objects {names[kind]} {count}")
     return plain("\n".join(lines) + "\n")
+
+
+async def total(numbers: Iterator[int]) -> int:
+    """The sum of very many numbers, in slices."""
+    result = 0
+    while some := list(islice(numbers, _ADDED_AT_ONCE)):
+        result += sum(some)
+        if len(some) == _ADDED_AT_ONCE:
+            await asyncio.sleep(0)
+    return result
+
+
+def _all_objects() -> Counter[type]:
+    """Also those that nothing refers to any more. The collector lists them in one piece: raises ApiError if that would
+    take the loop long."""
+    blocks = sys.getallocatedblocks()
+    if blocks > _EXACT_BLOCKS:
+        raise ApiError(503, f"{blocks} blocks of memory are too many to be listed in one piece: leave out exact=true")
+    return Counter(map(type, gc.get_objects()))
+
+
+async def _reachable(app: Site) -> Counter[type]:
+    """Objects that can be reached, in slices. Whoever asks meanwhile gets the same."""
+    if app.census is None:
+        app.census = asyncio.get_running_loop().create_task(Steps(_count(app), "counting", "objects"))
+        app.census.add_done_callback(lambda _: setattr(app, "census", None))
+    return cast("Counter[type]", await asyncio.shield(app.census))
+
+
+async def _count(app: Site) -> Counter[type]:
+    from nsqc.process.census import Census  # here: few look at this page
+
+    count = Census([sys.modules, app, *threading.enumerate(), *sys._current_frames().values(), *asyncio.all_tasks()])
+    try:
+        while count.go_on(_SLICE_NS):
+            await asyncio.sleep(0)
+        return Counter(count.counts)
+    finally:
+        await app.readers.run(count.close)
 
 
 def _process_memory() -> list[tuple[str, int]]:
@@ -127,15 +178,19 @@ def _process_memory() -> list[tuple[str, int]]:
     return sizes
 
 
-def stacks(app: Site, request: Request) -> Reply:
+async def stacks(app: Site, request: Request) -> Reply:
     """The stacks of all threads and tasks."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     out = []
     for ident, frame in sys._current_frames().items():
         out.append(f"thread {names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}\n")
+    end = time.monotonic_ns() + _SLICE_NS
     for task in asyncio.all_tasks():
         frames = task.get_stack()
         out.append(f"task {task.get_name()}\n{''.join(''.join(traceback.format_stack(f, 1)) for f in frames)}\n")
+        if time.monotonic_ns() > end:
+            await asyncio.sleep(0)
+            end = time.monotonic_ns() + _SLICE_NS
     return plain("".join(out))
 
 
@@ -149,12 +204,15 @@ def threads(app: Site, request: Request) -> Reply:
     return plain("".join(f"{thread.name} ({thread.ident})\n" for thread in threading.enumerate()))
 
 
-def free_memory(app: Site, request: Request) -> None:
-    """Returns free memory to the system. nsqd then fails on its empty answer, and so does this."""
+async def free_memory(app: Site, request: Request) -> None:
+    """Returns free memory to the system. nsqd then fails on its empty answer, and so does this.
+
+    Nothing is collected first, which would take the loop a tenth of a second with many topics: objects are freed by
+    reference counts, and cycles by the collector.
+    """
     from nsqc.store import allocator  # here: the lookup server has these pages, and no store
 
-    gc.collect()
-    allocator.return_free()
+    await app.readers.run(allocator.return_free)
 
 
 def set_block_rate(app: Site, request: Request) -> None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from nsqc.broker import counters
 from nsqc.httpd.app import App
-from nsqc.httpd.debug import heap_page
+from nsqc.httpd.debug import heap_page, total
 from nsqc.httpd.reply import Reply
 from nsqc.httpd.request import Request
 
 
-def heap(app: App, request: Request) -> Reply:
+async def heap(app: App, request: Request) -> Reply:
     """Memory, what the broker holds, live objects."""
     memory = app.memory.read()
     lines = [f"{name} {getattr(memory, name)}" for name in memory.__struct_fields__]
-    topics = app.broker.topics.values()
+    topics = list(app.broker.topics.values())
     lines += [
         f"topics {len(topics)}",
-        f"channels {sum(len(topic.channels) for topic in topics)}",
-        f"sessions {sum(1 for _ in app.sessions())}",
+        f"channels {await total(len(topic.channels) for topic in topics)}",
+        f"sessions {await total(1 for _ in list(app.sessions()))}",
         f"http_connections {sum(len(server.connections) for server in app.servers)}",
     ]
     lines += [f"alive {name} {value}" for name, value in counters.counts().items()]
-    return heap_page(lines)
+    return await heap_page(app, request, lines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from nsqc.wire.names import is_valid_name
 
 _MOST = 4096                # entries of each memory; a full one starts over
-_MOST_HEAD_BYTES = 1024
+MOST_HEAD_BYTES = 1024
 
 
 class KnownPublishes:
@@ -30,14 +30,12 @@ class KnownPublishes:
             self.targets[target] = topic
         return topic
 
-    def learn(self, data: bytes, publish: tuple[bytes, int]) -> None:
-        """Remembers the head of a plain publish, if data, which begins with a request, is exactly that publish."""
-        size = len(data) - publish[1]
-        # If data holds several requests, the first head ends elsewhere.
-        if size <= _MOST_HEAD_BYTES and size == data.find(b"\r\n\r\n") + 4 and data.startswith(b"POST "):
+    def learn(self, head: bytes, topic: bytes, length: int) -> None:
+        """Remembers the head of a plain publish, unless its end is not the one that is looked for."""
+        if len(head) <= MOST_HEAD_BYTES and head.endswith(b"\r\n\r\n"):
             if len(self.heads) >= _MOST:
                 self.heads.clear()
-            self.heads[data[:size]] = publish
+            self.heads[head] = topic, length
 
     def forget_heads(self) -> None:
         """For when an option has changed that a publish depends on."""

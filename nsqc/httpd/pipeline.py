@@ -1,12 +1,11 @@
 """Requests to answers, in the order of the requests.
 
 An answer that has to wait (a pause that goes to disk first, a profile), or a client that does not read its answers,
-blocks the connection: requests that have already arrived are queued, and at most one more read is taken.
+blocks the connection: what has already arrived waits there as bytes, and at most one more read is taken.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -28,14 +27,14 @@ class Source(Protocol):
     """The connection that requests come from."""
 
     def unblocked(self) -> None:
-        """Everything queued is answered: input may be taken again, or the connection end."""
+        """Everything that has come is answered: input may be taken again, or the connection end."""
 
 
 class Pipeline:
     """Calls handlers one at a time and sends what they return. Publishes are added by publishing.py."""
 
-    __slots__ = ("_app", "_commit", "_feeder", "_paced", "_queue", "_request", "_source", "_state",
-                 "_write_paused", "blocked", "closing", "ended", "unread", "writer")
+    __slots__ = ("_app", "_commit", "_feeder", "_next", "_paced", "_request", "_source", "_state", "_write_paused",
+                 "blocked", "closing", "ended", "unread", "writer")
 
     def __init__(self, app: Site, state: ServerState, writer: Writer, source: Source) -> None:
         self.writer = writer
@@ -51,7 +50,7 @@ class Pipeline:
         self._feeder: Feeder | None = None      # the body of its answer is being sent
         self._commit = False                    # a plain publish waits to be written
         self._paced = False                     # the client creates topics or channels too fast, and has to wait
-        self._queue: deque[Request | bytes] = deque()
+        self._next: Request | None = None       # has come when the share of its iteration was used up
 
     # ------------------------------------------------------------------ requests
 
@@ -60,11 +59,9 @@ class Pipeline:
         raise NotImplementedError
 
     def handle(self, request: Request) -> None:
-        """Answers a request, or queues it."""
-        if self.blocked:
-            self._queue.append(request)
-        elif self._app.turn.over():
-            self._queue.append(request)
+        """Answers a request, now or in one of the next iterations. Only while not blocked."""
+        if self._app.turn.over():
+            self._next = request
             self.rest()
         else:
             self._answer(request)
@@ -91,15 +88,12 @@ class Pipeline:
         self._finish(request, reply)
 
     def interim(self, line: bytes) -> None:
-        """Sends a line that precedes an answer, in its turn."""
-        if self.blocked:
-            self._queue.append(line)
-        else:
-            self.writer.out.append(line)
+        """Sends a line that precedes an answer. Only while not blocked."""
+        self.writer.out.append(line)
 
     def is_busy(self) -> bool:
         """Whether an answer is due."""
-        return self._commit or self._request is not None or bool(self._queue)
+        return self._commit or self._request is not None or self._next is not None
 
     def drop(self) -> None:
         """Notifies a handler that is still waiting that nobody wants its answer any more."""
@@ -125,13 +119,13 @@ class Pipeline:
     def end(self) -> None:
         """Closes the connection behind the last answer."""
         self.closing = self.ended = True
-        self._queue.clear()
+        self._next = None
         self.writer.end(self.unread)
 
     def abandon(self) -> None:
         """The connection is gone. What handlers are doing they still finish."""
         self.closing = self.ended = True
-        self._queue.clear()
+        self._next = None
         self.drop()
         if self._feeder is not None:
             self._feeder.stop()
@@ -155,20 +149,16 @@ class Pipeline:
 
     def _unblock(self) -> None:
         self.blocked = False
-        while self._queue and not self.blocked:
-            if self._app.turn.over():
-                self.rest()
-                break
-            item = self._queue.popleft()
-            if isinstance(item, bytes):
-                self.writer.out.append(item)
-            else:
-                self._answer(item)
+        if self._next is not None and self._app.turn.over():
+            self.rest()
+        elif self._next is not None:
+            request, self._next = self._next, None
+            self._answer(request)
         self.writer.flush()
         self._source.unblocked()
 
     def rest(self) -> None:
-        """The requests' share of this iteration is used up: what is queued, or held, waits for the next one."""
+        """The requests' share of this iteration is used up: everything else waits for the next one."""
         self.blocked = True
         self._app.turn.wait(self._go_on)
 

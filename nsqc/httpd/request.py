@@ -17,12 +17,8 @@ from nsqc.options.declared import Options
 BOOLEANS = {b"true": True, b"1": True, b"false": False, b"0": False}
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _SHOWN = 200    # bytes of a target
-_METHOD_AND_SPACE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?= )")
-_PARSERS_METHODS = frozenset(
-    b"ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY "
-    b"OPTIONS PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK "
-    b"UNLOCK UNSUBSCRIBE".split())
-
+# SCHEME://AUTHORITY, as in requests to proxies.
+_AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+\-.]*://(?:[^/?]*@)?([A-Za-z0-9!$%&'()*+,\-.:;=\[\]_~]*)(?=[/?]|$)")
 
 # Returns data that Route.reply makes a Reply, a Reply, or an awaitable of either; raises ApiError to refuse.
 # Any: the site, with what its own handlers work on
@@ -38,6 +34,7 @@ class Route(NamedTuple):
     logged: bool = True                                             # each request is logged
     body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
+    from_pages: bool = False                                        # web pages of other origins may call it, too
 
 
 def fixed(reply: Reply) -> Route:
@@ -48,8 +45,8 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "http10", "keep_alive", "length", "made",
-                 "method", "param", "path", "query", "remote", "route", "started", "url")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "foreign", "http10", "keep_alive", "length",
+                 "made", "method", "param", "path", "query", "remote", "route", "started", "url")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -57,12 +54,14 @@ class Request:
                  keep_alive: bool = True) -> None:
         self.method = method
         self.url = url                  # as received
-        self.path, self.query = split_url(url)
+        # CONNECT names a host and a port, no path.
+        self.path, self.query = split_url(url) if method != b"CONNECT" or url.startswith(b"/") else (b"", b"")
         self.remote = remote            # HOST:PORT of the client
         self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
         self.keep_alive = keep_alive
         self.accept = b""               # the header; empty without one
+        self.foreign = False            # a browser sends it for a web page of another origin
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
@@ -101,12 +100,27 @@ class Request:
         return arguments
 
 
+def is_foreign(host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
+    """Whether a browser has sent a request for a web page of another origin, by its headers.
+
+    Sec-Fetch-Site says so, where a browser sends it: its Host may have been replaced on the way. Others send an Origin,
+    which has to name the same host and port.
+    """
+    if fetch_site:
+        return fetch_site not in (b"same-origin", b"none")
+    if origin is None:
+        return False
+    _, separator, authority = origin.partition(b"://")
+    return not separator or authority.lower() != (host or b"").lower()
+
+
 def split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: a bad escape."""
-    if not url.startswith(b"/") and b"://" in url:
-        rest = url.partition(b"://")[2]
-        start = min((at for at in (rest.find(b"/"), rest.find(b"?")) if at >= 0), default=len(rest))
-        url = rest[start:]
+    """Path (unescaped) and query (raw) of a request target, absolute ones included; ValueError: it is malformed."""
+    if not url.startswith(b"/") and url != b"*":
+        authority = _AUTHORITY.match(url)
+        if authority is None:
+            raise ValueError("invalid URI for request")
+        url = url[authority.end():]
     path, _, query = url.partition(b"?")
     if b"%" in path:
         _refuse_bad_escape(path)
@@ -135,12 +149,6 @@ def _refuse_bad_escape(text: bytes) -> None:
     if bad is not None:
         shown = text[bad.start():bad.start() + 3].decode("latin-1")
         raise ValueError(f'invalid URL escape "{shown}"')
-
-
-def unknown_method(data: bytes | memoryview) -> bytes:
-    """The method of the request that data begins with, if the parser does not know it; else empty."""
-    match = _METHOD_AND_SPACE.match(data)
-    return b"" if match is None or match[0] in _PARSERS_METHODS else bytes(match[0])
 
 
 def read_arguments(log: Log, request: Request) -> dict[bytes, bytes]:

@@ -26,8 +26,10 @@ def _longest_rules(options: Options) -> int:
     return MOST_RULES
 
 
-_PUB = Route(publish.counted(publish.pub), logged=False, body_limit=_max_msg_size, reads_body=True)
-_MPUB = Route(publish.counted(publish.mpub), logged=False, body_limit=_max_body_size, reads_body=True)
+_PUB = Route(publish.counted(publish.pub), logged=False, body_limit=_max_msg_size, reads_body=True,
+             from_pages=True)
+_MPUB = Route(publish.counted(publish.mpub), logged=False, body_limit=_max_body_size, reads_body=True,
+              from_pages=True)
 
 ROUTES: Table = {
     b"GET": {

@@ -16,6 +16,8 @@ from nsqc.httpd.request import Handler, Request, Route, fixed
 # Of a path; urllib.parse, which has such a function, takes milliseconds to import.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-~/:@!$&'()*+,;=]")
 
+_READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
+
 Table = dict[bytes, dict[bytes, Route]]  # by method and path
 
 
@@ -66,6 +68,8 @@ class Router:
             return fixed(Reply(200))
         route = self._match(method, path, request)
         if route is not None:
+            if request.foreign and method not in _READING and not route.from_pages:
+                return _FOREIGN
             return route
         if method in self._routes and path != b"/":
             target = self._similar(method, path)
@@ -125,6 +129,15 @@ def _redirect(request: Request, path: bytes) -> Reply:
 
 
 # Any: whatever site it is
+def _foreign(app: Any, request: Request) -> NoReturn:
+    app.log.warn("refused %s: it comes from a web page of another origin", request)
+    raise ApiError(403, "FOREIGN_ORIGIN - web pages of other origins may publish and read only")
+
+
+_FOREIGN = Route(_foreign)
+
+
+# Any: as above
 def _method_not_allowed(app: Any, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 

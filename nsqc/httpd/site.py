@@ -65,6 +65,7 @@ class Site:
         self.publishes = publishes
         self.header_timeout = header_timeout    # nanoseconds for a head, and for the first request
         self.profiling = False                  # /debug/pprof/profile is running
+        self.census: asyncio.Task[object] | None = None     # live objects are being counted
         self.readers = Readers(threads, _READERS)
         self.servers: list[Endpoint] = []
         self.dates = Dates()

@@ -3,7 +3,8 @@
   /debug/pprof                this list
   /debug/pprof/cmdline        the command line, its parts separated by NUL
   /debug/pprof/profile        where the loop spends its time: `?seconds=N` (30) of samples, one folded stack per line
-  /debug/pprof/heap           memory use, what is registered, live Python objects: the most frequent and nsqc's
+  /debug/pprof/heap           memory use, what is registered, live Python objects: the most frequent and nsqc's;
+                              `?exact=true` also counts what nothing refers to any more, if there is little
   /debug/pprof/goroutine      the stacks of all threads and tasks
   /debug/pprof/threadcreate   the threads
   /debug/slow                 iterations of the loop that took longer than --slow-loop: the worst of the last hour
@@ -21,10 +22,10 @@ def index(site: LookupSite, request: Request) -> Reply:
     return plain(__doc__.partition("\n\n")[2])
 
 
-def heap(site: LookupSite, request: Request) -> Reply:
+async def heap(site: LookupSite, request: Request) -> Reply:
     """Memory, what is registered, live objects."""
     registry = site.registry
-    return heap_page([
+    return await heap_page(site, request, [
         f"topics {len(registry.topics)}",
         f"topics_with_channels {len(registry.channels)}",
         f"nodes {len(registry.clients.producers)}",

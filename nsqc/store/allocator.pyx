@@ -25,6 +25,7 @@ def heap() -> tuple:
 
 
 def return_free() -> None:
-    """Returns free memory to the system, if the C library can."""
+    """Returns free memory to the system, if the C library can: on a thread, without the GIL."""
     if trim is not NULL:
-        trim(0)
+        with nogil:
+            trim(0)

@@ -5,8 +5,7 @@ import pytest
 from nsqc.httpd.known import KnownPublishes, plain_topic
 from tests.httpd.wire import request
 
-PUBLISH = request("POST", "/pub?topic=t", b"12345")
-HEAD = PUBLISH[:-5]
+HEAD = request("POST", "/pub?topic=t", b"12345")[:-5]
 
 
 def test_a_plain_target():
@@ -24,30 +23,30 @@ def test_other_targets(target):
     assert known.targets == {}
 
 
-def test_a_head_is_learned_from_a_read_that_is_one_publish():
+def test_a_head_is_learned():
     known = KnownPublishes()
-    known.learn(PUBLISH, (b"t", 5))
+    known.learn(HEAD, b"t", 5)
     assert known.heads == {HEAD: (b"t", 5)}
     known.forget_heads()
     assert known.heads == {}
 
 
-@pytest.mark.parametrize("data", [
-    PUBLISH * 2,                                    # the last publish's length, but the first one's head
-    request("GET", "/ping") + PUBLISH,
-    b"\r\n" + PUBLISH,                              # the parser skips empty lines before a request
-    request("POST", "/pub?topic=t", b"12345", "X: " + "y" * 1024 + "\r\n"),
-], ids=["two", "another before", "empty line", "large"])
-def test_heads_that_are_not_learned(data):
+@pytest.mark.parametrize("head", [
+    HEAD.replace(b"\r\n", b"\n"),
+    HEAD[:-3] + b"\n",
+    request("POST", "/pub?topic=t", b"12345", "X: " + "y" * 1024 + "\r\n")[:-5],
+], ids=["line feeds", "a line feed", "large"])
+def test_heads_that_are_not_learned(head):
     known = KnownPublishes()
-    known.learn(data, (b"t", 5))
+    known.learn(head, b"t", 5)
     assert known.heads == {}
 
 
 def test_full_memories_start_over():
     known = KnownPublishes()
     for number in range(4097):
-        assert known.find_topic(b"/pub?topic=t%d" % number) == b"t%d" % number
-        known.learn(request("POST", f"/pub?topic=t{number}", b"12345"), (b"t%d" % number, 5))
+        topic = b"t%d" % number
+        assert known.find_topic(b"/pub?topic=" + topic) == topic
+        known.learn(request("POST", f"/pub?topic=t{number}", b"12345")[:-5], topic, 5)
     assert list(known.targets) == [b"/pub?topic=t4096"]
     assert len(known.heads) == 1

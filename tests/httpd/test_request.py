@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.httpd.request import Request, split_url, unescape, unknown_method
+from nsqc.httpd.request import Request, split_url, unescape
 
 
 @pytest.mark.parametrize(("url", "path", "query"), [
@@ -14,6 +14,8 @@ from nsqc.httpd.request import Request, split_url, unescape, unknown_method
     (b"http://host", b"", b""),
     (b"/a://b", b"/a://b", b""),
     (b"*", b"*", b""),
+    (b"http://user:word@[::1]:80/x", b"/x", b""),
+    ("/pub?topic=\u00e9".encode(), b"/pub", "topic=\u00e9".encode()),
 ])
 def test_split_url(url, path, query):
     assert split_url(url) == (path, query)
@@ -23,6 +25,17 @@ def test_split_url(url, path, query):
 def test_bad_escape_in_a_path(url):
     with pytest.raises(ValueError, match="invalid URL escape"):
         split_url(url)
+
+
+@pytest.mark.parametrize("url", [b"ping", b"", b"?x", b"*x", b"http:/x", b"://x", b"1://x", b"http://a b/", b"http://a<b/x",
+                                 b"http://x#y"])
+def test_no_target(url):
+    with pytest.raises(ValueError, match="invalid URI"):
+        split_url(url)
+
+
+def test_a_target_of_connect():
+    assert [Request(b"CONNECT", url).path for url in (b"host:1", b"/x?y")] == [b"", b"/x"]
 
 
 @pytest.mark.parametrize(("query", "arguments"), [
@@ -44,9 +57,3 @@ def test_malformed_arguments(query):
 
 def test_unescape():
     assert unescape(b"%41%c3%A4+") == b"A\xc3\xa4 "
-
-
-def test_unknown_method():
-    assert unknown_method(memoryview(b"BREW /x")) == b"BREW"
-    for data in (b"", b"BREW", b" BREW x", b"BR\x00EW x", b"{} x", b"POST /x"):
-        assert unknown_method(data) == b""

@@ -65,6 +65,14 @@ def test_the_sockets_have_the_names_that_count():
             assert (section["FileDescriptorName"], section["Service"]) == (name, service)
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_only_systemctl_stop_and_invalid_flags_leave_it_down(service):
+    """A drain that was asked for over HTTP, and a signal from elsewhere, end it with exit code 0."""
+    section = unit(service)["Service"]
+    assert (section["Restart"], section["RestartPreventExitStatus"]) == ("always", "2")
+    assert "SuccessExitStatus" not in section
+
+
 def test_a_stop_drains_and_a_restart_does_not():
     section = unit("nsqc.service")["Service"]
     assert (section["KillSignal"], section["RestartKillSignal"]) == ("SIGUSR1", "SIGTERM")

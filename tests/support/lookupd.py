@@ -108,7 +108,7 @@ class LookupServer:
 
     def objects(self, name: str) -> int:
         """How many live objects of a class it has."""
-        _, body = self.call("GET", "/debug/pprof/heap")
+        _, body = self.call("GET", "/debug/pprof/heap?exact=true")
         counts = dict(line.removeprefix("objects ").rsplit(" ", 1) for line in body.decode().splitlines()
                       if line.startswith("objects "))
         return int(counts.get(name, 0))
