@@ -72,6 +72,19 @@ def test_every_job_has_help(spark_job, job):
     (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is not a folder"),
     (["backfill", ".", "--nsqd=a:1", "--channel=no good"], "a name is 1 to 64 of"),
     (["nope"], "No such command 'nope'"),
+    (["archive", "dbfs:/x", "--topic=t", "--nsqd=a:1", "--create"], "dbfs:/x is not a path of this machine"),
+    (["archive", "s3a://bucket/x", "--topic=t", "--nsqd=a:1", "--create"], "s3a://bucket/x is not a path of this machine"),
+    (["archive", "file://host/x", "--topic=t", "--nsqd=a:1", "--create"], "file://host/x is not file:///PATH"),
+    (["compact", "dbfs:/x"], "dbfs:/x is not a path of this machine"),
+    (["replay", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a path of this machine"),
+    (["report", "dbfs:/x"], "dbfs:/x is not a path of this machine"),
+    (["report", "ARCHIVE", "--out=dbfs:/report.html"], "dbfs:/report.html is not a path of this machine"),
+    (["lag", "--nsqd=a:1", "--out=s3a://bucket/lag.html"], "is not a path of this machine"),
+    (["lag", "--nsqd=a:1", "--checkpoint=dbfs:/c"], "dbfs:/c is not a path of this machine"),
+    (["backfill", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a path of this machine"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=dbfs:/a.pem"], "is not a path of this machine"),
+    (["produce", "file:FILE", "--topic=t", "--nsqd=a:1"], "file:FILE is not file:///PATH"),
+    (["produce", "file:///nowhere", "--topic=t", "--nsqd=a:1"], "there is no /nowhere"),
 ])
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
@@ -81,6 +94,31 @@ def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypa
     code, told, errors = spark_job(*words)
     assert (code, told) == (2, "")
     assert complaint in errors and errors.startswith("nsqc spark") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [
+    ["archive", "new", "--topic=t", "--nsqd=a:1", "--create"], ["compact", "ARCHIVE"], ["replay", "ARCHIVE", "--nsqd=a:1"],
+    ["report", "ARCHIVE", "--out=/tmp/report.html"], ["report", "{tmp_path}/ARCHIVE"], ["backfill", "ARCHIVE", "--nsqd=a:1"],
+    ["lag", "--nsqd=a:1", "--out=lag.html"], ["lag", "--nsqd=a:1", "--checkpoint=ARCHIVE"],
+    ["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=text"]])
+def test_by_spark_submit_no_path_is_relative(spark_job, tmp_path, monkeypatch, words):
+    """The driver may run in a folder of another machine, which is removed when it ends."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    (tmp_path / "FILE").touch()
+    Ledger("ARCHIVE", "t")
+    code, told, errors = spark_job(*(word.format(tmp_path=tmp_path) for word in words))
+    assert (code, told) == (2, "")
+    assert "is a relative path" in errors and errors.count("\n") == 1
+
+
+def test_a_path_of_a_job_may_begin_with_home_or_file(spark_job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Ledger(tmp_path / "archive", "t")
+    for path in ("~/archive", f"file:{tmp_path}/archive", f"file://{tmp_path}/archive"):
+        code, told, errors = spark_job("compact", path)
+        assert (code, told) == (0, "0 files with 0 rows are now 0\n"), errors
+    assert not list(Path().glob("~*")) and not list(Path().glob("file:*"))
 
 
 def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):

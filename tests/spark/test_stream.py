@@ -151,6 +151,25 @@ def test_one_query_for_each_staging_directory(flow):
     query.stop()
 
 
+@pytest.mark.parametrize("text", ["dbfs:/stage", "s3a://bucket/stage", "stage"])
+def test_a_staging_directory_that_would_be_another_folder_is_refused(flow, monkeypatch, tmp_path, text):
+    """A relative folder of the driver: messages would be finished once they are there, and be lost with it."""
+    monkeypatch.chdir(tmp_path)
+    run = flow(stagingDir=text)
+    run.publish(0, 10)
+    with pytest.raises(Exception, match=f"option stagingDir={text}: {text} is "):
+        run.drain()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_staging_directory_as_a_uri(flow, tmp_path):
+    run = flow(stagingDir=f"file:{tmp_path}/stage")
+    run.publish(0, 10)
+    run.drain()
+    assert run.got() == numbered(0, 10)
+    assert (tmp_path / "stage" / "log.json").exists()
+
+
 def test_a_lost_staging_directory_is_told_before_anything_is_consumed(flow):
     run = flow()
     run.publish(0, 100)

@@ -53,6 +53,33 @@ def test_what_is_not_understood(words, text):
     assert text in str(caught.value)
 
 
+EVERY_PATH = [(tool, item) for tool in LEAVES for item in (*tool.options, *tool.arguments)
+              if item.kind in (Kind.FILE, Kind.FOLDER)]
+
+
+@pytest.mark.parametrize("tool, item", EVERY_PATH, ids=lambda part: getattr(part, "name", ""))
+def test_a_path_is_one_of_this_machine(tool, item, monkeypatch):
+    """s3a://bucket/x would become a folder s3a: in the working folder, where messages are finished."""
+    monkeypatch.setenv("HOME", "/home/of/mine")
+    names = [argument.name.lower() for argument in tool.arguments if argument is not item]
+    is_option, place = isinstance(item, Option), f"--{item.name}" if isinstance(item, Option) else item.name
+
+    def read(path):
+        return parse(tool, [*names, *(["--" + item.name] if is_option else []), path])
+
+    for path in ("s3a://bucket/x", "dbfs:/x", "file://host/x", "file:x"):
+        with pytest.raises(UsageError) as caught:
+            read(path)
+        assert f"{place}: {path} is not " in str(caught.value)
+    for path, meant in (("x/y", "x/y"), ("-", "-"), ("a:b", "a:b"), ("file:/x", "/x"), ("file:///x", "/x"), ("~/x", "/home/of/mine/x")):
+        values = read(path)
+        assert (values.texts(item.name) == (meant,)) if item.many else (values.text(item.name) == meant)
+
+
+def test_the_options_of_tools_that_are_paths():
+    assert {item.name for _, item in EVERY_PATH} >= {"output-dir", "work-dir", "svg", "tls-ca", "config", "FILE", "PATH"}
+
+
 NAMED = Tool(("x",), "A tool.", lambda values: 0, options=(Option("rate", "r", Kind.INT, least=0, most=2_000_000),), arguments=(
     Argument("TOPIC", "t", Kind.TOPIC), Argument("CHANNEL", "c", Kind.CHANNEL, required=False)))
 
