@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 
 NSQC = [sys.executable, "-m", "nsqc"]
-SECONDS = 30
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent)}
 LINE = re.compile(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): .+")
 ANY_PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
 
 
 def run(*words, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=SECONDS, env=ENV, **more)
+    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV, **more)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_version_and_help_load_neither_daemon_nor_typer():
             "try: main()\n"
             "except SystemExit: pass\n"
             "print(sorted({'typer', 'uvloop', 'asyncio', 'nsqc.daemon'} & sys.modules.keys()))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.stdout.splitlines()[1:] == ["[]"], done.stderr
 
 
@@ -95,7 +95,7 @@ def test_help():
 def test_a_reader_of_the_help_may_leave():
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*NSQC, "serve", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+    done = subprocess.run([*NSQC, "serve", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=WAIT_SECONDS, env=ENV)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -151,12 +151,12 @@ def test_a_bad_config_file_leaves_with_1_and_an_unknown_key_is_told(tmp_path, st
 
 
 def test_called_nsqd_it_is_nsqd(nsqd, tmp_path):
-    done = subprocess.run([nsqd, "-version"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "-version"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.stdout.startswith("nsqd v1.3.0 ")
-    done = subprocess.run([nsqd, "--node-id=5000"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "--node-id=5000"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.returncode == 1
     assert "--node-id" in done.stderr
-    done = subprocess.run([nsqd, "serve"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "serve"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.returncode == 2
 
 
@@ -165,7 +165,7 @@ def test_without_a_data_path_it_is_the_current_folder(started, tmp_path):
     http_port(process.stderr)
     assert (tmp_path / "nsqd.dat").exists()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -206,7 +206,7 @@ os._exit(1)
 
 def test_a_stop_signal_counts_where_exceptions_are_swallowed():
     """Importing has callbacks of weak references: what they raise is written to stderr, and that is all."""
-    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -250,7 +250,7 @@ def test_log_lines_have_the_originals_form(daemon):
 def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
     process = started()
     port = http_port(process.stderr)
-    with socket.create_connection(("127.0.0.1", port), SECONDS) as client:
+    with socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as client:
         asked = b"GET /ping?%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 900)
         for _ in range(40):
             client.sendall(asked * 10)
@@ -259,7 +259,7 @@ def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
                 data += client.recv(65536)
     # 400 log lines of 900 bytes do not fit into a pipe.
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
 
 
 def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path):
@@ -273,7 +273,7 @@ def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path
     links = Path(f"/proc/{process.pid}/fd")
     assert [str((links / str(number)).readlink()) for number in range(3)] == [os.devnull] * 3
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     for path in tmp_path.iterdir():
         if path.is_file():
             assert b"INFO" not in path.read_bytes()

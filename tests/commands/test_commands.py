@@ -17,9 +17,9 @@ from nsqc.commands.pages.manpage import man_page
 from nsqc.options.declared import FLAGS, KEYS, Kind, Options
 from nsqc.options.flags import parse_flags
 from nsqc.options.resolve import resolve
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import openssl, self_signed
 
-SECONDS = 30
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 GROUPS = list(dict.fromkeys(one.group for one in COMMANDS))
@@ -98,7 +98,7 @@ def test_words_that_cannot_be_understood_leave_with_2_and_one_line(nsqc, words, 
 
 def test_as_a_process_it_leaves_with_the_same_codes(tmp_path):
     for words, code in ((["config", "nope"], 2), (["config", "check", "none.cfg"], 1), ([], 0)):
-        done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, timeout=SECONDS, env=ENV,
+        done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, timeout=WAIT_SECONDS, env=ENV,
                               cwd=tmp_path)
         assert done.returncode == code, done.stderr
 
@@ -109,7 +109,7 @@ def test_help_loads_no_command_and_nothing_heavy():
             "try: main()\n"
             "except SystemExit: pass\n"
             "print(sorted(m for m in sys.modules if m.startswith('nsqc.')), {'rich', 'asyncio'} & sys.modules.keys())")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.stdout.splitlines()[-1] == "['nsqc.cli', 'nsqc.commands', 'nsqc.commands.app'] set()"
 
 
@@ -276,7 +276,7 @@ def test_what_it_accepts_starts_and_what_it_refuses_does_not(nsqc, config, daemo
         path = config(line, f'data_path = "{tmp_path}"')
         assert nsqc("config", "check", path)[0] == 1
         done = subprocess.run([sys.executable, "-m", "nsqc", "serve", "--tcp-address=127.0.0.1:0",
-                               f"--config={path}"], capture_output=True, timeout=SECONDS, env=ENV)
+                               f"--config={path}"], capture_output=True, timeout=WAIT_SECONDS, env=ENV)
         assert done.returncode == 1
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 
 PAGE = "docs/operations.md"
@@ -34,7 +35,7 @@ def shell(tmp_path):
         # What is left over if a step fails must not outlive the test.
         script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True,
-                              timeout=60, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
+                              timeout=WAIT_SECONDS, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
         logs = "".join(f"{path.name}:\n{path.read_text()}" for path in folder.glob("*.log"))
         assert done.returncode == 0, done.stdout + done.stderr + logs
         run.folder = folder

@@ -14,6 +14,7 @@ import pytest
 from nsqc import __version__
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.lookupd import LookupServer, Node
+from tests.support.patience import WAIT_SECONDS
 
 TOPIC = "t"
 NEXT = "99.0"
@@ -28,7 +29,7 @@ needs_lintian = pytest.mark.skipif(shutil.which("lintian") is None,
 
 
 def run(*words, **more) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, **more)
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
 

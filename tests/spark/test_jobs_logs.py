@@ -17,6 +17,7 @@ from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.log.ranges import Place
 from tests.spark.conftest import address, depth
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
 
@@ -60,7 +61,7 @@ def bodies_of(node: Daemon, topic: str) -> list[bytes]:
     assert json.loads(text)["first_offset"] == 0
     request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic={topic}&max_bytes=60000000",
                                      headers={"Accept": "application/x-ndjson"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
         return [json.loads(line)["body"].encode() for line in answer.read().splitlines()]
 
 

@@ -21,8 +21,8 @@ from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
 from tests.spark.conftest import address
 from tests.spark.test_queue_files import record
+from tests.support.patience import WAIT_SECONDS
 
-SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -161,7 +161,7 @@ def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
     file = Path(running.__file__).with_name("compact.py")
     Ledger(tmp_path / "archive", "t")
     for folder, code, told in ((tmp_path / "archive", 0, "0 files with 0 rows are now 0\n"), (tmp_path, 2, "")):
-        done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=SECONDS,
+        done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=WAIT_SECONDS,
                               env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stdout) == (code, told), done
         assert done.stderr.startswith("nsqc spark: ") and "Traceback" not in done.stderr
@@ -174,7 +174,7 @@ def test_help_and_checks_import_no_spark():
             "assert run(['spark', 'lag', '--nsqd=127.0.0.1:1']) == 1\n"
             "assert run(['version']) == 0\n"
             "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout.endswith("\n[]\n"), done
 
 
@@ -185,7 +185,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
             "sys.modules['pyspark'] = None\n"
             "from nsqc.commands.app import run\n"
             f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith("\nnsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n")
 
@@ -203,7 +203,7 @@ def test_the_executable_says_that_it_has_no_spark():
             "util.find_spec = lambda name, *a: None if name == 'nsqc.spark' else real(name, *a)\n"
             "sys.exit(run(['spark', *sys.argv[1:]]))")
     for words in ([], ["produce", "x", "--topic=t"]):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert (done.returncode, done.stdout) == (1, ""), done
         assert done.stderr == ("nsqc spark: the executable has no Spark in it; it comes with the Python package: "
                                "pip install 'nsqc[spark]'\n")

@@ -132,7 +132,7 @@ def test_stopping_a_query_hands_its_messages_back(flow, nsqd):
     # Spark cannot go on from a checkpoint whose first batch it was about to write.
     wait_until((run.folder / "checkpoint" / "commits" / "0").exists, "the first, empty batch")
     query.stop()
-    wait_until(lambda: run.channel()["depth"] == 200, "everything back", 10)
+    wait_until(lambda: run.channel()["depth"] == 200, "everything back")
     assert run.channel()["in_flight_count"] == run.channel()["timeout_count"] == 0
     run.options["lingerMs"] = "5"
     run.drain()
@@ -306,10 +306,10 @@ def test_the_metrics_are_in_the_progress(flow, nsqd, daemon, lively, tmp_path):
     run = flow([nsqd, dead], http=f"127.0.0.1:{nsqd.http_port}", maxRowsPerBatch="60")
     run.publish(0, 100)
     query = run.start()
-    wait_until(lambda: len(run.got()) == 100, "all rows", 60)
+    wait_until(lambda: len(run.got()) == 100, "all rows")
     # nsqd is asked for its depth now and then.
     told = wait_until(lambda: (found := latest(query)).get("backlog") == found.get("depth") == 0 and found,
-                      "a progress that says so", 60)
+                      "a progress that says so")
     assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(dead)]
     assert "Connection refused" in told["nsqdDown"][address(dead)]
     assert (told["depth"], told["oldestAgeSeconds"], told["reconnects"], told["paused"]) == (0, None, 0, False)

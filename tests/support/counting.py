@@ -7,10 +7,10 @@ import time
 from collections import Counter
 
 from tests.support.daemon import HEARTBEAT, Daemon, batch
+from tests.support.patience import WAIT_SECONDS
 
 BATCH = 5000
 RDY = 2500
-QUIET_SECONDS = 10     # without a message, after which the rest is missing
 
 
 def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:
@@ -44,11 +44,11 @@ def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds:
 
     try:
         while goes_on():
-            client.sock.settimeout(QUIET_SECONDS if missing else max(0.01, until - time.monotonic()))
+            client.sock.settimeout(WAIT_SECONDS if missing else max(0.01, until - time.monotonic()))
             try:
                 data = client.sock.recv(1 << 20)
             except TimeoutError:
-                if missing or time.monotonic() > max(heard + QUIET_SECONDS, until):
+                if missing or time.monotonic() > max(heard + WAIT_SECONDS, until):
                     break
                 continue
             heard = time.monotonic()

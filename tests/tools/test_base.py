@@ -20,7 +20,8 @@ from nsqc.tools.helptext import help_text
 from nsqc.tools.localnode import local_node
 from nsqc.tools.parse import parse
 from tests.support.lookupd import LookupServer
-from tests.tools.conftest import ENV, ROOT, SECONDS
+from tests.support.patience import WAIT_SECONDS
+from tests.tools.conftest import ENV, ROOT
 
 ALL = {name: import_module(module).TOOL for name, module in TOOLS.items()}
 LEAVES = [tool for each in ALL.values() for tool in leaves(each)]
@@ -137,7 +138,7 @@ def test_a_long_line_is_cut_and_has_nothing_that_a_terminal_obeys(capfd):
 
 def test_a_full_stdout_has_its_name(tools):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=full, stderr=subprocess.PIPE, env=ENV, timeout=SECONDS)
+        done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=full, stderr=subprocess.PIPE, env=ENV, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (1, b"nsqc tail: stdout: No space left on device\n")
 
 
@@ -175,7 +176,7 @@ def test_same_names_are_the_same_things():
 def test_a_start_imports_little(tools):
     code = ("import sys; sys.argv = ['nsqc', 'tail', '--topic', 'x', '--nsqd', '127.0.0.1:1']\nfrom nsqc.cli import main\n"
             "try: main()\nexcept SystemExit as end: print(end.code, *sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV, cwd=ROOT)
     status, *loaded = done.stdout.split()
     assert status == "3"
     assert not set(loaded) & {"typer", "click", "rich", "asyncio", "uvloop", "httptools", "msgspec", "nsqc.daemon", "nsqc.options.declared"}
@@ -285,7 +286,7 @@ def test_names_for_completion(tools, inside, monkeypatch):
 def test_help_into_a_pipe_that_is_closed(tools):
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS,
+    done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=WAIT_SECONDS,
                           env=ENV, cwd=ROOT)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -58,7 +58,7 @@ def test_relay_from_one_kind_of_security_to_another(daemon, tools, authd, cert, 
     own = ("--nsqd", f"localhost:{target.tcp_port}", "--tls", "--tls-ca", str(cert), "--auth-secret", "s3cret")
     back = tools.topic("c")
     running = tools.start("relay", "--topic", topic, "--wait", *own, "--to", tools.tcp, "--to-topic", back, "--to-plain", nodes=False)
-    wait_until(lambda: tools.node.channel(back, "c")["depth"] == 1, seconds=30)
+    wait_until(lambda: tools.node.channel(back, "c")["depth"] == 1)
     assert running.stop(15) == 0 and running.err == ""
 
 

@@ -11,6 +11,7 @@ import pytest
 from nsqc.tools.top.drawing import age, cell, number, spark
 from nsqc.tools.top.terminal import keys_of
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
 
 
@@ -230,7 +231,7 @@ def test_a_node_that_goes_and_comes_back(daemon):
 
 def test_without_a_terminal(node):
     done = subprocess.run([sys.executable, "-m", "nsqc", "top", *where(node)], capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, timeout=WAIT_SECONDS, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == ("nsqc top: needs a terminal; `nsqc topic list --json` and `nsqc stat --json` are for "
