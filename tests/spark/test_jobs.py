@@ -262,7 +262,7 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV)
     try:
         wait_until(lambda: ((folder / "_ledger.json").exists() and Ledger(folder).read().rows == 500)
-                   or process.poll() is not None, "the first messages", WAIT_SECONDS)
+                   or process.poll() is not None, "the first messages")
         nsqd.connect().pub(topic, *(b"%d" % number for number in range(500, 600)))
         wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others")
         python = wait_until(lambda: python_of(folder), "the job's Python")
