@@ -110,7 +110,7 @@ def test_help_loads_no_command_and_nothing_heavy():
             "except SystemExit: pass\n"
             "print(sorted(m for m in sys.modules if m.startswith('nsqc.')), {'rich', 'asyncio'} & sys.modules.keys())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
-    assert done.stdout.splitlines()[-1] == "['nsqc.cli', 'nsqc.commands', 'nsqc.commands.app'] set()"
+    assert done.stdout.splitlines()[-1] == "['nsqc.cli', 'nsqc.commands', 'nsqc.commands.app', 'nsqc.commands.output'] set()"
 
 
 def test_pages_are_printed(nsqc):
@@ -289,6 +289,7 @@ def test_what_it_accepts_starts_and_what_it_refuses_does_not(nsqc, config, daemo
     ('tombstone_lifetime = "-1s"', "1: error: tombstone_lifetime must be at least 0s, not -1s"),
     ('log_formt = "json"', "1: error: unknown key 'log_formt', did you mean log_format?"),
     ('mem_queue_size = 5', "1: warning: unknown key 'mem_queue_size' is ignored"),
+    ('http-address = ":5"', "1: warning: unknown key 'http-address' is ignored, did you mean http_address?"),
     ('x =', "1: error: Invalid value"),
 ])
 def test_files_of_the_lookup_server(nsqc, config, tmp_path, line, complaint):
@@ -416,7 +417,7 @@ def test_init_uncommented_gives_the_defaults(nsqc, tmp_path):
     code, told, _ = nsqc("config", "check", path)
     assert code == 0
     assert told.startswith(f"{path}: ok, {len(KEYS)} options")
-    assert resolve(parse_flags([f"--config={path}"])) == (Options(config=str(path)), [])
+    assert resolve(parse_flags([f"--config={path}"])) == (Options(config=str(path)), {})
 
 
 def test_init_writes_over_nothing_unless_told(nsqc, tmp_path):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from nsqc import __version__
 from tests.support.pages import ROOT, blocks
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
@@ -67,7 +68,7 @@ def test_the_first_hour(shell):
     log = (shell.folder / "nsqd.log").read_text()
     assert "NSQ: bye" in log and "ERROR" not in log
 
-    assert rest.startswith("nsqd v1.3.0 (built w/nsqc-")
+    assert rest.startswith(f"nsqc {__version__} (in place of NSQ 1.3.0, ")
     assert (shell.folder / "nsqc.1").read_text().startswith((".TH", ".\\\"", ".nh"))
 
 

@@ -205,7 +205,8 @@ def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
 
 def test_commands(binary):
     # Each imports other modules, which a freezer can miss.
-    assert VERSION.fullmatch(says(binary, "--version")) and says(binary, "version") == says(binary, "--version")
+    assert VERSION.fullmatch(says(binary, "serve", "--version"))
+    assert says(binary, "--version").startswith(f"nsqc {__version__} ") and says(binary, "version") == says(binary, "--version")
     assert "--mem-queue-size" in says(binary, "serve", "--help")
     assert "serve" in says(binary, "--help")
     assert "#mem_queue_size = " in says(binary, "config", "init")

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from nsqc import __version__
 from nsqc.tools.top.drawing import age, cell, number, spark
 from nsqc.tools.top.terminal import keys_of
 from tests.support.daemon import Daemon, wait_until
@@ -55,7 +56,7 @@ def test_what_it_shows(node, top):
     screen = top("--view", "channels")
     screen.until("6 channels")
     text = screen.until(lambda text: len(rows(text)) == 6 and rows(text)[2].rstrip().endswith("s"))
-    assert text.splitlines()[0].startswith("nsqc top  1 node  3 topics  6 channels")
+    assert text.splitlines()[0].startswith(f"nsqc top {__version__}  1 node  3 topics  6 channels")
     assert rows(text)[2].split()[:2] == ["orders", "audit"]
     assert rows(text)[2].split()[4] == "25"
     assert len(text.splitlines()) == 24
