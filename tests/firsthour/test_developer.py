@@ -20,13 +20,13 @@ def at(node, code: str) -> str:
 
 @pytest.fixture
 def shell(tmp_path):
-    """Where `python3` is this Python, and `pip install` finds everything there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, text in (("python3", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
+    """A checkout whose `.venv` has this Python, and where `pip install` finds everything there."""
+    folder = tmp_path / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    for name, text in (("python", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def test_first_messages(daemon, shell, tmp_path):
