@@ -17,19 +17,10 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
-	@command -v $(PYTHON) >/dev/null || { echo "nsqc needs Python 3.11 or later: install python3 (Debian: apt-get install python3 python3-venv python3-dev)"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nsqc needs Python 3.11 or later, $(PYTHON) is older: set PYTHON=python3.11 or install it"; exit 1; }
-	@command -v $${CC:-cc} >/dev/null || { echo "nsqc needs a C compiler: install gcc (Debian: apt-get install gcc libc6-dev)"; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "nsqc needs Python's venv module: Debian: apt-get install python3-venv"; exit 1; }
-	@test -f "$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || { echo "nsqc needs Python's C headers: Debian: apt-get install python3-dev"; exit 1; }
+	@PYTHON="$(PYTHON)" packaging/check.sh
 
 check-tests:
-	@command -v node >/dev/null && command -v npm >/dev/null || { echo "the tests drive nsqjs and need node and npm (Debian: apt-get install nodejs npm)"; exit 1; }
-	@command -v systemd-analyze >/dev/null && command -v dpkg-deb >/dev/null || { echo "the tests of packages need systemd-analyze and dpkg (Debian: apt-get install systemd dpkg)"; exit 1; }
-	@test "$$(id -u)" = 0 || command -v fakeroot >/dev/null || { echo "the test of the Debian package needs root or fakeroot (Debian: apt-get install fakeroot)"; exit 1; }
-	@$${JAVA_HOME:+$$JAVA_HOME/bin/}java -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' || { echo "the tests drive Spark and need Java 17 or later (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
-	@echo '#include <openssl/ssl.h>' | $${CC:-cc} -E - >/dev/null 2>&1 && echo '#include <zlib.h>' | $${CC:-cc} -E - >/dev/null 2>&1 || { echo "the tests of the load client need OpenSSL's and zlib's headers (Debian: apt-get install libssl-dev zlib1g-dev)"; exit 1; }
-	@command -v openssl >/dev/null || { echo "the tests of TLS need the openssl command (Debian: apt-get install openssl)"; exit 1; }
+	@PYTHON="$(PYTHON)" packaging/check.sh tests
 
 # What pyproject.toml lists: `run` names the daemon's own requirements, other names the optional ones.
 REQUIREMENTS := $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print(*(r for name in sys.argv[1:] for r in (p["dependencies"] if name == "run" else p["optional-dependencies"][name])), sep="\n")'

@@ -6,6 +6,13 @@ __version__ = "0.1.0"
 NSQD_VERSION = "1.3.0"
 
 
+def own_version() -> str:
+    """What people are shown: nsqc's version, and that of the NSQ whose place it takes."""
+    import sys
+
+    return f"nsqc {__version__} (in place of NSQ {NSQD_VERSION}, Python {sys.version.split()[0]})"
+
+
 def version_line(name: str = "nsqd") -> str:
     """In nsqd's form, with the nsqd version that is kept to: scripts read it from the second word."""
     import sys

@@ -7,7 +7,7 @@ import gc
 import os.path
 import sys
 
-from nsqc import version_line
+from nsqc import own_version
 
 VERSION_FLAGS = ("--version", "-version")
 
@@ -34,7 +34,9 @@ def main() -> None:
         sys.exit(lookupd(words[1:]))
     if words == ["version"] or (words and words[0] in VERSION_FLAGS):
         # Scripts call this often, and importing typer would take ten times as long.
-        print(version_line("nsqd"))
+        from nsqc.commands.output import print_text
+
+        print_text(own_version())
         sys.exit(0)
     from nsqc.commands import NAMES_COMMAND, TOOLS
 

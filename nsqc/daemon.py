@@ -139,7 +139,7 @@ class Daemon:
         except (OptionError, tls.TlsError, EnvironmentVariableError, systemd.InheritError) as error:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         self.settings.on_change(self._settings_changed)
-        self.data_path = os.path.join(os.getcwd(), options.data_path).rstrip("/") or "/"
+        self.data_path = absolute(options.data_path)
         self.start_time = time.time()
         self.servers: list[Server] = []
         self._scheduled: dict[str, asyncio.Handle] = {}
@@ -462,6 +462,16 @@ class Daemon:
             self.log.error("NSQ: failed to write %s - %s", nsqc_dat.FILE_NAME, error)
             failed += 1
         return failed + lost
+
+
+def absolute(data_path: str) -> str:
+    """The data path for as long as the process runs. Raises StartError where it depends on a folder that is gone."""
+    try:
+        folder = "" if os.path.isabs(data_path) else os.getcwd()
+    except OSError as error:
+        raise StartError(f"failed to instantiate nsqd - the working folder is gone ({error.strerror}), so --data-path "
+                         f"has to be absolute, not {data_path!r}") from None
+    return os.path.join(folder, data_path).rstrip("/") or "/"
 
 
 def cannot_listen(address: str, error: Exception) -> StartError:

@@ -23,6 +23,12 @@ LOOKUPD_CONFIG = "etc/nsqc/lookupd.cfg"
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
+# As in the source, so that their links to each other lead somewhere. What else they link to is in DOC, too.
+PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "perf/RESULTS.md", "packaging/grafana/nsqc.json",
+         "packaging/prometheus/nsqc.rules.yml")
+DOC = "usr/share/doc/nsqc"
+# The only links to the source.
+SOURCE = re.compile(r"\[([^\]]*)\]\(\.\./nsqc/[^)]*\)")
 MAINTAINER = "The nsqc project <nsqc@nsqc.invalid>"
 CONTROL = """\
 Package: nsqc
@@ -108,8 +114,11 @@ def fill(tree: Path, version: str) -> None:
     write(tree, "usr/share/man/man1/nsqc.1.gz", zipped(output("man")))
     for shell, name in COMPLETIONS.items():
         write(tree, name, output("completion", shell))
-    write(tree, "usr/share/doc/nsqc/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
-    write(tree, "usr/share/doc/nsqc/changelog.gz", zipped(changelog((ROOT / "CHANGELOG.md").read_text(), version)))
+    for path in (path for page in PAGES for path in sorted(ROOT.glob(page))):
+        text = path.read_text()
+        write(tree, f"{DOC}/{path.relative_to(ROOT)}", SOURCE.sub(r"\1", text) if path.suffix == ".md" else text)
+    write(tree, f"{DOC}/copyright", (ROOT / "packaging/deb/copyright").read_bytes())
+    write(tree, f"{DOC}/changelog.gz", zipped(changelog((ROOT / "CHANGELOG.md").read_text(), version)))
     write(tree, "usr/share/lintian/overrides/nsqc", (ROOT / "packaging/deb/lintian-overrides").read_bytes())
     for path in [tree, *tree.rglob("*")]:
         if path.is_dir() and not path.is_symlink():

@@ -41,7 +41,7 @@ def check(root: Path, version: str) -> None:
 def collect(version: str, dist: Path, out: Path) -> list[Path]:
     """Copies what was built, renamed for a release. Returns the files. Raises Refused."""
     version_line = subprocess.run([dist / "nsqc", "--version"], check=True, capture_output=True, text=True).stdout
-    if f"nsqc-{version}-" not in version_line:
+    if not version_line.startswith(f"nsqc {version} "):
         raise Refused(f"dist/nsqc is not {version}, it says {version_line.strip()}")
     packages = [only(dist, pattern) for pattern in (
         f"nsqc-{version}-*.whl", f"nsqc-{version}.tar.gz", f"nsqc_{version}_*.deb")]

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.support.pages import ROOT
+from tests.support.patience import WAIT_SECONDS
 
 COMPILE = (sys.executable, str(ROOT / "packaging/compile.py"), "build.log")
 # Stands for setup.py: tells of its steps as that does.
@@ -31,7 +32,7 @@ def folder(tmp_path):
 
 def test_in_a_pipe_there_are_lines(folder):
     where = folder(0)
-    done = subprocess.run(COMPILE, cwd=where, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(COMPILE, cwd=where, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
     first, *steps = done.stdout.splitlines()
     assert first.startswith("nsqc: compiling; the first time takes some minutes")
@@ -53,7 +54,7 @@ def test_on_a_terminal_one_line_changes(folder):
     except OSError:
         pass  # the other end is closed
     os.close(master)
-    assert process.wait(60) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     lines = told.decode().split("\r\n")
     assert len(lines) == 4 and lines[-1] == ""
     assert [step.partition(" (")[0] for step in lines[2].split("\r") if step] == [
@@ -62,7 +63,7 @@ def test_on_a_terminal_one_line_changes(folder):
 
 def test_a_build_that_fails_says_why_and_keeps_its_log(folder):
     where = folder(1)
-    done = subprocess.run(COMPILE, cwd=where, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(COMPILE, cwd=where, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 1
     assert "compiling failed; build.log has what follows\nwhat the compiler says\n" in done.stdout
     assert (where / "build.log").read_text() == "what the compiler says\n"

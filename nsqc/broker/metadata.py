@@ -29,7 +29,7 @@ from nsqc.broker.topic import Topic
 from nsqc.log import Log
 from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.index import Index
-from nsqc.store.files import read_file, replace_file
+from nsqc.store.files import read_edited_file, read_file, replace_file
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder, JSONError, decode
 
@@ -91,7 +91,7 @@ def read(data_path: str, index: Index, log: Log) -> Metadata:
     """nsqd.dat, rebuilt if it is damaged. Raises MetadataError."""
     path = os.path.join(data_path, FILE_NAME)
     try:
-        data = read_file(path)
+        data = read_edited_file(path)
     except FileNotFoundError:
         return Metadata()
     except OSError as error:

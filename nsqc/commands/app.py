@@ -16,6 +16,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from nsqc.commands import COMMANDS, TAKES_FLAGS
+from nsqc.commands.output import NotWritten, Stdout, refused
 
 if TYPE_CHECKING:
     from nsqc.commands.pages.tree import Node
@@ -80,8 +81,13 @@ def run(words: list[str]) -> int:
     """Runs a command. Returns the exit code: 2 if the words cannot be understood."""
     called = next((word for word in words if not word.startswith("-")), "")
     app = build({called} & set(NAMES))
+    stdout = sys.stdout
+    if stdout is not None:
+        sys.stdout = Stdout(stdout)
     try:
         code = app(words or ["--help"], prog_name="nsqc", standalone_mode=False, obj=describe)
+        if stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         context = getattr(error, "ctx", None)
@@ -91,3 +97,7 @@ def run(words: list[str]) -> int:
         return error.exit_code
     except typer.Abort:
         return 130
+    except NotWritten as error:
+        return refused(error)
+    finally:
+        sys.stdout = stdout

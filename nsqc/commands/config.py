@@ -106,8 +106,8 @@ def show_command(
         return refuse(f"{error} ({declaration.command} --help lists all flags)", EXIT_USAGE)
     except OptionError as error:
         return refuse(str(error))
-    for key in unknown:
-        print(f"nsqc config: warning: unknown key {key!r} is ignored", file=sys.stderr)
+    for warning in unknown.values():
+        print(f"nsqc config: warning: {warning}", file=sys.stderr)
     print_text((as_json_text if as_json else as_table)(declaration, options, tables, sources))
     return 0
 
@@ -168,5 +168,5 @@ def init_command(
         return refuse(f"{file} exists, --force overwrites it")
     except OSError as error:
         return refuse(f"{file} cannot be written - {error.strerror}")
-    print(f"{file} written")
+    print_text(f"{file} written")
     return 0

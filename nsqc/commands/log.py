@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.paths import local
 
 command = typer.Typer(help="Look into log topics, check and mend them, export them to nsqd.")
 
@@ -174,6 +175,10 @@ def export_command(
 
     if to != "nsqd":
         return fail("export", f"cannot export to {to!r}, only to nsqd", EXIT_USAGE)
+    try:
+        out = local(out)
+    except ValueError as error:
+        return fail("export", f"--out: {error}", EXIT_USAGE)
     log = Log("nsqc log export: ")
     try:
         folders = folders_of(paths)

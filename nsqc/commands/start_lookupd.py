@@ -24,8 +24,8 @@ def start(flags: Mapping[str, Value]) -> int:
     options, unknown = resolve(flags)
     log = Log(options.log_prefix, options.log_level, form=options.log_format)
     try:
-        for key in unknown:
-            log.warn("config file %s: unknown key %r is ignored", options.config, key)
+        for warning in unknown.values():
+            log.warn("config file %s: %s", options.config, warning)
         # Imported here: wrong flags are reported without loading the server.
         from nsqc.lookupd.server import run
 

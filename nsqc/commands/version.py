@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from nsqc import version_line
+from nsqc import own_version
+from nsqc.commands.output import print_text
 
 
 def command() -> None:
-    """Print the version in nsqd's form."""
-    print(version_line("nsqd"))
+    """Print nsqc's version, and the version of NSQ in whose place it works."""
+    print_text(own_version())

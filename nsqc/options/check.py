@@ -91,7 +91,7 @@ def read(path: str, declaration: Declaration[Chosen], errors: Problems[Chosen], 
     options = declaration.options().replace(**reading.values)
     line_of = lines_of(text)
     findings = [Finding(line_of(*place), True, problem) for place, problem in reading.problems]
-    findings += [Finding(line_of(key), False, f"unknown key {key!r} is ignored") for key in reading.unknown]
+    findings += [Finding(line_of(key), False, warning) for key, warning in reading.unknown.items()]
     findings += [Finding(line_of(TOPICS, table.glob), False, f"{table.title} has no effect: {reason}")
                  for table, reason in topic_globs.ineffective(tables_of(reading))]
     keys = {name: key for key, name in declaration.keys.items()}

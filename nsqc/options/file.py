@@ -15,18 +15,19 @@ NEAR = 0.8  # similarity to a known key from which an unknown one counts as a ty
 
 
 class Reading(NamedTuple):
-    """The content of a file: values by attribute name, unknown keys, and places with what is wrong there."""
+    """The content of a file: values by attribute name, warnings by unknown key, and places with what is wrong there."""
 
     values: dict[str, Field]
-    unknown: list[str]
+    unknown: dict[str, str]
     problems: list[tuple[Place, str]]
 
 
-def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple[dict[str, Field], list[str]]:
-    """The values of a file by attribute name, and its unknown keys. Raises OptionError.
+def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple[dict[str, Field], dict[str, str]]:
+    """The values of a file by attribute name, and a warning for each unknown key. Raises OptionError.
 
     As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
-    option is refused. Values out of range are left to declared.check.
+    option is refused. So a key with a dash is ignored, however close it is: nsq's own example files had `log-level`,
+    which no nsqd has ever read. Values out of range are left to declared.check.
     """
     try:
         tables = toml.parse(read_text(path))
@@ -41,7 +42,7 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
 def read_text(path: str) -> str:
     """The text of a file. Raises OptionError."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:      # some editors put a byte order mark before the text
             return file.read()
     except OSError as error:
         raise OptionError(f"failed to load config file {path} - {error.strerror}") from None
@@ -51,7 +52,7 @@ def read_text(path: str) -> str:
 
 def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] = SERVE) -> Reading:
     """The meaning of a file's keys and values, in the file's order."""
-    reading = Reading({}, [], [])
+    reading = Reading({}, {}, [])
     for key, value in tables.items():
         name = declaration.keys.get(key)
         if key == TOPICS and declaration.has_tables:
@@ -59,10 +60,12 @@ def interpret(tables: Mapping[str, object], declaration: Declaration[OptionSet] 
             reading.problems.extend(problems)
             continue
         if name is None:
-            if suggestion := likely_key(key, tables, declaration):
+            suggestion = likely_key(key, tables, declaration)
+            if suggestion and "-" not in key:
                 reading.problems.append(((key,), f"unknown key {key!r}, did you mean {suggestion}?"))
             else:
-                reading.unknown.append(key)
+                reading.unknown[key] = f"unknown key {key!r} is ignored" + (
+                    f", did you mean {suggestion}?" if suggestion else "")
             continue
         try:
             reading.values[name] = from_toml(declaration.flags[name].kind, value)

@@ -74,15 +74,15 @@ LOOKUPD = Declaration(LookupdOptions, "nsqc lookupd", "nsqlookupd")
 
 
 class Effective(NamedTuple):
-    """Options as they take effect, the source of each value by config key, and unknown keys of the config file."""
+    """Options as they take effect, the source of each value by config key, and warnings by unknown key of the file."""
 
     options: LookupdOptions
     sources: dict[str, str]
-    unknown: list[str]
+    unknown: dict[str, str]
 
 
-def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
-    """The options of flags and of the config file that they name, and the file's unknown keys. Raises OptionError."""
+def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, dict[str, str]]:
+    """The options of flags and of the config file that they name, and warnings by unknown key. Raises OptionError."""
     options, _, unknown = effective(flags)
     return options, unknown
 
@@ -90,7 +90,7 @@ def resolve(flags: Mapping[str, Value]) -> tuple[LookupdOptions, list[str]]:
 def effective(flags: Mapping[str, Value]) -> Effective:
     """As resolve(), with the sources. Raises OptionError."""
     values: dict[str, Field] = {}
-    unknown: list[str] = []
+    unknown: dict[str, str] = {}
     if flags.get("config"):
         values, unknown = read_config(str(flags["config"]), LOOKUPD)
     options = LookupdOptions().replace(**{**values, **flags})

@@ -17,7 +17,7 @@ from nsqc.options.tls import settle
 from nsqc.options.topic_tables import KEY as TOPICS
 from nsqc.options.topic_tables import written
 
-Reread = Callable[[], tuple[Options, list[str]]]  # options and the config file's unknown keys; raises OptionError
+Reread = Callable[[], tuple[Options, dict[str, str]]]  # options and warnings by unknown key; raises OptionError
 
 
 class Reloader:
@@ -71,8 +71,8 @@ class Reloader:
         except OptionError as error:
             self._log.error("RELOAD: no option is changed, the old ones stay - %s", error, each=True)
             return
-        for key in unknown:
-            self._log.warn("RELOAD: unknown key %r is ignored", key, each=True)
+        for warning in unknown.values():
+            self._log.warn("RELOAD: %s", warning, each=True)
         for text in tables:
             self._log.info("RELOAD: %s", text)
         self._report(options, changes)

@@ -11,20 +11,20 @@ from nsqc.options.file import read_config
 
 
 class Effective(NamedTuple):
-    """Options as they take effect, the source of each value by config key, and unknown keys of the config file."""
+    """Options as they take effect, the source of each value by config key, and warnings by unknown key of the file."""
 
     options: Options
     sources: dict[str, str]
-    unknown: list[str]
+    unknown: dict[str, str]
 
 
-def resolve(flags: Mapping[str, Value]) -> tuple[Options, list[str]]:
-    """The options, and the config file's unknown keys. Raises OptionError."""
+def resolve(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
+    """The options, and warnings by unknown key of the config file. Raises OptionError."""
     values, unknown = read_file(flags)
     return merged(values, flags), unknown
 
 
-def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, list[str]]:
+def resolve_again(flags: Mapping[str, Value]) -> tuple[Options, dict[str, str]]:
     """As resolve(), for a reload: a pipe can be read only once, and would be waited for. Raises OptionError."""
     path = str(flags.get("config") or "")
     if path and os.path.exists(path) and not os.path.isfile(path):
@@ -47,9 +47,9 @@ def effective(flags: Mapping[str, Value]) -> Effective:
     return Effective(options, sources, unknown)
 
 
-def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], list[str]]:
-    """Values and unknown keys of the config file that the flags name, if any. Raises OptionError."""
-    return read_config(str(flags["config"])) if flags.get("config") else ({}, [])
+def read_file(flags: Mapping[str, Value]) -> tuple[dict[str, Field], dict[str, str]]:
+    """What read_config() finds in the file that the flags name, if any. Raises OptionError."""
+    return read_config(str(flags["config"])) if flags.get("config") else ({}, {})
 
 
 def merged(values: Mapping[str, Field], flags: Mapping[str, Value]) -> Options:

@@ -19,7 +19,7 @@ from nsqc.options.declared import FLAGS, RULE_KEYS, Kind
 from nsqc.options.durations import parse_duration
 from nsqc.options.topic_tables import in_range, unknown_key
 from nsqc.store.badfiles import set_aside
-from nsqc.store.files import read_file, replace_file
+from nsqc.store.files import read_edited_file, replace_file
 from nsqc.wire.names import is_ephemeral, is_valid_name
 from nsqc.wire.outside import Decoder, JSONError
 
@@ -104,7 +104,7 @@ def load(data_path: str, log: Log) -> dict[bytes, Values]:
     rules: dict[bytes, Values] = {}
     problems: list[str] = []
     try:
-        entries = _decode(read_file(path)).topics
+        entries = _decode(read_edited_file(path)).topics
     except FileNotFoundError:
         return {}
     except JSONError as error:

@@ -306,9 +306,6 @@ def stream(given: Mapping[str, str]) -> Stream:
     check_nsqd(options)
     if options.segmentBytes > options.maxStagedBytes:
         raise OptionError("nsq: segmentBytes must not be above maxStagedBytes")
-    if "://" in options.stagingDir:
-        raise OptionError(f"nsq: option stagingDir={options.stagingDir}: must be a folder of a file system with flock, "
-                          "not a URI")
     return options
 
 

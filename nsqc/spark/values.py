@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from nsqc import paths
 from nsqc.client.address import split_address
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import JSONError, decode
@@ -35,6 +36,11 @@ def read_text(value: str) -> str:
     if not value:
         raise ValueError("must not be empty")
     return value
+
+
+def read_path(value: str) -> str:
+    """A path of this machine; file: and ~ are understood."""
+    return paths.absolute(read_text(value))
 
 
 def whole(low: int, high: int) -> Kind[int]:
@@ -176,7 +182,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 BOOLEAN = one_of("true", "false")
 TEXT = Kind("text", read_text)
-FILE = Kind("path", read_text)
+FILE = Kind("absolute path", read_path)
 FLAG = Kind(BOOLEAN.takes, read_flag, lambda value: "`true`" if value else "`false`")
 NAME = Kind("name", read_name)
 NAMES = Kind("name, ...", read_names, ", ".join)

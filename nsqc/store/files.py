@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import stat
@@ -15,6 +16,11 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a file", path)
         return file.read()
+
+
+def read_edited_file(path: str | os.PathLike[str]) -> bytes:
+    """The same for a text that people may have edited: some editors put a byte order mark before it."""
+    return read_file(path).removeprefix(codecs.BOM_UTF8)
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, durable: bool = True, mode: int = 0o600) -> None:

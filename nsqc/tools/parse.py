@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from nsqc import paths
 from nsqc.options.durations import parse_duration
 from nsqc.tools.declare import Argument, Kind, Option, Tool, Value, Values, as_option
 from nsqc.tools.errors import UsageError, suggestion
 
 NS_PER_S = 10**9
 NAMES = (Kind.TOPIC, Kind.CHANNEL)
+PATHS = (Kind.FILE, Kind.FOLDER)
 SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -103,6 +105,8 @@ def converted(kind: Kind, text: str) -> Value:
         if size is None:
             raise ValueError(f"{text!r} is not a size such as 512, 64K or 1G")
         return int(size[1]) * UNITS[size[2].upper()]
+    if kind in PATHS:
+        return paths.local(text)
     return text
 
 
@@ -136,16 +140,18 @@ def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given
             raise UsageError(f"{argument.name} is missing: {argument.help}", tool.words)
         if rest:
             given.add(argument.name)
-            values[argument.name] = checked_name(tool, argument.kind, argument.name, taken(argument, rest))
+            values[argument.name] = checked_name(tool, argument.kind, argument.name, taken(tool, argument, rest))
     if rest:
         named = any(option.kind is Kind.TOPIC for option in tool.options)
         raise UsageError(f"unexpected word {rest[0]!r}" + (", did you mean --topic?" if named else ""), tool.words)
 
 
-def taken(argument: Argument, rest: deque[str]) -> Value:
-    """The value of an argument, taken from the words."""
-    if not argument.many:
-        return rest.popleft()
-    words = tuple(rest)
-    rest.clear()
-    return words
+def taken(tool: Tool, argument: Argument, rest: deque[str]) -> Value:
+    """The value of an argument, taken from the words. Raises UsageError."""
+    words = [rest.popleft() for _ in range(len(rest) if argument.many else 1)]
+    if argument.kind in PATHS:
+        try:
+            words = [paths.local(word) for word in words]
+        except ValueError as error:
+            raise UsageError(f"{argument.name}: {error}", tool.words) from None
+    return tuple(words) if argument.many else words[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import ssl
 
 from nsqc.client.options import ConnectionOptions
@@ -59,7 +60,7 @@ class Security:
             return text.encode() or None
         try:
             with open(text[1:], "rb") as file:
-                return file.read(1 << 16).strip()
+                return file.read(1 << 16).removeprefix(codecs.BOM_UTF8).strip()
         except OSError as error:
             raise UsageError(f"--{self._prefix}auth-secret: {text[1:]}: {error.strerror}", self._tool) from None
 

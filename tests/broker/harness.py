@@ -14,6 +14,7 @@ from nsqc.store.disk import syscalls
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log.manager import Logs
+from tests.support.patience import WAIT_SECONDS
 
 
 class Lines:
@@ -69,8 +70,6 @@ async def written(topic):
 
 
 async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not condition():
+            await asyncio.sleep(0.01)

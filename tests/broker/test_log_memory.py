@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perf.programs import program
+from tests.support.patience import WAIT_SECONDS
 
 SHIM = Path(__file__).parent.parent / "support" / "nomemory.c"
 SCRIPT = """
@@ -82,5 +83,5 @@ run(Path(sys.argv[1]), scenario, topic_storage=storage, log_sync="write" if sync
 def test_each_allocation_fails_once(tmp_path, storage, sync, module):
     shim = program("nomemory.so", [SHIM], "-shared", "-fPIC", "-ldl")
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path), storage, sync, module],
-                          env={**os.environ, "LD_PRELOAD": str(shim)}, capture_output=True, text=True, timeout=60)
+                          env={**os.environ, "LD_PRELOAD": str(shim)}, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,6 +11,7 @@ import uvloop
 from tests.client.faults import Proxy
 from tests.peers.authd import AuthServer
 from tests.peers.conftest import factory
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
 authd = factory(AuthServer)
@@ -80,7 +81,7 @@ def runner_of(factory):
     """Runs a coroutine function on a loop of this kind, within 60 s."""
     def run(main):
         async def bounded():
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(WAIT_SECONDS):
                 return await main()
 
         with asyncio.Runner(loop_factory=factory) as runner:

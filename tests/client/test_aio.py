@@ -21,14 +21,17 @@ from tests.client.test_connection import WAYS, secured  # noqa: F401 (a fixture)
 from tests.client.test_consumer import drained, publish
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 from tests.support.sizes import SIZES
+
+LONG = 2 * WAIT_SECONDS     # what waits so long is seen
 
 
 async def take(consumer, count: int) -> list[bytes]:
     found = []
     while len(found) < count:
-        message = await consumer.get(10)
+        message = await consumer.get(WAIT_SECONDS)
         assert message is not None, f"{len(found)} of {count} came"
         with message:
             found.append(message.body)
@@ -108,14 +111,12 @@ def test_all_down_at_once_for_all(daemon, run_asyncio):
     node.kill()
 
     async def main():
-        producer = Producer(where, retries=2, backoff=0.01)
+        producer = Producer(where, retries=2, backoff=0.3)      # 500 that tried one after the other would take minutes
         found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(500)), return_exceptions=True)
         assert {type(error) for error in found} == {PublishFailed}
         assert "given up after 3 tries: " in str(found[0]) and where in str(found[0])
         await producer.close()
-    began = time.monotonic()
     run_asyncio(main)
-    assert time.monotonic() - began < 30, "they try together, not one behind the other"
 
 
 def test_who_is_refused_and_who_is_not(daemon, run_asyncio):
@@ -151,7 +152,7 @@ def test_cancelled_publishes_disturb_nobody(daemon, proxy, run):
                 tasks[n].cancel()
             await asyncio.wait(tasks.values())
             assert all(not task.cancelled() and task.exception() is None for n, task in tasks.items() if n not in gone)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(WAIT_SECONDS):
                 await producer.publish("t", b"after")
             return [n for n, task in tasks.items() if not task.cancelled()]
     done = run(main)
@@ -215,7 +216,7 @@ def test_leaving_hands_everything_back_at_once(daemon, run_asyncio):
     async def main():
         async with Consumer("t", "c", address(node), max_in_flight=500) as consumer:
             for n in range(10):
-                message = await consumer.get(10)
+                message = await consumer.get(WAIT_SECONDS)
                 if n % 2:
                     message.finish()
             waiting = asyncio.create_task(asyncio.wait_for(anext(Consumer("t", "other", address(node))), 0.01))
@@ -238,7 +239,7 @@ def test_with_message(daemon, run_asyncio):
         async with Consumer("t", "c", address(node), max_in_flight=1) as consumer:
             attempts = []
             while len(attempts) < 5:
-                message = await consumer.get(10)
+                message = await consumer.get(WAIT_SECONDS)
                 with contextlib.suppress(ZeroDivisionError), message:
                     attempts.append((message.body, message.attempts))
                     message.touch()
@@ -253,11 +254,11 @@ def test_with_message(daemon, run_asyncio):
             task = asyncio.current_task()
             await eventually(lambda: node.channel("t", "c")["in_flight_count"] == 0)
             publish(node, b"interrupted")
-            with pytest.raises(asyncio.CancelledError), await consumer.get(10) as message:
+            with pytest.raises(asyncio.CancelledError), await consumer.get(WAIT_SECONDS) as message:
                 task.cancel()
                 await asyncio.sleep(1)
             task.uncancel()
-            assert (await consumer.get(10)).attempts == 2
+            assert (await consumer.get(WAIT_SECONDS)).attempts == 2
     run_asyncio(main)
 
 
@@ -274,7 +275,7 @@ def test_messages_worked_on_in_threads(daemon):
     async def main():
         async with Consumer("t", "c", address(node), max_in_flight=20) as consumer:
             for _ in range(550):
-                working = asyncio.to_thread(work, await consumer.get(10))
+                working = asyncio.to_thread(work, await consumer.get(WAIT_SECONDS))
                 await working
             await eventually(lambda: node.channel("t", "c")["in_flight_count"] == 0)
         assert node.channel("t", "c")["depth"] == 0
@@ -287,7 +288,7 @@ def test_messages_of_a_connection_that_is_gone(daemon, run_asyncio):
 
     async def main():
         async with Consumer("t", "c", address(node), max_in_flight=2) as consumer:
-            first, second = await consumer.get(10), await consumer.get(10)
+            first, second = await consumer.get(WAIT_SECONDS), await consumer.get(WAIT_SECONDS)
             await asyncio.to_thread(node.kill)
             await asyncio.sleep(0.05)
             with pytest.raises(ZeroDivisionError), first:   # not the lost connection's error
@@ -345,7 +346,7 @@ def test_by_lookup(daemon, lookupd, run_asyncio):
             lookupd.status = 500
             publish(one, b"c")
             assert await take(consumer, 1) == [b"c"]
-        for call in (lambda: Consumer("t", "c", nsqlookupd=[lookupd.address]).get(5),
+        for call in (lambda: Consumer("t", "c", nsqlookupd=[lookupd.address]).get(WAIT_SECONDS),
                      lambda: Producer(nsqlookupd=[lookupd.address]).publish("t", b"x")):
             with pytest.raises(LookupFailed):
                 await call()
@@ -362,13 +363,13 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
         async with Consumer("t", "c", address(node), backoff=0.01) as consumer:
             for _ in range(2):
                 with pytest.raises(Refused, match="E_SUB_FAILED"):
-                    await consumer.get(5)
+                    await consumer.get(WAIT_SECONDS)
             await asyncio.to_thread(first.close)
             publish(node, b"x")
             found = None
             while found is None:
                 with contextlib.suppress(Refused):
-                    found = await consumer.get(5)
+                    found = await consumer.get(WAIT_SECONDS)
         for where, options, error, text in (
                 (node, {"snappy": True}, PublishFailed, "does not offer snappy"),
                 (secured, {"tls": tls(verify=False)}, AuthError, "there is no auth_secret"),
@@ -394,7 +395,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
 ])
 def test_servers_that_go_wrong(run, answers, text):
     async def main():
-        producer = Producer(serve(*answers, hold=0.3), retries=0, timeout=2,
+        producer = Producer(serve(*answers, hold=0.3), retries=0, timeout=WAIT_SECONDS,
                             tls=tls(verify=False) if b"tls_v1" in b"".join(answers) else None)
         with pytest.raises(PublishFailed, match=text):
             await producer.publish("t", b"x")
@@ -405,7 +406,7 @@ def test_servers_that_go_wrong(run, answers, text):
 def test_no_answer_in_time(run_asyncio):
     async def main():
         for answers in ((), (IDENTIFIED,)):
-            producer = Producer(serve(*answers, hold=3), retries=0, timeout=0.2)
+            producer = Producer(serve(*answers, hold=WAIT_SECONDS), retries=0, timeout=0.2)
             found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(3)), return_exceptions=True)
             assert {str(error).rpartition(": ")[2] for error in found} == {"no answer in time"}
             await producer.close()
@@ -413,23 +414,25 @@ def test_no_answer_in_time(run_asyncio):
 
 
 def test_a_daemon_that_stops_reading(daemon, proxy, run):
-    """Publishers wait instead of filling memory, time out, and go on elsewhere."""
+    """Publishers wait instead of filling memory, time out, and go on elsewhere. Slow: it is the time-out that takes so
+    long, and a shorter one would hit the daemon that answers, on a busy machine."""
     node, other = daemon(), daemon()
     between = proxy(node)
 
     async def main():
-        producer = Producer([between.address, address(other)], timeout=0.5, backoff=0.01)
+        producer = Producer([between.address, address(other)], timeout=3, backoff=0.01)
         await producer.publish("t", b"x")
         between.to_nsqd = 0
         body = b"x" * 1_000_000
         tasks = [asyncio.create_task(producer.publish("t", body)) for _ in range(50)]
-        await asyncio.sleep(0.2)
         connection = producer._connection
-        assert connection.paused and connection._transport.get_write_buffer_size() + connection._out_bytes < 5_000_000
+        while not connection.paused:
+            await asyncio.sleep(0.01)
+        assert connection._transport.get_write_buffer_size() + connection._out_bytes < 5_000_000
         await asyncio.gather(*tasks)
         await producer.close()
     run(main)
-    assert other.stats("t")["message_count"] == 50
+    assert other.stats("t")["message_count"] >= 50      # more, if the machine was slow to answer one of them
 
 
 @pytest.mark.parametrize("cut", [0, 7, 30, 300])
@@ -461,7 +464,7 @@ def test_heartbeats_are_answered(daemon, run_asyncio):
     async def main():
         async with Producer(address(node), **options) as producer, Consumer("t", "c", address(node), **options) as consumer:
             await producer.publish("t", b"x")
-            message = await consumer.get(5)
+            message = await consumer.get(WAIT_SECONDS)
             connection = producer._connection
             await asyncio.sleep(2.6)
             message.finish()
@@ -485,11 +488,11 @@ def test_a_busy_handler_lets_the_loop_run(daemon, run_asyncio):
                 ticks += 1
         ticking = asyncio.create_task(tick())
         async with Consumer("t", "c", address(node), max_in_flight=40) as consumer:
-            (await consumer.get(5)).finish()
+            (await consumer.get(WAIT_SECONDS)).finish()
             await asyncio.sleep(0.2)
             before = ticks
             for _ in range(39):
-                with await consumer.get(5):
+                with await consumer.get(WAIT_SECONDS):
                     time.sleep(0.011)
             assert ticks - before >= 30
         ticking.cancel()
@@ -510,9 +513,9 @@ def test_two_event_loops(daemon):
         two.run(producer.publish("t", b"c"))
         two.run(producer.close())
         consumer = Consumer("t", "c", address(node), max_in_flight=5)
-        assert one.run(consumer.get(5)).body == b"a"
+        assert one.run(consumer.get(WAIT_SECONDS)).body == b"a"
         with pytest.raises(RuntimeError, match="another event loop"):
-            two.run(consumer.get(5))
+            two.run(consumer.get(WAIT_SECONDS))
         one.run(consumer.close())
 
 
@@ -535,7 +538,7 @@ def test_unclosed_ones_are_told_of(daemon, run):
     async def main():
         producer, consumer = Producer(address(node)), Consumer("t", "c", address(node))
         await producer.publish("t", b"x")
-        await consumer.get(5)
+        await consumer.get(WAIT_SECONDS)
         with pytest.warns(ResourceWarning, match="unclosed producer to nsqd 127"):
             del producer
             gc.collect()
@@ -552,7 +555,7 @@ async def main():
     global producer, consumer
     producer, consumer = Producer(sys.argv[1]), Consumer("t", "c", sys.argv[1], max_in_flight=10)
     await producer.publish("t", b"x")
-    await consumer.get(5)
+    await consumer.get(180)
     waiting = asyncio.create_task(consumer.get())
     await asyncio.sleep(0)
     if sys.argv[2] == "exit":
@@ -566,7 +569,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("way", ["return", "exit", "raise"])
 def test_the_end_of_a_program_with_open_clients(daemon, way):
     node = daemon()
-    done = subprocess.run([sys.executable, "-c", END, address(node), way], capture_output=True, text=True, timeout=20,
+    done = subprocess.run([sys.executable, "-c", END, address(node), way], capture_output=True, text=True, timeout=WAIT_SECONDS,
                           env={name: value for name, value in os.environ.items() if name != "PYTHONDEVMODE"})
     if way == "raise":
         assert done.stderr.rstrip().endswith("KeyboardInterrupt")
@@ -579,16 +582,16 @@ def test_the_end_of_a_program_with_open_clients(daemon, way):
 def test_leaving_a_lookup_that_hangs(run_asyncio):
     """A nsqlookupd that does not answer holds up neither the context nor the end of the loop."""
     async def main():
-        async with Consumer("t", "c", nsqlookupd=[serve(hold=20)], timeout=15) as consumer:
+        async with Consumer("t", "c", nsqlookupd=[serve(hold=LONG)], timeout=LONG) as consumer:
             assert await consumer.get(0.05) is None
-        producer = Producer(nsqlookupd=[serve(hold=20)], timeout=15)
+        producer = Producer(nsqlookupd=[serve(hold=LONG)], timeout=LONG)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await producer.publish("t", b"x")
         await producer.close()
     began = time.monotonic()
     run_asyncio(main)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < LONG
 
 
 def test_connect_error_is_an_os_error():
@@ -601,11 +604,11 @@ def test_a_consumer_goes_on_beside_one_that_is_no_nsqd(daemon, run_asyncio, answ
     publish(node, b"x")
 
     async def main():
-        async with Consumer("t", "c", [serve(*answers, hold=0.2), address(node)], max_in_flight=2, timeout=2) as consumer:
+        async with Consumer("t", "c", [serve(*answers, hold=0.2), address(node)], max_in_flight=2, timeout=WAIT_SECONDS) as consumer:
             found = None
             while found is None:
                 with contextlib.suppress(Refused):      # what it says instead of a message is told once
-                    found = await consumer.get(5)
+                    found = await consumer.get(WAIT_SECONDS)
             found.finish()
     run_asyncio(main)
 
@@ -613,20 +616,21 @@ def test_a_consumer_goes_on_beside_one_that_is_no_nsqd(daemon, run_asyncio, answ
 def test_leaving_may_be_cancelled(daemon, proxy, run, monkeypatch):
     """Whoever has no time for the end: the connections are closed all the same, and nothing is left behind."""
     for module in ("producer", "connection", "consumer"):
-        monkeypatch.setattr(f"nsqc.client.aio.{module}.CLOSE_SECONDS", 0.2)
+        monkeypatch.setattr(f"nsqc.client.aio.{module}.CLOSE_SECONDS", 1.0)
     node = daemon()
     between = proxy(node)
     publish(node, b"x")
 
     async def main():
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
+            async with asyncio.timeout(None) as limit:
                 async with Producer(between.address) as producer, Consumer("t", "c", between.address) as consumer:
                     await producer.publish("t", b"y")
-                    await consumer.get(5)
+                    await consumer.get(WAIT_SECONDS)
                     between.to_client = 0
                     waiting = asyncio.create_task(producer.publish("t", b"z"))
-                    await asyncio.sleep(0.4)
+                    await asyncio.sleep(0.1)
+                    limit.reschedule(asyncio.get_running_loop().time() + 0.1)
         waiting.cancel()
         await asyncio.wait({waiting})
         await producer.close()

@@ -11,6 +11,7 @@ from tests.client.faults import IDENTIFIED, frame, serve
 from tests.peers.authd import reply
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.sizes import SIZES
 
 WAYS = {"plain": {}, "tls": {"tls": True}, "deflate": {"deflate": 3}, "snappy": {"snappy": True},
@@ -20,7 +21,7 @@ WAYS = {"plain": {}, "tls": {"tls": True}, "deflate": {"deflate": 3}, "snappy": 
 def take(connection, count: int) -> list:
     found = []
     while len(found) < count:
-        more = connection.receive(10)
+        more = connection.receive(WAIT_SECONDS)
         assert more, f"{len(found)} of {count} came"
         found += more
     return found
@@ -48,7 +49,7 @@ def test_messages_of_all_sizes_both_ways(secured, certs, way):
         producer.publish_deferred("t", b"late", 200)
         messages = []
         while len(messages) < len(bodies) + 1:
-            found = consumer.receive(10)
+            found = consumer.receive(WAIT_SECONDS)
             assert found
             for message in found:
                 message.finish()
@@ -71,7 +72,7 @@ def test_columns(daemon):
         producer.publish_many("t", [b"%d" % n * (n % 7 + 1) for n in range(5000)])
         found, began = [], time.time()
         while len(found) < 5000:
-            batch = consumer.receive_batch(10)
+            batch = consumer.receive_batch(WAIT_SECONDS)
             offsets = memoryview(batch.offsets).cast("B").cast("i")
             bodies = bytes(batch.bodies)
             found += [bodies[offsets[n]:offsets[n + 1]] for n in range(batch.count)]
@@ -214,7 +215,7 @@ def test_an_unknown_certificate_is_not_trusted(secured, certs):
 ])
 def test_servers_that_are_no_nsqd(answers, text):
     with pytest.raises(ConnectError, match=text):
-        Connection(serve(*answers), timeout=2)
+        Connection(serve(*answers), timeout=WAIT_SECONDS)
 
 
 @pytest.mark.parametrize("answer,text", [
@@ -223,9 +224,9 @@ def test_servers_that_are_no_nsqd(answers, text):
     (frame(2, b"short"), "a message of 5 bytes"),
 ])
 def test_frames_that_are_none(answer, text):
-    connection = Connection(serve(IDENTIFIED, answer, hold=1), timeout=2)
+    connection = Connection(serve(IDENTIFIED, answer, hold=1), timeout=WAIT_SECONDS)
     with pytest.raises(ConnectError, match=text):
-        connection.receive(5)
+        connection.receive(WAIT_SECONDS)
     connection.close()
 
 
@@ -240,8 +241,8 @@ def test_a_hostile_size_ends_the_connection_at_once(size):
 
 def test_no_answer_in_time():
     with pytest.raises(NoAnswer, match="no answer in time"):
-        Connection(serve(hold=2), timeout=0.2)
-    connection = Connection(serve(IDENTIFIED, hold=2), timeout=0.2)
+        Connection(serve(hold=WAIT_SECONDS), timeout=0.2)
+    connection = Connection(serve(IDENTIFIED, hold=WAIT_SECONDS), timeout=0.2)
     with pytest.raises(NoAnswer):
         connection.publish("t", b"x")
     connection.close()

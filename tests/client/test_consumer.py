@@ -9,13 +9,14 @@ from nsqc.client import BadName, Connection, Consumer, LookupFailed, Producer, R
 from tests.client.conftest import address
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
 
 def take(consumer, count: int) -> list[bytes]:
     found = []
     while len(found) < count:
-        message = consumer.get(10)
+        message = consumer.get(WAIT_SECONDS)
         assert message is not None, f"{len(found)} of {count} came"
         found.append(message.body)
         message.finish()
@@ -65,7 +66,7 @@ def test_closing_hands_back_what_was_not_answered(daemon):
     node = daemon()
     publish(node, *[b"x"] * 20)
     consumer = Consumer("t", "c", address(node), max_in_flight=10)
-    held = [consumer.get(10) for _ in range(3)]
+    held = [consumer.get(WAIT_SECONDS) for _ in range(3)]
     held[0].finish()
     held[1].requeue(0)
     consumer.close()
@@ -117,7 +118,7 @@ def test_what_cannot_work(daemon):
     node = daemon("--max-channel-consumers=1")
     first = node.connect().sub("t", "c")
     with pytest.raises(Refused, match="E_SUB_FAILED"), Consumer("t", "c", address(node)) as consumer:
-        consumer.get(5)
+        consumer.get(WAIT_SECONDS)
     first.close()
 
 
@@ -128,9 +129,10 @@ def test_many_threads_many_consumers(daemon):
 
     def run():
         with Consumer("t", "c", address(node), max_in_flight=50) as consumer:
-            while (message := consumer.get(0.5)) is not None:
-                message.finish()
-                found.append(message.body)
+            while len(found) < 2000:
+                if message := consumer.get(0.1):
+                    message.finish()
+                    found.append(message.body)
 
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
@@ -146,7 +148,7 @@ def test_with_message(daemon):
     with Consumer("t", "c", address(node)) as consumer:
         found = []
         while len(found) < 7:
-            message = consumer.get(10)
+            message = consumer.get(WAIT_SECONDS)
             with contextlib.suppress(ZeroDivisionError), message as same:
                 assert same is message
                 found.append((message.body, message.attempts))
@@ -172,7 +174,7 @@ def test_with_message_of_a_connection_that_is_gone(daemon):
     node = daemon()
     publish(node, b"x", b"y")
     with Consumer("t", "c", address(node), max_in_flight=2) as consumer:
-        first, second = consumer.get(10), consumer.get(10)
+        first, second = consumer.get(WAIT_SECONDS), consumer.get(WAIT_SECONDS)
         node.kill()
         consumer.get(0.05)
         with pytest.raises(ZeroDivisionError), first:   # not the lost connection's error
@@ -190,19 +192,19 @@ def test_with_batch(daemon):
     with Connection(address(node)) as connection:
         connection.subscribe("t", "c")
         connection.ready(100)
-        with pytest.raises(ZeroDivisionError), connection.receive_batch(5) as batch:
+        with pytest.raises(ZeroDivisionError), connection.receive_batch(WAIT_SECONDS) as batch:
             count = len(batch)
             1 / 0  # noqa: B018
         assert batch.answered and count == batch.count
         done, again = 0, 0
         while done < 100:
-            with connection.receive_batch(5) as batch:
+            with connection.receive_batch(WAIT_SECONDS) as batch:
                 done += len(batch)
                 again += sum(memoryview(batch.attempts).cast("B").cast("i")) - len(batch)
         assert again == count
         wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
         publish(node, b"x", b"y")
-        with connection.receive_batch(5) as batch:
+        with connection.receive_batch(WAIT_SECONDS) as batch:
             batch.requeue(60_000)
         assert connection.receive_batch(0) is None or batch.count == 1
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == batch.count)

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from nsqc import __version__
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 
 NSQC = [sys.executable, "-m", "nsqc"]
-SECONDS = 30
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent.parent)}
 LINE = re.compile(r"\[x\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): .+")
 ANY_PORTS = ["--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"]
 
 
 def run(*words, **more) -> subprocess.CompletedProcess:
-    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=SECONDS, env=ENV, **more)
+    return subprocess.run([*NSQC, *words], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV, **more)
 
 
 @pytest.fixture
@@ -65,8 +66,14 @@ def http_port(lines) -> int:
 # ---------------------------------------------------------------------- version and help
 
 
-@pytest.mark.parametrize("words", [["--version"], ["-version"], ["serve", "--version"], ["serve", "-version=true"],
-                                   ["version"]])
+@pytest.mark.parametrize("words", [["--version"], ["-version"], ["version"], ["--", "version"]])
+def test_its_own_version_is_beside_that_of_nsq(words):
+    done = run(*words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(rf"nsqc {re.escape(__version__)} \(in place of NSQ 1\.3\.0, Python 3\.\S+\)\n", done.stdout)
+
+
+@pytest.mark.parametrize("words", [["serve", "--version"], ["serve", "-version=true"]])
 def test_the_version_line_is_as_parsers_expect_it(words):
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,7 +86,7 @@ def test_version_and_help_load_neither_daemon_nor_typer():
             "try: main()\n"
             "except SystemExit: pass\n"
             "print(sorted({'typer', 'uvloop', 'asyncio', 'nsqc.daemon'} & sys.modules.keys()))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.stdout.splitlines()[1:] == ["[]"], done.stderr
 
 
@@ -95,9 +102,45 @@ def test_help():
 def test_a_reader_of_the_help_may_leave():
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([*NSQC, "serve", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+    done = subprocess.run([*NSQC, "serve", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=WAIT_SECONDS, env=ENV)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+PRINTED = [
+    "", "--help", "version", "--version", "version --help", "config init", "config init FILE", "config init --help",
+    "config show", "config show --json", "config check CONFIG", "config --help", "man", "completion bash", "completion zsh",
+    "completion --help", "serve --help", "serve --version", "lookupd --help", "lookupd --version", "log --help",
+    "log inspect --help", "spark --help", "spark produce --help", "spark doctor", "tail --help", "topic --help",
+    "topic list --help", "top --help", "diskqueue inspect ."]
+
+
+@pytest.mark.parametrize("buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", PRINTED)
+def test_an_output_that_takes_nothing_is_one_line(tmp_path, words, buffered):
+    (tmp_path / "CONFIG").write_text("max_msg_size = 5\n")
+    env = {name: value for name, value in ENV.items() if name != "PYTHONUNBUFFERED"} | ({} if buffered else {"PYTHONUNBUFFERED": "1"})
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*NSQC, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                              timeout=WAIT_SECONDS, env=env)
+    assert done.returncode == 1
+    assert re.fullmatch(r"nsqc[a-z ]*: stdout: No space left on device\n", done.stderr)
+
+
+@pytest.mark.parametrize("words", ["--help", "config --help", "config init", "man", "completion bash", "version", "serve --version"])
+def test_every_reader_may_leave(words):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*NSQC, *words.split()], stdout=write, stderr=subprocess.PIPE, timeout=WAIT_SECONDS, env=ENV)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("words", ["version", "serve --help", "config init"])
+def test_without_any_output_it_says_so(words):
+    done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *NSQC, *words.split()], stderr=subprocess.PIPE, text=True,
+                          timeout=WAIT_SECONDS, env=ENV)
+    assert (done.returncode, done.stderr) == (1, "nsqc: stdout: Bad file descriptor\n")
 
 
 def test_an_unknown_command_is_refused():
@@ -147,16 +190,63 @@ def test_a_bad_config_file_leaves_with_1_and_an_unknown_key_is_told(tmp_path, st
     http_port(process.stderr)
 
 
+OLD_EXAMPLE = """\
+\ufeff## written for nsqd 1.2
+log-level = "info"
+log_prefix = "[x] "
+"""
+
+
+def test_the_example_file_of_older_releases_starts_with_one_warning(tmp_path, started):
+    config = tmp_path / "nsqd.cfg"
+    config.write_text(OLD_EXAMPLE, encoding="utf-8")
+    process = started(f"--config={config}")
+    lines = []
+    for line in process.stderr:
+        lines.append(line.decode())
+        if b" HTTP: listening on " in line:
+            break
+    warned = [line for line in lines if " INFO: " not in line]
+    assert len(warned) == 1
+    assert warned[0].endswith(f"WARNING: config file {config}: unknown key 'log-level' is ignored, did you mean log_level?\n")
+
+
+def test_a_working_folder_that_is_gone(tmp_path, started):
+    """As after a script that has removed its folder. A data path that does not depend on it is used."""
+    data = tmp_path / "data"
+    data.mkdir()
+    leave = f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir {tmp_path}/gone && exec \"$@\""
+    process = subprocess.Popen(["sh", "-c", leave, "sh", *NSQC, "serve", *ANY_PORTS, f"--data-path={data}"],
+                               stderr=subprocess.PIPE, env=ENV)
+    try:
+        http_port(process.stderr)
+        process.terminate()
+        rest = process.stderr.read()
+        assert process.wait(WAIT_SECONDS) == 0, rest
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    assert (data / "nsqd.dat").exists()
+    for flags, shown in (([], ""), (["--data-path=data"], "data")):
+        done = subprocess.run(["sh", "-c", leave, "sh", *NSQC, "serve", *ANY_PORTS, *flags], capture_output=True, text=True,
+                              timeout=WAIT_SECONDS, env=ENV)
+        assert done.returncode == 1
+        told, = done.stderr.splitlines()
+        assert told.endswith("FATAL: failed to instantiate nsqd - the working folder is gone (No such file or directory), so "
+                             f"--data-path has to be absolute, not {shown!r}")
+
+
 # ---------------------------------------------------------------------- names, places, signals
 
 
 def test_called_nsqd_it_is_nsqd(nsqd, tmp_path):
-    done = subprocess.run([nsqd, "-version"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "-version"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.stdout.startswith("nsqd v1.3.0 ")
-    done = subprocess.run([nsqd, "--node-id=5000"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "--node-id=5000"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.returncode == 1
     assert "--node-id" in done.stderr
-    done = subprocess.run([nsqd, "serve"], capture_output=True, text=True, timeout=SECONDS, env=ENV)
+    done = subprocess.run([nsqd, "serve"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
     assert done.returncode == 2
 
 
@@ -165,7 +255,7 @@ def test_without_a_data_path_it_is_the_current_folder(started, tmp_path):
     http_port(process.stderr)
     assert (tmp_path / "nsqd.dat").exists()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -206,7 +296,7 @@ os._exit(1)
 
 def test_a_stop_signal_counts_where_exceptions_are_swallowed():
     """Importing has callbacks of weak references: what they raise is written to stderr, and that is all."""
-    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -250,7 +340,7 @@ def test_log_lines_have_the_originals_form(daemon):
 def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
     process = started()
     port = http_port(process.stderr)
-    with socket.create_connection(("127.0.0.1", port), SECONDS) as client:
+    with socket.create_connection(("127.0.0.1", port), WAIT_SECONDS) as client:
         asked = b"GET /ping?%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"x" * 900)
         for _ in range(40):
             client.sendall(asked * 10)
@@ -259,7 +349,7 @@ def test_an_unread_stderr_pipe_does_not_stop_the_daemon(started):
                 data += client.recv(65536)
     # 400 log lines of 900 bytes do not fit into a pipe.
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
 
 
 def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path):
@@ -273,7 +363,7 @@ def test_a_closed_stderr_does_not_let_the_log_into_other_files(started, tmp_path
     links = Path(f"/proc/{process.pid}/fd")
     assert [str((links / str(number)).readlink()) for number in range(3)] == [os.devnull] * 3
     process.send_signal(signal.SIGTERM)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     for path in tmp_path.iterdir():
         if path.is_file():
             assert b"INFO" not in path.read_bytes()

@@ -17,9 +17,9 @@ from nsqc.commands.pages.manpage import man_page
 from nsqc.options.declared import FLAGS, KEYS, Kind, Options
 from nsqc.options.flags import parse_flags
 from nsqc.options.resolve import resolve
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import openssl, self_signed
 
-SECONDS = 30
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
 GROUPS = list(dict.fromkeys(one.group for one in COMMANDS))
@@ -98,7 +98,7 @@ def test_words_that_cannot_be_understood_leave_with_2_and_one_line(nsqc, words, 
 
 def test_as_a_process_it_leaves_with_the_same_codes(tmp_path):
     for words, code in ((["config", "nope"], 2), (["config", "check", "none.cfg"], 1), ([], 0)):
-        done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, timeout=SECONDS, env=ENV,
+        done = subprocess.run([sys.executable, "-m", "nsqc", *words], capture_output=True, timeout=WAIT_SECONDS, env=ENV,
                               cwd=tmp_path)
         assert done.returncode == code, done.stderr
 
@@ -109,8 +109,8 @@ def test_help_loads_no_command_and_nothing_heavy():
             "try: main()\n"
             "except SystemExit: pass\n"
             "print(sorted(m for m in sys.modules if m.startswith('nsqc.')), {'rich', 'asyncio'} & sys.modules.keys())")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV)
-    assert done.stdout.splitlines()[-1] == "['nsqc.cli', 'nsqc.commands', 'nsqc.commands.app'] set()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
+    assert done.stdout.splitlines()[-1] == "['nsqc.cli', 'nsqc.commands', 'nsqc.commands.app', 'nsqc.commands.output'] set()"
 
 
 def test_pages_are_printed(nsqc):
@@ -276,7 +276,7 @@ def test_what_it_accepts_starts_and_what_it_refuses_does_not(nsqc, config, daemo
         path = config(line, f'data_path = "{tmp_path}"')
         assert nsqc("config", "check", path)[0] == 1
         done = subprocess.run([sys.executable, "-m", "nsqc", "serve", "--tcp-address=127.0.0.1:0",
-                               f"--config={path}"], capture_output=True, timeout=SECONDS, env=ENV)
+                               f"--config={path}"], capture_output=True, timeout=WAIT_SECONDS, env=ENV)
         assert done.returncode == 1
 
 
@@ -289,6 +289,7 @@ def test_what_it_accepts_starts_and_what_it_refuses_does_not(nsqc, config, daemo
     ('tombstone_lifetime = "-1s"', "1: error: tombstone_lifetime must be at least 0s, not -1s"),
     ('log_formt = "json"', "1: error: unknown key 'log_formt', did you mean log_format?"),
     ('mem_queue_size = 5', "1: warning: unknown key 'mem_queue_size' is ignored"),
+    ('http-address = ":5"', "1: warning: unknown key 'http-address' is ignored, did you mean http_address?"),
     ('x =', "1: error: Invalid value"),
 ])
 def test_files_of_the_lookup_server(nsqc, config, tmp_path, line, complaint):
@@ -416,7 +417,7 @@ def test_init_uncommented_gives_the_defaults(nsqc, tmp_path):
     code, told, _ = nsqc("config", "check", path)
     assert code == 0
     assert told.startswith(f"{path}: ok, {len(KEYS)} options")
-    assert resolve(parse_flags([f"--config={path}"])) == (Options(config=str(path)), [])
+    assert resolve(parse_flags([f"--config={path}"])) == (Options(config=str(path)), {})
 
 
 def test_init_writes_over_nothing_unless_told(nsqc, tmp_path):

@@ -146,7 +146,7 @@ def test_beside_a_daemon(nsqc, data, tmp_path):
 
 @pytest.mark.parametrize("words", [
     ["inspect"], ["verify", "/nowhere"], ["inspect", "{empty}"], ["export", "{data}"],
-    ["export", "--to", "kafka", "{data}"], ["repair", "{data}/nsqd.dat"],
+    ["export", "--to", "kafka", "{data}"], ["export", "--to", "nsqd", "--out", "s3a://bucket/x", "{data}"], ["repair", "{data}/nsqd.dat"],
 ])
 def test_usage(nsqc, data, tmp_path, words):
     (tmp_path / "empty").mkdir()

@@ -18,8 +18,8 @@ from nsqc.metrics.declared import EVERY
 from nsqc.options.declared import FLAGS, KEYS, SERVE, Options, flag_name
 from nsqc.options.flags import show
 from nsqc.options.lookupd import LOOKUPD
+from tests.support.patience import WAIT_SECONDS
 
-SECONDS = 30
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -176,7 +176,7 @@ def bash(tmp_path_factory):
         asks = "\n".join(f"COMP_WORDS=({' '.join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1}; _nsqc; "
                          'printf "%s\\t" "${COMPREPLY[@]}"; echo' for words in typed)
         done = subprocess.run(["bash", "--norc", "-c", f"set -u; source ./script\n{asks}"], cwd=folder,
-                              capture_output=True, text=True, timeout=SECONDS)
+                              capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert (done.returncode, done.stderr) == (0, "")
         return [[word for word in line.split("\t") if word] for line in done.stdout.splitlines()]
 
@@ -229,7 +229,7 @@ def test_bash_completes_what_is_typed(bash):
     def read_until(end: str) -> str:
         seen = b""
         while not re.search(end, text := seen.decode(errors="replace").replace("\r", ""), re.DOTALL):
-            assert select.select([terminal], [], [], SECONDS)[0], text
+            assert select.select([terminal], [], [], WAIT_SECONDS)[0], text
             seen += os.read(terminal, 65536)
         return text
 

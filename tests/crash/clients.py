@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tests.crash.books import ChannelBooks, Requeue, show
 from tests.support.daemon import HEARTBEAT, Daemon, Message
+from tests.support.patience import WAIT_SECONDS
 
 BARRIER = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
 BARRIER_SECONDS = 0.004         # between two
@@ -21,7 +22,6 @@ LONGEST_DELAY_MS = 400
 HELD_MOST = 15                  # messages that one consumer keeps in flight
 FAILED = re.compile(rb"E_(FIN|REQ|TOUCH)_FAILED \w+ (\w{16}) failed (?:ID not in flight|client does not own message)")
 ASK_SECONDS = 0.02              # between two looks at /stats
-MISSING_SECONDS = 10.0          # without a message, though /stats says that there are some
 
 
 class Frames:
@@ -181,7 +181,7 @@ def look(node: Daemon, topic: str, books: ChannelBooks, finish: bool, tell: Call
             channel = node.channel(topic, books.name)
             if not channel["depth"] and not channel["deferred_count"] and channel["in_flight_count"] == len(came):
                 break
-        assert time.monotonic() < last + MISSING_SECONDS, f"{books.name} delivers {len(came)} messages: {tell()}"
+        assert time.monotonic() < last + WAIT_SECONDS, f"{books.name} delivers {len(came)} messages: {tell()}"
     missing = books.required() - {message.body for message in came}
     assert not missing, f"{books.name} lacks {len(missing)} messages, among them {', '.join(map(show, sorted(missing)[:3]))}; {tell()}"
     books.settle()

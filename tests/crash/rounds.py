@@ -19,6 +19,7 @@ from tests.crash.books import ChannelBooks, Known, Promises
 from tests.crash.clients import Worker, look
 from tests.crash.stalls import Stalls
 from tests.support.daemon import COMMAND, Daemon
+from tests.support.patience import WAIT_SECONDS
 from tests.support.power.trace import Trace
 from tests.support.publishing import WAYS, Books, Publishers
 
@@ -123,9 +124,9 @@ class Rounds:
             self._end(moment)
             self._stall = stalls.longest(self._killed - STALL_SECONDS)
             for worker in workers:
-                worker.join(30)
+                worker.join(WAIT_SECONDS)
                 assert not worker.is_alive(), "a consumer is stuck"
-            operator.join(60)
+            operator.join(WAIT_SECONDS)
             assert not operator.is_alive(), "an operator's call is stuck"
         for worker in workers:
             if worker.failure is not None:

@@ -16,12 +16,12 @@ from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
 authd = factory(AuthServer)
 
 NSQJS = Path(__file__).parent / "nsqjs"
-CLIENT_SECONDS = 40
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def modules() -> Path:
 def nsqjs(modules):
     def drive(node, scenario: str, **options) -> dict:
         done = subprocess.run(["node", "drive.js", str(node.tcp_port), scenario, json.dumps(options)], cwd=modules,
-                              capture_output=True, text=True, timeout=CLIENT_SECONDS)
+                              capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == 0, done.stderr + done.stdout + node.log[-2000:]
         return json.loads(done.stdout.splitlines()[-1])
 
@@ -92,12 +92,12 @@ def test_nsqjs_finds_nodes_that_come_and_go(daemon, modules, tmp_path):
         options = json.dumps({"lookupdHTTPAddresses": [server.http_address]})
         with subprocess.Popen(["node", "drive.js", "1", "found", options], cwd=modules, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as client:
-            wait_until(lambda: finished(first), "it is found", 30)
+            wait_until(lambda: finished(first), "it is found")
             second = node_with(b"two")
-            wait_until(lambda: finished(second), "the second node is found", 30)
+            wait_until(lambda: finished(second), "the second node is found")
             assert first.stop() == 0        # leaves in the midst, its consumer connected
             node_with(b"three")
-            printed, complaints = client.communicate(timeout=CLIENT_SECONDS)
+            printed, complaints = client.communicate(timeout=WAIT_SECONDS)
         assert json.loads(printed.splitlines()[-1])["seen"] == ["one", "two", "three"], complaints
     finally:
         server.close()
@@ -106,7 +106,7 @@ def test_nsqjs_finds_nodes_that_come_and_go(daemon, modules, tmp_path):
 def test_squeaky_publishes_batches(node, modules):
     # The size it declares for a batch leaves out the count and the sizes.
     done = subprocess.run(["node", "squeaky.js", str(node.tcp_port)], cwd=modules, capture_output=True, text=True,
-                          timeout=CLIENT_SECONDS)
+                          timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr + done.stdout
     assert sorted(body["n"] for body in json.loads(done.stdout)["seen"]) == [1, 2, 3, 4, 5, 6]
 
@@ -171,9 +171,9 @@ def publish(*calls, **options):
 
 
 def pynsq(node, script: str) -> dict:
-    code = PYNSQ + textwrap.dedent(script) + "\nlater(25, lambda: sys.exit('nothing more came'))\nnsq.run()\n"
+    code = PYNSQ + textwrap.dedent(script) + "\nlater(150, lambda: sys.exit('nothing more came'))\nnsq.run()\n"
     done = subprocess.run([sys.executable, "-c", code, str(node.tcp_port)], capture_output=True, text=True,
-                          timeout=CLIENT_SECONDS)
+                          timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr + node.log[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -282,7 +282,7 @@ def test_ansq_two_channels_and_restart_in_the_middle(node):
     wait_until(lambda: node.channel("tt", "one")["depth"] == 3)
     node.restart(*ports)
     for channel in ("one", "two"):
-        assert sorted(asyncio.run(asyncio.wait_for(consume(channel, 4), CLIENT_SECONDS))) == ["a", "b", "c", "late"]
+        assert sorted(asyncio.run(asyncio.wait_for(consume(channel, 4), WAIT_SECONDS))) == ["a", "b", "c", "late"]
 
 
 # ---------------------------------------------------------------------- gnsq
@@ -331,7 +331,7 @@ def test_gnsq_encrypted_compressed_and_authorised(daemon, certs, authd, transpor
     node = secure(daemon, certs, f"--auth-http-address={server.address}")
     done = subprocess.run([sys.executable, "-c", GNSQ, f"127.0.0.1:{node.tcp_port}",
                            json.dumps(transport)],
-                          capture_output=True, text=True, timeout=CLIENT_SECONDS)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 0, done.stderr + node.log[-2000:]
     assert sorted(json.loads(done.stdout.splitlines()[-1])) == sorted(["one", "later"] + [f"m{n}" for n in range(200)])
     assert {query.facts["secret"] for query in server.asked} == {"open sesame"}
@@ -352,5 +352,5 @@ def test_gnsq_with_a_secret_that_is_refused(daemon, authd):
             print("refused:", error)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(node.tcp_port)], capture_output=True,
-                          text=True, timeout=CLIENT_SECONDS)
+                          text=True, timeout=WAIT_SECONDS)
     assert done.stdout.startswith("refused:"), done.stdout + done.stderr

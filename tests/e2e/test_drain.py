@@ -17,6 +17,7 @@ from nsqc.httpd.drain import _duration
 from nsqc.httpd.reply import ApiError
 from tests.support.daemon import Client, Daemon, batch, wait_until
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import make_certificates
 
 KINDS = {"memory": (), "disk": ("--mem-queue-size=0",), "log": ("--topic-storage=log",)}
@@ -50,7 +51,7 @@ def state(node: Daemon) -> str:
 
 def ended(node: Daemon) -> int:
     """The exit code of a daemon that ends by itself."""
-    return node.process.wait(30)
+    return node.process.wait(WAIT_SECONDS)
 
 
 def left(node: Daemon, count: int) -> dict[bytes, int]:
@@ -111,7 +112,7 @@ def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
     accepted: list[bytes] = []
 
     def consume():
-        while (frame := consumer.frame(30)) is not None:
+        while (frame := consumer.frame(WAIT_SECONDS)) is not None:
             kind, data = frame
             if kind == 2:
                 finished.append(data[26:])
@@ -121,7 +122,7 @@ def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
         for number in range(100_000):
             bodies = [b"%d.%d" % (number, n) for n in range(20)]
             publisher.command("MPUB t", batch(*bodies))
-            if (answer := publisher.frame(30)) != (0, b"OK"):
+            if (answer := publisher.frame(WAIT_SECONDS)) != (0, b"OK"):
                 assert answer in ((1, b"E_MPUB_FAILED MPUB failed draining"), None)
                 return
             accepted.extend(bodies)
@@ -129,7 +130,7 @@ def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
     threads = [threading.Thread(target=work) for work in (consume, publish)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(finished) > 2000, seconds=30)
+    wait_until(lambda: len(finished) > 2000)
     drain(node, "?timeout=30s")
     assert ended(node) == 0
     for thread in threads:
@@ -178,7 +179,7 @@ def test_what_has_begun_to_arrive_is_refused_whole(node):
     clients[1].send(b"PUB t\n" + struct.pack(">i", 4) + b"ab")
     whole = batch(large, large)
     clients[2].send(b"MPUB t\n" + struct.pack(">i", len(whole)) + whole[:400_000])
-    web = socket.create_connection(("127.0.0.1", node.http_port), 15)
+    web = socket.create_connection(("127.0.0.1", node.http_port), WAIT_SECONDS)
     web.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
     wait_until(lambda: len(node.stats()["topics"]) == 1)    # the line of MPUB has been read
     drain(node, "?keep=true")
@@ -195,7 +196,7 @@ def test_what_has_begun_to_arrive_is_refused_whole(node):
 
 def test_a_remembered_head_is_refused_too(node):
     """The second and later publishes of a kept connection need no parser."""
-    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=15)
+    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
 
     def publish():
         web.request("POST", "/pub?topic=t", b"x")
@@ -374,7 +375,7 @@ def test_a_signal_during_the_start_stops_it(tmp_path):
             wait_until(lambda process=process: catches_drains(process.pid))
             time.sleep(part * 0.1)
             process.send_signal(signal.SIGUSR1)
-            assert process.wait(30) == 0
+            assert process.wait(WAIT_SECONDS) == 0
         finally:
             process.kill()
             process.wait()
@@ -389,7 +390,7 @@ def catches_drains(pid: int) -> bool:
 def test_long_polls_end_with_the_daemon(daemon):
     node = daemon("--topic-storage=log")
     node.post("/topic/create?topic=t")
-    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
     web.request("GET", "/topic/read?topic=t&wait_ms=60000")
     wait_until(lambda: drain(node, "?keep=true")["state"] == "drained")
     drain(node, "?timeout=0&keep=false")
@@ -414,7 +415,7 @@ main()
 def test_a_long_poll_whose_handler_is_still_being_imported_ends_with_the_daemon(daemon):
     node = daemon("--topic-storage=log", command=(sys.executable, "-c", SLOW_IMPORT, "serve"))
     node.post("/topic/create?topic=t")
-    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    web = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
     web.request("GET", "/topic/read?topic=t&wait_ms=60000")
     assert node.http("GET", "/ping")[0] == 200      # by now it has come
     assert node.stop() == 0
@@ -450,7 +451,7 @@ def test_consumers_are_sent_elsewhere(daemon, tmp_path):
         node.connect().sub("t", "c")
 
         def ask(path):
-            web = http.client.HTTPConnection("127.0.0.1", lookup.http_port, timeout=15)
+            web = http.client.HTTPConnection("127.0.0.1", lookup.http_port, timeout=WAIT_SECONDS)
             web.request("GET", path)
             return json.loads(web.getresponse().read())
 

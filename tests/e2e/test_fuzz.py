@@ -9,6 +9,7 @@ import struct
 import pytest
 
 from tests.support.daemon import Client, batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 SEED = int(os.environ.get("NSQC_FUZZ_SEED", "20261121"))
 ROUNDS = 1500
@@ -51,7 +52,7 @@ def some_input(rng: random.Random) -> bytes:
 def attack(make, rng: random.Random, data: bytes) -> None:
     """Sends data in random pieces, reads the answers, and leaves in a random way."""
     sock = make()
-    sock.settimeout(5)
+    sock.settimeout(WAIT_SECONDS)
     with contextlib.suppress(OSError), sock:
         at = 0
         while at < len(data):
@@ -128,4 +129,4 @@ def still_serves(node) -> None:
     node.connect().pub("served", b"x")
     assert consumer.message().body == b"x"
     assert node.http("GET", "/ping") == (200, b"OK")
-    wait_until(lambda: len([f for f in node.descriptors() if f.startswith("socket:")]) < 20, "connections are gone", 30)
+    wait_until(lambda: len([f for f in node.descriptors() if f.startswith("socket:")]) < 20, "connections are gone")

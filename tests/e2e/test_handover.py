@@ -7,7 +7,9 @@ import threading
 import time
 from collections import Counter
 
+from tests.support.daemon import wait_until
 from tests.support.manager import handed, listening
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context, make_certificates
 
 RESTARTS = 4
@@ -17,7 +19,7 @@ BODY = b"hello"
 
 def publish_http(port: int, pause_s: float) -> None:
     """As most programs do: head and body in separate writes."""
-    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
     client.connect()
     time.sleep(pause_s)
     client.request("POST", "/pub?topic=http", BODY)
@@ -27,7 +29,7 @@ def publish_http(port: int, pause_s: float) -> None:
 
 
 def publish_https(port: int, pause_s: float, context) -> None:
-    client = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    client = http.client.HTTPSConnection("127.0.0.1", port, timeout=WAIT_SECONDS, context=context)
     client.request("POST", "/pub?topic=https", BODY)
     answer = client.getresponse()
     assert (answer.status, answer.read()) == (200, b"OK")
@@ -35,7 +37,7 @@ def publish_https(port: int, pause_s: float, context) -> None:
 
 
 def publish_tcp(port: int, pause_s: float) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS) as client:
         client.sendall(b"  V2")
         time.sleep(pause_s)
         client.sendall(b"IDENTIFY\n\x00\x00\x00\x02{}")
@@ -60,33 +62,30 @@ def test_restarts_refuse_and_reset_nobody(daemon, tmp_path):
 
     def work(name: str, port: int, seed: int) -> None:
         chance = random.Random(seed)
-        count = 0
         while not stop.is_set():
             try:
                 # Some take their time: a stop may begin at any moment.
                 kinds[name](port, chance.choice((0, 0, 0, 0.02, 0.05)))
-                count += 1
+                with lock:
+                    published[name] += 1
             except (OSError, AssertionError, http.client.HTTPException) as error:
                 failures.append(f"{name}: {error!r}")
-        with lock:
-            published[name] += count
 
     threads = [threading.Thread(target=work, args=(name, port, number))
                for name, port in zip(kinds, ports, strict=True) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(RESTARTS):
-            time.sleep(0.6)
-            assert node.stop() == 0
-            node.start()
-        time.sleep(0.3)
+        for number in range(RESTARTS + 1):
+            wait_until(lambda number=number: failures or min(published[name] for name in kinds) > 20 * (number + 1))
+            if number < RESTARTS:
+                assert node.stop() == 0
+                node.start()
     finally:
         stop.set()
         for thread in threads:
             thread.join()
     assert failures == []
-    assert min(published[name] for name in kinds) > 20 * RESTARTS
     assert {name: node.stats(name)["depth"] for name in kinds} == published
     for sock in sockets:
         sock.close()

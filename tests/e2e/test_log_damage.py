@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=300", "--log-retain-time=1h")
 INDEX_HEAD, ENTRY = 32, 16
@@ -121,7 +122,7 @@ class Copies:
         for topic, case in self.cases.items():
             client = node.connect().sub(topic, "c", 1000)
             came, missing = set(), set(case.required)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + WAIT_SECONDS
             client.send(GOES_ON)
             while True:
                 try:

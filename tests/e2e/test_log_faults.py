@@ -15,6 +15,7 @@ import pytest
 from perf.programs import program
 from tests.support.counting import consume, consume_all, numbered, publish
 from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk, Some, other_boot
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
@@ -58,6 +59,19 @@ def traced(daemon, tmp_path):
     yield start
     for trace in traces:
         trace.close()
+
+
+def settled(node: Daemon) -> None:
+    """Waits until the files of the log have not grown for a while."""
+    def sizes() -> list[int]:
+        return [path.stat().st_size for path in sorted((node.data_path / "t.log").iterdir())]
+
+    def is_quiet() -> bool:
+        before = sizes()
+        time.sleep(0.3)
+        return sizes() == before
+
+    wait_until(is_quiet, "the end of writing")
 
 
 def refused(node: Daemon, reason: str, body: bytes = b"refused") -> None:
@@ -106,7 +120,7 @@ def test_index_entries_that_fail_behind_a_delivery(traced, answer):
     consumer = node.connect().sub("t", "c", 10)
     for message in consumer.messages(2):
         consumer.fin(message)
-    time.sleep(0.1)         # the journal is written
+    settled(node)           # the journal is written
     publisher = node.connect()
     trace.fail("write", errno.EIO, skip=1)
     publisher.command("PUB t", b"told twice")
@@ -125,7 +139,7 @@ def test_index_entries_that_fail_behind_a_delivery(traced, answer):
     message = consumer.message()
     assert message.body == b"third"
     consumer.fin(message)
-    time.sleep(0.1)
+    settled(node)
     consumer.close()
     node.connect().pub("t", b"fourth")
     for _ in range(2):
@@ -352,8 +366,8 @@ def test_deletes_while_the_journal_is_slow(daemon, tmp_path, deleted):
             seek = pool.submit(node.http, "POST", "/channel/seek?topic=t&channel=c&to=beginning")
             time.sleep(number * 0.04)
             delete = pool.submit(node.http, "POST", f"/{deleted}/delete?topic=t&channel=c")
-            assert delete.result(5)[0] == 200
-            assert seek.result(5)[0] in (200, 404)
+            assert delete.result(WAIT_SECONDS)[0] == 200
+            assert seek.result(WAIT_SECONDS)[0] in (200, 404)
     assert node.stop() == 0
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support.daemon import Daemon, Message, batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.sizes import SIZES
 
 LOG = ("--topic-storage=log", "--max-rdy-count=100000")
@@ -113,7 +114,7 @@ def test_a_segment_is_removed_while_it_is_read(daemon):
     first = consumer.messages(150)
     assert [message.body for message in first] == bodies(0, 150)
     node.post("/channel/seek?topic=t&channel=c&to=450")
-    wait_until(lambda: len(list((node.data_path / "t.log").glob("*.dat"))) == 1, "segments to go", 20)
+    wait_until(lambda: len(list((node.data_path / "t.log").glob("*.dat"))) == 1, "segments to go")
     consumer.command(f"RDY {COUNT}")
     assert [message.body for message in consumer.messages(COUNT - 450, finish=True)] == bodies(450, COUNT - 450)
     assert node.stop() == 0
@@ -155,7 +156,7 @@ def test_killed_between_a_delivery_and_its_index_entry(daemon, tmp_path):
     first = got[0]
     armed.touch()
     client.send(b"PUB t\n" + struct.pack(">i", 1) + b"x" + b"FIN " + first.id + b"\n")
-    assert node.process.wait(10) == -signal.SIGKILL
+    assert node.process.wait(WAIT_SECONDS) == -signal.SIGKILL
     armed.unlink()
     node.start()
     known = json.loads(node.http("GET", "/topic/log?topic=t")[1])

@@ -394,7 +394,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         expected = self.expected()
         try:
-            wait_until(lambda: self.reported() == expected, seconds=5)
+            wait_until(lambda: self.reported() == expected)
         except AssertionError:
             assert self.reported() == expected
 

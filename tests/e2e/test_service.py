@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.daemon import wait_until
 from tests.support.manager import SERVE, Manager, handed, listening
+from tests.support.patience import WAIT_SECONDS
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -43,7 +44,7 @@ def port(sock) -> int:
 
 
 def ping(sock_port: int) -> bytes:
-    with socket.create_connection(("127.0.0.1", sock_port), timeout=15) as client:
+    with socket.create_connection(("127.0.0.1", sock_port), timeout=WAIT_SECONDS) as client:
         client.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: client.recv(1000), b""))
 
@@ -81,7 +82,7 @@ def test_ready_comes_only_when_clients_are_served(daemon, manager):
 
 def test_a_failed_start_is_never_ready(daemon, manager, tmp_path):
     done = subprocess.run([*SERVE, "--http-address=", "--tcp-address=127.0.0.1:0", f"--data-path={tmp_path}/none"],
-                          capture_output=True, timeout=30, **env(manager))
+                          capture_output=True, timeout=WAIT_SECONDS, **env(manager))
     assert done.returncode == 1
     with pytest.raises(TimeoutError):
         manager.hear(0.2)
@@ -168,7 +169,7 @@ def test_a_restart_refuses_nobody(daemon, sockets):
     def knock(to):
         while not done.is_set():
             try:
-                with socket.create_connection(("127.0.0.1", port(to)), timeout=15):
+                with socket.create_connection(("127.0.0.1", port(to)), timeout=WAIT_SECONDS):
                     answered.append(to)
             except OSError as error:
                 refused.append(error)
@@ -182,7 +183,7 @@ def test_a_restart_refuses_nobody(daemon, sockets):
             known = len(answered)
             assert node.stop() == 0
             # Nobody accepts now.
-            waiting = socket.create_connection(("127.0.0.1", port(sockets[1])), timeout=15)
+            waiting = socket.create_connection(("127.0.0.1", port(sockets[1])), timeout=WAIT_SECONDS)
             waiting.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
             wait_until(lambda known=known: len(answered) > known + 10)
             node.start()
@@ -227,7 +228,7 @@ def test_what_cannot_be_inherited_stops_the_start(tmp_path, make, names, variabl
         sockets = [stack.enter_context(contextlib.closing(opened(*[tmp_path][:opened is not listening]))) for opened in make]
         more = handed(sockets, names, **variables)
         done = subprocess.run([*more.pop("command"), "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0",
-                               f"--data-path={tmp_path}"], capture_output=True, text=True, timeout=30, **more)
+                               f"--data-path={tmp_path}"], capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert reason in done.stderr.splitlines()[-1]
@@ -285,7 +286,7 @@ def test_a_closed_terminal_stops_it(daemon, tmp_path, started):
     try:
         assert b"200 OK" in answers(web, b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 4\r\n\r\nkept")
         os.close(master)
-        code = process.wait(20)
+        code = process.wait(WAIT_SECONDS)
         assert code == (-signal.SIGHUP if started == "by a shell" else 0)
     finally:
         process.kill()
@@ -314,7 +315,7 @@ def test_in_a_terminal_a_hangup_still_reloads(tmp_path):
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: answers(web, asked).endswith(b"6"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     finally:
         process.kill()
         process.wait()
@@ -332,7 +333,7 @@ def test_under_nohup_a_closed_terminal_is_ignored(tmp_path):
         time.sleep(0.3)
         assert b"200 OK" in answers(web, b"GET /ping HTTP/1.0\r\n\r\n")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     finally:
         process.kill()
         process.wait()
@@ -349,7 +350,7 @@ def test_a_hangup_during_the_start_stops_it_too(tmp_path):
             wait_until(lambda process=process: blocks_hangup(process.pid) or process.poll() is not None)
             time.sleep(part * 0.03)
             process.send_signal(signal.SIGHUP)
-            assert process.wait(20) == 0
+            assert process.wait(WAIT_SECONDS) == 0
         finally:
             process.kill()
             process.wait()

@@ -32,7 +32,7 @@ def test_handlers_have_names(daemon):
         node.http("GET", "/debug/pprof/heap?exact=true&x=%25s")
         return "of it in HTTP GET /debug/pprof/heap?exact=true&x=%25s (127.0.0.1:" in names(node)
 
-    wait_until(heap_is_named, seconds=60)
+    wait_until(heap_is_named)
     wait_until(lambda: "WARNING: LOOP: an iteration took" in node.log)
     assert node.log.count(" LOOP: ") <= 1 + (time.monotonic() - began) // EVERY_S
     assert node.stop() == 0

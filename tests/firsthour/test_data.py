@@ -13,7 +13,7 @@ import pytest
 
 from nsqc.commands.app import run
 from tests.spark import accesslog
-from tests.spark.conftest import depth, spark  # noqa: F401
+from tests.spark.conftest import depth, quick_workers, spark  # noqa: F401
 from tests.spark.test_queue_files import record
 from tests.support.daemon import Daemon, batch, wait_until
 from tests.support.pages import ROOT, blocks

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
 
@@ -19,13 +20,13 @@ def at(node, code: str) -> str:
 
 @pytest.fixture
 def shell(tmp_path):
-    """Where `python3` is this Python, and `pip install` finds everything there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for name, text in (("python3", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
+    """A checkout whose `.venv` has this Python, and where `pip install` finds everything there."""
+    folder = tmp_path / ".venv" / "bin"
+    folder.mkdir(parents=True)
+    for name, text in (("python", f'exec {sys.executable} "$@"'), ("pip", '[ "$1" = install ]')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 def test_first_messages(daemon, shell, tmp_path):
@@ -37,7 +38,7 @@ def test_first_messages(daemon, shell, tmp_path):
         words = [sys.executable, "-c"] if script.startswith(("import ", "from ")) else ["sh", "-ec"]
         running = subprocess.Popen([*words, at(node, script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env=shell, cwd=tmp_path, start_new_session=True)
-        alarm = threading.Timer(30, running.kill)
+        alarm = threading.Timer(WAIT_SECONDS, running.kill)
         alarm.start()
         try:
             said = []
@@ -67,7 +68,7 @@ def test_the_pages_examples(daemon, tmp_path):
     programs = examples()
     assert len(programs) >= 7
     for code, prints in programs:
-        done = subprocess.run([sys.executable, "-X", "dev", "-c", at(node, code)], capture_output=True, text=True, timeout=30,
+        done = subprocess.run([sys.executable, "-X", "dev", "-c", at(node, code)], capture_output=True, text=True, timeout=WAIT_SECONDS,
                               cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stderr, done.stdout) == (0, "", prints), code
 

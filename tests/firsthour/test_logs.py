@@ -10,6 +10,7 @@ import pytest
 from nsqc.commands.app import run
 from tests.support.daemon import Daemon
 from tests.support.pages import blocks
+from tests.support.patience import WAIT_SECONDS
 
 PAGE = "docs/logs.md"
 
@@ -32,7 +33,7 @@ def test_the_offline_commands(tmp_path):
     block = re.sub("^nsqc", f"{sys.executable} -m nsqc", block, flags=re.MULTILINE)
     for path, becomes in (("/var/lib/nsqd", daemon.data_path), ("/srv/nsqd", tmp_path / "out")):
         block = block.replace(path, str(becomes))
-    done = subprocess.run(["sh", "-euc", block], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-euc", block], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{daemon.data_path}/orders.log: ok, 3 sound messages" in done.stdout
     assert "orders:billing: 2 messages, " in done.stdout
@@ -63,7 +64,7 @@ def test_the_commands(node, tmp_path):
         if "nsqc log" in block:
             continue    # for files that no daemon uses
         done = subprocess.run(["sh", "-euc", block.replace("127.0.0.1:4151", f"127.0.0.1:{node.http_port}")],
-                              cwd=tmp_path, capture_output=True, text=True, timeout=60)
+                              cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == 0, (block, done)
         assert '"message"' not in done.stdout, (block, done.stdout)     # no refusal
         told.append(done.stdout)

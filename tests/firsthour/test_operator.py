@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
+from nsqc import __version__
 from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 
 PAGE = "docs/operations.md"
@@ -34,7 +36,7 @@ def shell(tmp_path):
         # What is left over if a step fails must not outlive the test.
         script = f"trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}"
         done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, capture_output=True, text=True,
-                              timeout=60, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
+                              timeout=WAIT_SECONDS, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"})
         logs = "".join(f"{path.name}:\n{path.read_text()}" for path in folder.glob("*.log"))
         assert done.returncode == 0, done.stdout + done.stderr + logs
         run.folder = folder
@@ -66,7 +68,7 @@ def test_the_first_hour(shell):
     log = (shell.folder / "nsqd.log").read_text()
     assert "NSQ: bye" in log and "ERROR" not in log
 
-    assert rest.startswith("nsqd v1.3.0 (built w/nsqc-")
+    assert rest.startswith(f"nsqc {__version__} (in place of NSQ 1.3.0, ")
     assert (shell.folder / "nsqc.1").read_text().startswith((".TH", ".\\\"", ".nh"))
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.httpd.wire import Reply, Wire
 from tests.support.daemon import Daemon, wait_until
-
-DEADLINE_S = 20
+from tests.support.patience import WAIT_SECONDS
 
 
 class HttpDaemon(Daemon):
@@ -34,7 +33,7 @@ class HttpDaemon(Daemon):
             where = ("127.0.0.1", self.http_port)
         if receive_buffer:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        sock.settimeout(DEADLINE_S)
+        sock.settimeout(WAIT_SECONDS)
         sock.connect(where)
         return Wire(sock)
 

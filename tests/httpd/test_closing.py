@@ -34,7 +34,7 @@ def test_a_client_that_takes_nothing_is_given_up(talkative, request_line):
     with talkative.wire(receive_buffer=4096) as wire:
         wait_until(lambda: sockets(talkative) == before + 1)
         wire.send(request_line)
-        wait_until(lambda: sockets(talkative) == before, "the end", 30)
+        wait_until(lambda: sockets(talkative) == before, "the end")
 
 
 def test_a_client_that_reads_slowly_gets_all(talkative):

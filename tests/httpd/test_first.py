@@ -12,6 +12,7 @@ import pytest
 
 from nsqc.httpd import first, router
 from nsqc.lookupd import router as lookup_router
+from tests.support.patience import WAIT_SECONDS
 
 ROOM = Path(first.__file__).parent
 # What handlers and their helpers import on the loop: it is small, or comes with TLS before the server listens.
@@ -56,7 +57,7 @@ def test_a_thread_imports_and_the_loop_goes_on(module):
         asked = asyncio.ensure_future(handler("site", "request"))
         # Only a loop that is not importing gets here.
         asyncio.get_running_loop().call_later(0.05, module.gate.set)
-        return await asyncio.wait_for(asked, 30)
+        return await asyncio.wait_for(asked, WAIT_SECONDS)
 
     importer, site, request = asyncio.run(ask())
     assert importer is not threading.main_thread() and (site, request) == ("site", "request")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.httpd.wire import Closed, request
+from tests.support.patience import WAIT_SECONDS
 
 DURATION = r"[0-9.]+(ns|µs|ms|s)"
 
@@ -106,7 +107,7 @@ def test_every_address_of_the_wildcard(start):
         assert server.address.startswith("[::]:")
         hosts.append("::1")
     for host in hosts:
-        with socket.create_connection((host, port), 20) as sock:
+        with socket.create_connection((host, port), WAIT_SECONDS) as sock:
             sock.sendall(request("GET", "/ping"))
             assert sock.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
     if socket.has_dualstack_ipv6():

@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from tests.httpd.wire import chunked, request
+from tests.support.patience import WAIT_SECONDS
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -110,7 +111,7 @@ def test_endless_lines_within_a_chunked_body(server, rest):
 
 
 def test_unfinished_requests_end_and_idle_connections_stay(start):
-    server = start("--http-header-timeout=300ms")
+    server = start("--http-header-timeout=2s")
     with server.wire() as idle, server.wire() as silent, server.wire() as head, server.wire() as body, \
             server.wire() as chunks, server.wire() as method:
         idle.request("GET", "/ping")
@@ -153,7 +154,7 @@ def parts_until_closed(wire, parts, pause_s: float) -> int:
             wire.send(part)
         except ConnectionError:
             return number
-    wire.sock.settimeout(20)
+    wire.sock.settimeout(WAIT_SECONDS)
     return len(parts)
 
 
@@ -200,7 +201,7 @@ def test_client_that_does_not_read_is_not_read_from(start):
         assert server.rss() - before < 32 * MIB
         assert server.call("GET", "/ping").body == b"OK"
         # All whole requests are answered once the client reads.
-        wire.sock.settimeout(20)
+        wire.sock.settimeout(WAIT_SECONDS)
         size = len(asked) // 100
         for _ in range(sent // size):
             assert wire.reply().status == 200

@@ -13,6 +13,7 @@ import pytest
 from tests.httpd.reading import LARGEST, LINES, bodies, offsets, publish, read, records
 from tests.httpd.wire import Wire, request
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import self_signed
 
 BODY = 1000
@@ -45,7 +46,7 @@ def tls_wire(daemon):
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     port = int(daemon.wait_for(r"HTTPS: listening on \S+:(\d+)")[1])
-    return Wire(context.wrap_socket(socket.create_connection(("127.0.0.1", port), 20)))
+    return Wire(context.wrap_socket(socket.create_connection(("127.0.0.1", port), WAIT_SECONDS)))
 
 
 def test_large_bodies(large, content):

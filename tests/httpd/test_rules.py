@@ -277,6 +277,17 @@ def test_a_damaged_file_is_set_aside(daemon, tmp_path, text, kept):
         assert (get(node, topic)["source"] == "PUT /topic/rules") == (topic in kept)
 
 
+def test_files_that_an_editor_has_put_a_byte_order_mark_before(daemon, tmp_path):
+    data_path = tmp_path / "data"
+    data_path.mkdir()
+    (data_path / FILE).write_bytes(b'\xef\xbb\xbf{"topics":{"t":{"sync":"fsync"}}}')
+    (data_path / "nsqd.dat").write_bytes(b'\xef\xbb\xbf{"topics":[{"name":"t","paused":true,"channels":[]}],"version":"1.3.0"}')
+    node = daemon(data_path=data_path)
+    assert get(node, "t")["sync"] == "fsync"
+    assert node.stats("t")["paused"]
+    assert "damaged" not in node.log
+
+
 def test_something_else_has_the_name_of_the_file(daemon, tmp_path):
     data_path = tmp_path / "data"
     (data_path / FILE).mkdir(parents=True)

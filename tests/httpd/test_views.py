@@ -7,6 +7,8 @@ import socket
 
 import pytest
 
+from tests.support.patience import WAIT_SECONDS
+
 TOPIC_KEYS = ["topic_name", "channels", "depth", "backend_depth", "message_count", "message_bytes", "paused",
               "e2e_processing_latency"]
 CHANNEL_KEYS = ["channel_name", "depth", "backend_depth", "in_flight_count", "deferred_count", "message_count",
@@ -23,7 +25,7 @@ MEMORY_KEYS = ["heap_objects", "heap_idle_bytes", "heap_in_use_bytes", "heap_rel
 def client(server):
     """A V2 connection that consumes seen:c and has published to two topics."""
     host, port = server.wait_for(r"TCP: listening on (\S+)")[1].rsplit(":", 1)
-    with socket.create_connection((host, int(port)), 20) as sock:
+    with socket.create_connection((host, int(port)), WAIT_SECONDS) as sock:
         for sent in (b"  V2SUB seen c\n", b"PUB seen\n\0\0\0\1x", b"PUB other\n\0\0\0\1x"):
             sock.sendall(sent)
             assert sock.recv(100) == b"\0\0\0\x06\0\0\0\0OK"

@@ -48,7 +48,7 @@ def nothing_left(node) -> None:
     topics = [topic["topic_name"] for topic in node.stats()["topics"]]
     for topic in topics:
         node.post(f"/topic/delete?topic={topic.replace('#', '%23')}")
-    wait_until(lambda: not any(alive(node).values()), f"nothing is left: {alive(node)}", 20)
+    wait_until(lambda: not any(alive(node).values()), f"nothing is left: {alive(node)}")
 
 
 def test_counters_are_exact(daemon):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nsqc.log import Log
 from nsqc.log.formats import FORMS, Json, Logfmt, is_journal
 from nsqc.log.levels import ERROR, LEVELS, WORDS
-from tests.support.daemon import START_SECONDS
+from tests.support.patience import WAIT_SECONDS
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 PAIR = re.compile(r'([a-z]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s"=\\]+))(?: |\n|$)')
@@ -88,7 +88,7 @@ def test_the_prefix_is_a_value(written, form, prefix, shown):
 def test_times_are_utc_whatever_the_time_zone(form):
     code = f"from nsqc.log import Log; log = Log(form={form!r}); log.info('x'); log.close()"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "TZ": "Asia/Kathmandu"}, check=True,
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS)
     at = datetime.fromisoformat(READERS[form](done.stderr)["time"])
     assert abs(datetime.now(UTC) - at) < timedelta(minutes=2)
 
@@ -159,7 +159,7 @@ def test_stderr_is_the_journal_if_it_is_the_file_that_systemd_names(tmp_path):
 def test_a_server_that_systemd_has_started(tmp_path, command, flags, start):
     """A socket, as the journal's is."""
     read, write = socket.socketpair()
-    read.settimeout(START_SECONDS)
+    read.settimeout(WAIT_SECONDS)
     status = os.fstat(write.fileno())
     folder = [f"--data-path={tmp_path}"] if command == "serve" else []
     with read, write:
@@ -171,7 +171,7 @@ def test_a_server_that_systemd_has_started(tmp_path, command, flags, start):
         while data.count(b"listening on") < 2:
             data += read.recv(65536)
         process.terminate()
-        assert process.wait(START_SECONDS) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     lines = data.split(b"\n")
     assert len(lines) > 2 and all(re.match(start, line) for line in lines[:-1])
 
@@ -181,20 +181,20 @@ def test_the_format_from_a_config_file(tmp_path, command):
     config = tmp_path / "config"
     config.write_text('log_format = "logfmt"\ntcp_address = "127.0.0.1:99999"\n')
     done = subprocess.run([sys.executable, "-m", "nsqc", command, f"--config={config}", f"--data-path={tmp_path}"][
-        :6 if command == "serve" else 5], capture_output=True, text=True, timeout=START_SECONDS)
+        :6 if command == "serve" else 5], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 1
     assert [parse_logfmt(line)["level"] for line in done.stderr.splitlines()][-1] == "fatal"
 
 
 def test_an_unknown_format_is_refused():
     done = subprocess.run([sys.executable, "-m", "nsqc", "serve", "--log-format=xml"], capture_output=True, text=True,
-                          timeout=START_SECONDS)
+                          timeout=WAIT_SECONDS)
     assert done.returncode == 2
     assert "'xml' is not one of auto, text, json, journal, logfmt" in done.stderr
 
 
 def test_errors_before_the_start_have_the_form_too(tmp_path):
     done = subprocess.run([sys.executable, "-m", "nsqc", "serve", "--log-format=json", "--config=/nowhere"],
-                          capture_output=True, text=True, timeout=START_SECONDS)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode == 1
     assert json.loads(done.stderr)["message"].startswith("failed to load config file /nowhere")

@@ -12,6 +12,7 @@ import pytest
 from nsqc.client import Consumer, Producer
 from tests.support.daemon import wait_until
 from tests.support.lookupd import Node, identify
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 
 HERE = "127.0.0.1"
@@ -27,7 +28,7 @@ def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
         wait_until(lambda server=server: server.found("orders") == [HERE])
     addresses = [server.http_address for server in servers]
     with Consumer("orders", "work", nsqlookupd=addresses, poll_interval=0.2) as consumer:
-        message = consumer.get(15)
+        message = consumer.get(WAIT_SECONDS)
         assert message.body == b"one"
         message.finish()
         for server in servers:
@@ -35,7 +36,7 @@ def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
         second = daemon(*flags, f"--broadcast-address={HERE}")
         with Producer(f"{HERE}:{second.tcp_port}") as producer:
             producer.publish("orders", b"two")
-        message = consumer.get(15)
+        message = consumer.get(WAIT_SECONDS)
         assert message.body == b"two"
         message.finish()
         assert servers[0].stop() == 0
@@ -44,7 +45,7 @@ def test_a_consumer_finds_messages_of_nodes_that_come_and_go(daemon, lookupd):
                    == [second.tcp_port])
         # A lookup server that comes back learns everything again.
         servers[0].start()
-        wait_until(lambda: servers[0].found("orders") == [HERE], seconds=30)
+        wait_until(lambda: servers[0].found("orders") == [HERE])
 
 
 PYNSQ = """
@@ -70,7 +71,7 @@ def test_pynsq_finds_messages_unless_their_node_is_hidden(daemon, lookupd):
     wait_until(lambda: len(server.found("t")) == 2)
     assert server.call("POST", f"/topic/tombstone?topic=t&node={HERE}:{nodes[0].http_port}")[0] == 200
     done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True, text=True,
-                          timeout=30)
+                          timeout=WAIT_SECONDS)
     assert done.stdout == "of node 1\n", done.stderr
 
 
@@ -107,11 +108,11 @@ def test_nodes_that_lie_keep_nobody_from_the_others(daemon, lookupd, client):
         wait_until(lambda: len(server.found("t")) == 5)
         if client == "pynsq":
             done = subprocess.run([sys.executable, "-c", PYNSQ, f"http://{server.http_address}"], capture_output=True,
-                                  text=True, timeout=30)
+                                  text=True, timeout=WAIT_SECONDS)
             assert done.stdout == "of the node\n", done.stderr
         else:
             with Consumer("t", "c", nsqlookupd=[server.http_address], poll_interval=0.2) as consumer:
-                message = consumer.get(15)
+                message = consumer.get(WAIT_SECONDS)
                 assert message.body == b"of the node"
                 message.finish()
     finally:

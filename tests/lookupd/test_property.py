@@ -152,7 +152,7 @@ class Fleet(RuleBasedStateMachine):
     @rule()
     def compare(self):
         # An end of a connection is on its way; all else has been answered.
-        wait_until(self.is_true, "what is looked up is what is there", seconds=5)
+        wait_until(self.is_true, "what is looked up is what is there")
 
     def teardown(self):
         try:

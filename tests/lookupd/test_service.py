@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.lookupd import COMMAND, LookupServer, Node
 from tests.support.manager import handed, listening
+from tests.support.patience import WAIT_SECONDS
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def test_inherited_sockets_stand_for_the_addresses(tmp_path, sockets):
 def test_what_cannot_be_inherited_stops_the_start(sockets, names, reason):
     more = handed(sockets[:names.count(":") + 1], names, command=COMMAND)
     done = subprocess.run([*more.pop("command"), "--tcp-address=127.0.0.1:0", "--http-address=127.0.0.1:0"],
-                          capture_output=True, text=True, timeout=30, **more)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
     assert done.returncode == 1
     assert done.stderr.rstrip().endswith(f"FATAL: failed to instantiate nsqlookupd - {reason}")
 
@@ -56,10 +57,10 @@ def test_an_inherited_unix_socket(tmp_path):
         more = handed([sock], "tcp", command=COMMAND)
         with subprocess.Popen([*more.pop("command"), "--http-address=127.0.0.1:0"], stderr=subprocess.PIPE,
                               **more) as process, contextlib.closing(socket.socket(socket.AF_UNIX)) as node:
-            node.settimeout(30)
+            node.settimeout(WAIT_SECONDS)
             node.connect(str(tmp_path / "sock"))
             node.sendall(b"  V1PING\n")
             assert node.recv(100) == b"\0\0\0\x02OK"
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(WAIT_SECONDS) == 0
     assert (tmp_path / "sock").exists()

@@ -66,11 +66,12 @@ def test_a_slow_iteration_without_a_named_handler():
 def test_the_longest_is_named_and_names_do_not_stay():
     def iteration():
         handler(8, what="a")()
-        handler(30, what="b")()
+        handler(60, what="b")()
         handler(6, what="c")()
 
-    names = [name for ns, _, name in watched(iteration, lambda: busy(40)) if ns >= 39 * MS]
-    assert names == ["work of b", ""]
+    names = [name for ns, _, name in watched(iteration, lambda: busy(70)) if ns >= 69 * MS]
+    assert [name for name in names if name] == ["work of b"]
+    assert names[-1] == ""
 
 
 def test_what_a_handler_spends_its_time_on_is_named_instead():
@@ -84,7 +85,7 @@ def test_what_a_handler_spends_its_time_on_is_named_instead():
 
 
 def test_waiting_is_not_work():
-    assert not [report for report in watched(between=0.2, limit=150 * MS) if report[0] > 190 * MS]
+    assert not [report for report in watched(between=1.0, limit=700 * MS) if report[0] > 950 * MS]
 
 
 def test_steps_of_a_coroutine():

@@ -10,6 +10,8 @@ from prometheus_client import Metric, generate_latest, parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
+from tests.support.patience import WAIT_SECONDS
+
 TEXT = "text/plain"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -20,7 +22,7 @@ def fetch(port: int, accept: str = TEXT, tls: ssl.SSLContext | None = None) -> t
     scheme = "http" if tls is None else "https"
     request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}/metrics",
                                      headers={"Accept": accept} if accept else {})
-    with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
+    with urllib.request.urlopen(request, timeout=WAIT_SECONDS, context=tls) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 

@@ -13,6 +13,7 @@ from tests.metrics import pages
 from tests.metrics.pages import OPEN_METRICS, TEXT, scrape, value
 from tests.peers.authd import AuthServer, reply
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context, identify, upgrade
 
 LATENCIES = ("nsqc_channel_delivery_latency_seconds", "nsqc_channel_processing_latency_seconds")
@@ -309,7 +310,7 @@ def test_handshakes_and_refused_connections_are_counted(daemon, certs):
     assert value(samples, "nsqc_tls_handshakes_total", result="ok") == 1
     kept = [node.connect() for _ in range(2)]
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", node.tcp_port)) as sock:
-        sock.settimeout(20)
+        sock.settimeout(WAIT_SECONDS)
         assert sock.recv(10) == b""
     for client in kept:
         client.close()

@@ -15,6 +15,7 @@ import pytest
 from tests.metrics.test_dashboard import RULES, VARIABLES, expressions
 from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("prometheus") is None, reason=(
     "needs Prometheus, of Debian's package prometheus (apt-get install prometheus)"))]
@@ -45,7 +46,7 @@ class Prometheus:
         """The data of an answer; None while it does not listen."""
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
                 return json.load(answer)["data"]
         except OSError:
             return None
@@ -58,7 +59,7 @@ class Prometheus:
     def close(self) -> None:
         """Ends it."""
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(WAIT_SECONDS)
         self.log.close()
 
 
@@ -90,11 +91,10 @@ def test_prometheus_scrapes_a_daemon_under_load(fleet):
         node.post("/topic/create?topic=idle")
         node.post("/channel/create?topic=idle&channel=nobody")
         node.http("POST", "/pub?topic=b@d", b"x")
-        wait_until(lambda: prometheus.query('sum(up{job=~"nsqc.*"})') == [2], seconds=60)
-        wait_until(lambda: prometheus.query("sum(rate(nsqc_topic_messages_total[10s])) > 100"), seconds=60)
+        wait_until(lambda: prometheus.query('sum(up{job=~"nsqc.*"})') == [2])
+        wait_until(lambda: prometheus.query("sum(rate(nsqc_topic_messages_total[10s])) > 100"))
         (p99,) = wait_until(lambda: prometheus.query(
-            "histogram_quantile(0.99, sum by (le) (rate(nsqc_channel_processing_latency_seconds_bucket[10s]))) > 0"),
-            seconds=60)
+            "histogram_quantile(0.99, sum by (le) (rate(nsqc_channel_processing_latency_seconds_bucket[10s]))) > 0"))
         assert p99 < 60
         assert prometheus.query('nsqc_lookupd_producers{state="active"}') == [1]
         wait_until(lambda: prometheus.query('nsqc_publishes_refused_total{reason="invalid"}') == [1])
@@ -121,5 +121,5 @@ def test_prometheus_scrapes_a_daemon_under_load(fleet):
     time.sleep(2)
     assert prometheus.query('nsqc_topic_messages_total{topic="orders"}') == [node.stats("orders")["message_count"]]
     node.kill()
-    wait_until(lambda: prometheus.query('up{job="nsqc"}') == [0], seconds=30)
-    wait_until(lambda: "NsqcDown" in {alert["labels"]["alertname"] for alert in prometheus.api("alerts")["alerts"]}, seconds=30)
+    wait_until(lambda: prometheus.query('up{job="nsqc"}') == [0])
+    wait_until(lambda: "NsqcDown" in {alert["labels"]["alertname"] for alert in prometheus.api("alerts")["alerts"]})

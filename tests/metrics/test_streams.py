@@ -10,6 +10,7 @@ import pytest
 from tests.metrics import pages
 from tests.metrics.pages import OPEN_METRICS, TEXT
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context
 
 TOPICS = 150
@@ -45,7 +46,7 @@ def ask(node: Daemon, version: str = "1.1", more: str = "", receive: int = 0) ->
     sock = socket.socket()
     if receive:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
-    sock.settimeout(30)
+    sock.settimeout(WAIT_SECONDS)
     sock.connect(("127.0.0.1", node.http_port))
     sock.sendall(f"GET /metrics HTTP/{version}\r\nHost: x\r\n{more}\r\n".encode())
     return sock
@@ -152,6 +153,6 @@ def test_many_clients_that_leave_in_the_middle(large):
 def test_a_client_that_takes_nothing_is_not_waited_for(large):
     idle = [ask(large, receive=4096) for _ in range(4)]
     assert all(sock.recv(1) for sock in idle)
-    wait_until(lambda: large.http("GET", "/metrics")[0] == 200, seconds=90)
+    wait_until(lambda: large.http("GET", "/metrics")[0] == 200)
     for sock in idle:
         sock.close()

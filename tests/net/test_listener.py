@@ -14,8 +14,7 @@ from nsqc.net.address import bind
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.declared import Options
-
-SECONDS = 20
+from tests.support.patience import WAIT_SECONDS
 
 
 class Echo(asyncio.Protocol):
@@ -63,7 +62,7 @@ def endpoint(listener: Listener):
 
 def connect(listener: Listener) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX if listener.port < 0 else socket.AF_INET)
-    sock.settimeout(SECONDS)
+    sock.settimeout(WAIT_SECONDS)
     sock.connect(endpoint(listener))
     return sock
 

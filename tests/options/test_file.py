@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from nsqc.options.check import examine
 from nsqc.options.declared import FLAGS, KEYS, OptionError, Options
 from nsqc.options.file import read_config
 from nsqc.options.flags import parse_flags
@@ -27,7 +28,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(config):
     options, unknown = resolve(parse_flags([f"--config={path}", "--max-msg-size=6000", "--lookupd-tcp-address=b:2"]))
     assert (options.max_rdy_count, options.max_msg_size, options.mem_queue_size) == (77, 6000, 10000)
     assert options.lookupd_tcp_address == ("b:2",)
-    assert unknown == []
+    assert unknown == {}
 
 
 @pytest.mark.parametrize("line, name, value", [
@@ -54,7 +55,7 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(config):
     ('output_buffer_flush = "timeout"', "output_buffer_flush", "timeout"),
 ])
 def test_values(config, line, name, value):
-    assert read_config(config(line + "\n")) == ({name: value}, [])
+    assert read_config(config(line + "\n")) == ({name: value}, {})
 
 
 @pytest.mark.parametrize("text, complaint", [
@@ -90,7 +91,7 @@ def test_values_of_the_wrong_kind_name_file_and_key(config, text, complaint):
 
 
 @pytest.mark.parametrize("key, meant", [
-    ("mem_queue_sise", "mem_queue_size"), ("max-msg-size", "max_msg_size"), ("Log_Level", "log_level"),
+    ("mem_queue_sise", "mem_queue_size"), ("Max_Msg_Size", "max_msg_size"), ("Log_Level", "log_level"),
     ("node_id", "id"), ("lookupd_tcp_address", "nsqlookupd_tcp_addresses"), ("max_message_size", "max_msg_size"),
     ("nsqlookupd_http_addresses", "nsqlookupd_tcp_addresses"),
 ])
@@ -104,8 +105,26 @@ def test_keys_of_other_tools_and_releases_are_passed_over_and_told(config):
                   'nsqlookupd_tcp_addresses = ["a:1"]\nnsqlookupd_http_addresses = ["a:2"]\n[graphite]\nurl = "x"\n')
     found, unknown = read_config(path)
     assert found == {"lookupd_tcp_address": ("a:1",)}
-    assert unknown == ["unknown_option", "verbose", "worker_id", "client_timeout", "version",
-                       "nsqlookupd_http_addresses", "graphite"]
+    assert list(unknown) == ["unknown_option", "verbose", "worker_id", "client_timeout", "version",
+                             "nsqlookupd_http_addresses", "graphite"]
+    assert unknown["verbose"] == "unknown key 'verbose' is ignored"
+
+
+@pytest.mark.parametrize("key, meant", [
+    ("log-level", "log_level"), ("log-levle", "log_level"), ("node-id", "id"), ("lookupd-tcp-address", "nsqlookupd_tcp_addresses"),
+    ("no-such-thing", "")])
+def test_keys_with_dashes_are_passed_over_as_by_nsqd(config, key, meant):
+    """nsq's example files of 1.1 and 1.2 have log-level, which nsqd has never read."""
+    found, unknown = read_config(config(f'{key} = "debug"\nmax_msg_size = 5\n'))
+    assert found == {"max_msg_size": 5}
+    assert unknown == {key: f"unknown key '{key}' is ignored" + (f", did you mean {meant}?" if meant else "")}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    path = tmp_path / "nsqd.cfg"
+    path.write_bytes(b"\xef\xbb\xbfmax_msg_size = 5\nother = 1\n")
+    assert read_config(str(path)) == ({"max_msg_size": 5}, {"other": "unknown key 'other' is ignored"})
+    assert [finding.line for finding in examine(str(path)).findings] == [2]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
@@ -126,4 +145,4 @@ def test_every_key_is_read_in_the_form_that_config_answers_it(config):
             continue  # files have these as names and text
         text = {str: f'"{value}"', bool: str(value).lower(), int: str(value), list: "[]"}[type(value)]
         assert tomllib.loads(f"{key} = {text}")[key] == value
-        assert read_config(config(f"{key} = {text}\n")) == ({name: getattr(defaults, name)}, [])
+        assert read_config(config(f"{key} = {text}\n")) == ({name: getattr(defaults, name)}, {})

@@ -33,7 +33,7 @@ def test_tables_in_the_order_of_the_file(config):
         TopicTable("b.*", {"storage": "log", "sync": "fsync", "retain_time": hour, "retain_bytes": 16,
                            "overflow": "drop-oldest"}),
         TopicTable("a", {"retain_time": 1500 * 10**6}), TopicTable("*", {}))}
-    assert unknown == ["other"]
+    assert list(unknown) == ["other"]
 
 
 @pytest.mark.parametrize(("text", "line", "problem"), [

@@ -21,6 +21,7 @@ from nsqc.commands import ORIGINALS, TOOLS
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.daemon import wait_until
 from tests.support.manager import Manager, handed, listening
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context, connect, make_certificates
 
 MEGABYTE = 1_000_000
@@ -42,7 +43,7 @@ def certs(tmp_path_factory):
 
 
 def says(*words: str | Path, **more) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=30, **more)
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
     assert (done.returncode, done.stderr) == (0, ""), (words, done)
     return done.stdout
 
@@ -159,7 +160,7 @@ def test_tls_and_compression(frozen, certs):
         taker.fin(message)
         assert message.body == transport.encode() * 10_000
     port = re.findall(r"HTTPS: listening on \S+:(\d+)", node.log)[-1]
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}/ping", context=context, timeout=30) as answer:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/ping", context=context, timeout=WAIT_SECONDS) as answer:
         assert answer.read() == b"OK"
 
 
@@ -179,7 +180,7 @@ def test_a_stranger_to_the_machine(binary, bare, daemon):
 def test_the_tools_are_in_it_by_command_and_by_link(frozen, binary, tmp_path):
     node = frozen()
     nodes = ("--nsqd", f"127.0.0.1:{node.tcp_port}")
-    subprocess.run([binary, "pub", "--topic", TOPIC, *nodes], input=b"a\nb\n", check=True, timeout=30)
+    subprocess.run([binary, "pub", "--topic", TOPIC, *nodes], input=b"a\nb\n", check=True, timeout=WAIT_SECONDS)
     assert says(binary, "tail", "--topic", TOPIC, "--channel", CHANNEL, "-n", "1", *nodes) == "a\n"
     for name in TOOLS:
         assert says(binary, name, "--help").startswith(f"Usage: nsqc {name} ")
@@ -187,9 +188,9 @@ def test_the_tools_are_in_it_by_command_and_by_link(frozen, binary, tmp_path):
         (tmp_path / name).symlink_to(binary)
         if name != "to_nsq":
             assert says(tmp_path / name, "--version") == f"{name} v{NSQD_VERSION}\n"
-    subprocess.run([tmp_path / "to_nsq", "-topic", TOPIC, f"-nsqd-tcp-address={nodes[1]}"], input=b"c", check=True, timeout=30)
+    subprocess.run([tmp_path / "to_nsq", "-topic", TOPIC, f"-nsqd-tcp-address={nodes[1]}"], input=b"c", check=True, timeout=WAIT_SECONDS)
     done = subprocess.run([tmp_path / "nsq_tail", "-topic", TOPIC, "-channel", CHANNEL, f"-nsqd-tcp-address={nodes[1]}", "-n=2"],
-                          capture_output=True, timeout=30)
+                          capture_output=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout) == (0, b"b\nc\n")
 
 
@@ -204,7 +205,8 @@ def test_a_link_by_the_name_nsqd(daemon, binary, tmp_path):
 
 def test_commands(binary):
     # Each imports other modules, which a freezer can miss.
-    assert VERSION.fullmatch(says(binary, "--version")) and says(binary, "version") == says(binary, "--version")
+    assert VERSION.fullmatch(says(binary, "serve", "--version"))
+    assert says(binary, "--version").startswith(f"nsqc {__version__} ") and says(binary, "version") == says(binary, "--version")
     assert "--mem-queue-size" in says(binary, "serve", "--help")
     assert "serve" in says(binary, "--help")
     assert "#mem_queue_size = " in says(binary, "config", "init")

@@ -14,6 +14,8 @@ import pytest
 from nsqc import __version__
 from tests.packaging.conftest import DIST, ROOT, built
 from tests.support.lookupd import LookupServer, Node
+from tests.support.patience import WAIT_SECONDS
+from tests.test_docs import CODE, LINK
 
 TOPIC = "t"
 NEXT = "99.0"
@@ -28,7 +30,7 @@ needs_lintian = pytest.mark.skipif(shutil.which("lintian") is None,
 
 
 def run(*words, **more) -> str:
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=120, **more)
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=WAIT_SECONDS, **more)
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout
 
@@ -175,6 +177,21 @@ def test_the_changelog_has_the_version_first(packages, tmp_path):
         text = gzip.decompress((tmp_path / version / "usr/share/doc/nsqc/changelog.gz").read_bytes()).decode()
         assert text.startswith(f"nsqc ({version}) unstable; urgency=medium\n\n  * ")
         assert f"nsqc ({__version__}) " in text
+
+
+def test_the_pages_are_in_it_and_their_links_lead_somewhere(packages, tmp_path):
+    run("dpkg-deb", "-x", packages[0], tmp_path)
+    place = tmp_path / "usr/share/doc/nsqc"
+    pages = sorted(str(path.relative_to(place)) for path in place.rglob("*.md"))
+    assert pages == sorted(["README.md", "CHANGELOG.md", "perf/RESULTS.md", *(
+        f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+    assert (place / "docs/operations.md").read_text() == (ROOT / "docs/operations.md").read_text()
+    for page in pages:
+        text = (place / page).read_text()
+        for link in [*LINK.findall(CODE.sub("", text)), *re.findall(r'src(?:set)?="([^"]+)"', text)]:
+            if "://" not in link and (path := link.partition("#")[0]):
+                assert (place / page).parent.joinpath(path).resolve().is_relative_to(place), f"{page}: {link}"
+                assert ((place / page).parent / path).exists(), f"{page}: {link}"
 
 
 def test_the_license_of_everything_inside_is_told(packages, tmp_path):

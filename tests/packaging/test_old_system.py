@@ -10,6 +10,7 @@ import pytest
 
 from nsqc import __version__
 from tests.packaging.conftest import DIST, built
+from tests.support.patience import WAIT_SECONDS
 
 ROOT = os.environ.get("NSQC_OLD_ROOT")
 pytestmark = pytest.mark.skipif(ROOT is None, reason="NSQC_OLD_ROOT is set by `make old-test`")
@@ -18,7 +19,7 @@ INSIDE = ("unshare", "--mount", "sh", "-c", 'mount -t proc proc "$0/proc" && exe
 
 
 def inside(*words: str) -> str:
-    done = subprocess.run([*INSIDE, *words], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([*INSIDE, *words], capture_output=True, text=True, timeout=WAIT_SECONDS,
                           env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive"})
     assert done.returncode == 0, (words, done.stdout, done.stderr)
     return done.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqc import __version__, version_line
+from nsqc import __version__, own_version, version_line
 from tests.packaging.conftest import DIST, ROOT, built
 
 
@@ -30,8 +30,8 @@ def installed(tmp_path_factory) -> Path:
 
 
 def test_the_installed_wheel(installed, daemon, tmp_path):
-    assert subprocess.run([installed / "nsqc", "--version"], capture_output=True, text=True).stdout.strip() == (
-        version_line("nsqd"))
+    for words, told in ((["--version"], own_version()), (["serve", "--version"], version_line("nsqd"))):
+        assert subprocess.run([installed / "nsqc", *words], capture_output=True, text=True).stdout.strip() == told
     # In another directory, or the source tree would be imported.
     node = daemon(command=(str(installed / "nsqc"), "serve"), cwd=tmp_path, data_path=tmp_path / "data")
     taker = node.connect().sub("t", "c", 1)

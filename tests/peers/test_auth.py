@@ -15,6 +15,7 @@ from tests.peers.authd import AuthServer, reply
 from tests.peers.conftest import factory
 from tests.support import nested
 from tests.support.daemon import batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 from tests.support.secure import connect
 
@@ -106,7 +107,7 @@ def test_a_login_in_the_url_is_sent_but_not_logged(daemon, authd):
 def test_an_address_that_is_none_keeps_the_daemon_from_starting(tmp_path, address):
     done = subprocess.run([sys.executable, "-m", "nsqc", "serve", f"--data-path={tmp_path}", "--tcp-address=127.0.0.1:0",
                            "--http-address=127.0.0.1:0", f"--auth-http-address={address}"], capture_output=True, text=True,
-                          timeout=30)
+                          timeout=WAIT_SECONDS)
     assert done.returncode == 1
     assert f"--auth-http-address: {address!r} is neither HOST:PORT nor an http or https URL" in done.stderr
 
@@ -451,7 +452,7 @@ def test_a_client_that_waits_longer_than_two_heartbeats_stays(daemon, authd):
     client.ok("IDENTIFY", b'{"heartbeat_interval": 1000}')
     client.send(b"AUTH\n\0\0\0\6secretPUB t\n\0\0")
     beats = 0
-    client.sock.settimeout(10)
+    client.sock.settimeout(WAIT_SECONDS)
     while beats < 3:
         assert client.sock.recv(18, socket.MSG_WAITALL)[8:] == b"_heartbeat_"[:10]
         client.sock.recv(1)
@@ -730,7 +731,7 @@ def test_statistics_without_auth(daemon):
 
 def test_unknown_request_methods_are_refused(tmp_path):
     done = subprocess.run([sys.executable, "-m", "nsqc", "serve", f"--data-path={tmp_path}", "--auth-http-request-method=put"],
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.returncode != 0
     assert "--auth-http-request-method must be post or get" in done.stderr
 
@@ -771,7 +772,7 @@ PYNSQ = textwrap.dedent("""
 def test_pynsq(daemon, authd):
     server = authd()
     node = guarded(daemon, server)
-    done = subprocess.run([sys.executable, "-c", PYNSQ, str(node.tcp_port), "xyz"], capture_output=True, text=True, timeout=40)
+    done = subprocess.run([sys.executable, "-c", PYNSQ, str(node.tcp_port), "xyz"], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout.split() == ["a", "b", "c"], done.stderr
     assert {asked.facts["secret"] for asked in server.asked} == {"xyz"}
     assert len(server.asked) == 2

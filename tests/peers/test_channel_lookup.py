@@ -8,6 +8,7 @@ import pytest
 from tests.peers.fakes import http_answer
 from tests.support import nested
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 
 
 def listing(*channels: str) -> bytes:
@@ -129,7 +130,7 @@ def test_a_topic_deleted_while_it_waits_stays_deleted(daemon, lookupd):
     released = threading.Event()
 
     def answer(target: str) -> bytes:
-        released.wait(30)
+        released.wait(WAIT_SECONDS)
         return http_answer(listing("one"))
 
     lookup = lookupd(answer=answer)

@@ -9,6 +9,7 @@ import uvloop
 
 from nsqc.peers import dial
 from nsqc.peers.dial import Dialer, seconds
+from tests.support.patience import WAIT_SECONDS
 
 
 def test_a_limit_of_0_is_none():
@@ -108,7 +109,7 @@ def test_a_resolver_that_hangs_is_asked_once_and_nobody_waits_for_it(monkeypatch
         if more.get("flags"):
             raise socket.gaierror(socket.EAI_NONAME, "not numeric")
         asked.append(host)
-        answer.wait(20)
+        answer.wait(WAIT_SECONDS)
         return real("127.0.0.1", port, *arguments, **more)
 
     monkeypatch.setattr(dial.socket, "getaddrinfo", hanging)
@@ -138,7 +139,7 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
     def hanging(host, port, *arguments, **more):
         if more.get("flags"):
             raise socket.gaierror(socket.EAI_NONAME, "not numeric")
-        answer.wait(20)
+        answer.wait(WAIT_SECONDS)
         return []
 
     monkeypatch.setattr(dial.socket, "getaddrinfo", hanging)
@@ -155,7 +156,7 @@ def test_an_answer_after_the_end_of_the_loop_is_nobodys(monkeypatch):
     assert threads
     answer.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(WAIT_SECONDS)
     assert failures == []
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.support.patience import WAIT_SECONDS
+
 THREADS = """
 import gc, sys, threading
 from nsqc.peers.grants import interpret
@@ -32,4 +34,4 @@ PROCESSES = 8   # each has one first time; one in three crashed
 def test_the_first_answers_may_come_at_once():
     """Workers read answers side by side. msgspec crashed where two of them were the first to use a type."""
     for _ in range(PROCESSES):
-        subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", THREADS], check=True, timeout=WAIT_SECONDS)

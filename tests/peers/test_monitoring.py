@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.daemon import wait_until
 from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
 
 PAGE = "docs/monitoring.md"
 OF = {"the daemon": lambda found: found, "topic": lambda found: found["topics"][0],
@@ -89,7 +90,7 @@ def test_commands(daemon, tmp_path: Path):
 
     def run(block: str) -> str:
         block = block.replace("127.0.0.1:4151", f"127.0.0.1:{node.http_port}")
-        done = subprocess.run(["bash", "-eo", "pipefail", "-c", block], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["bash", "-eo", "pipefail", "-c", block], capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert (done.returncode, done.stderr) == (0, ""), block
         return done.stdout
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from nsqc.log import Log
 from nsqc.store.log.look import Looks
 from nsqc.store.log.recovery import open_folder
+from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk
 from tests.support.power.trace import Trace
 
@@ -80,7 +81,7 @@ class Machine:
         """Runs steps, which know `topic`, up to a kill behind the last one. segment: --max-bytes-per-file."""
         script = SCRIPT % textwrap.indent(textwrap.dedent(steps), "    ")
         done = subprocess.run([sys.executable, "-c", script, str(self.folder), sync, str(segment)],
-                              env=self.trace.environment(), capture_output=True, text=True, timeout=60)
+                              env=self.trace.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == -9, done.stderr
 
     def offsets(self) -> list[int]:

@@ -28,6 +28,7 @@ from nsqc.store.log.segmentfile import SegmentFile
 from tests.store.log.test_look import Silent
 from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon
+from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk, Names, Some, other_boot
 from tests.support.power.trace import Trace
 from tests.support.publishing import Books, Publishers
@@ -95,7 +96,7 @@ def log_of(node: Daemon) -> dict[bytes, int]:
     while at < known["next_offset"]:
         request = urllib.request.Request(f"http://127.0.0.1:{node.http_port}/topic/read?topic=t&offset={at}",
                                          headers={"Accept": "application/x-ndjson"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
             lines = [json.loads(line) for line in answer.read().splitlines()]
             assert int(answer.headers["X-NSQ-Next-Offset"]) > at
             at = int(answer.headers["X-NSQ-Next-Offset"])
@@ -327,7 +328,7 @@ def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_p
             time.sleep(0.05)
             # With a record: a file that was made and not noted would be unknown to the trace of the next run.
             trace.kill_with(1)
-            node.process.wait(60)
+            node.process.wait(WAIT_SECONDS)
         if run == 0:
             node.start()
     ends = [behind for _, behind in promises]

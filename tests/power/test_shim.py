@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk, Everything, Some
 from tests.support.power.trace import Trace
 
@@ -42,7 +43,7 @@ class Traced:
 
     def run(self, script: str, code: int = 0) -> str:
         done = subprocess.run([sys.executable, "-c", PROGRAM + textwrap.dedent(script), str(self.folder)],
-                              env=self.trace.environment(), capture_output=True, text=True, timeout=30)
+                              env=self.trace.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == code, (done.returncode, done.stderr)
         return done.stdout + done.stderr
 

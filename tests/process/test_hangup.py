@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.support.patience import WAIT_SECONDS
+
 CODE = """
 import asyncio, os, signal, sys
 import uvloop
@@ -36,11 +38,11 @@ uvloop.run(main())
     (("before", "running", "after"), ["1", "2"]),
 ])
 def test_signals(moments, counts):
-    done = subprocess.run([sys.executable, "-c", CODE, *moments], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", CODE, *moments], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout.split() == ["default", *counts], done.stderr
 
 
 def test_nohup():
     done = subprocess.run(["nohup", sys.executable, "-c", CODE, "running"], stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=30)
+                          capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout.split() == ["ignored", "0", "1"], done.stderr

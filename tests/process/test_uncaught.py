@@ -12,8 +12,9 @@ import threading
 import pytest
 
 from nsqc.process.uncaught import Uncaught
-from tests.support.daemon import START_SECONDS, wait_until
+from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
+from tests.support.patience import WAIT_SECONDS
 
 F_SETPIPE_SZ = 1031
 # Everything that prints on stderr by default, far more than a pipe holds.
@@ -80,16 +81,16 @@ def run_flood(stderr):
 
 def test_nothing_blocks_if_nobody_reads(unread):
     process = run_flood(unread[1])
-    watch = threading.Timer(30, process.kill)
+    watch = threading.Timer(WAIT_SECONDS, process.kill)
     watch.start()
     assert process.stdout.readline() == b"done\n"
-    process.communicate(b"\n", timeout=30)
+    process.communicate(b"\n", timeout=WAIT_SECONDS)
     watch.cancel()
     assert process.returncode == 0
 
 
 def test_each_kind_has_a_line_and_floods_are_counted():
-    out, err = run_flood(subprocess.PIPE).communicate(b"\n", timeout=60)
+    out, err = run_flood(subprocess.PIPE).communicate(b"\n", timeout=WAIT_SECONDS)
     assert out == b"done\n"
     lines = err.decode().splitlines()
     assert all(line.startswith("[x] ") for line in lines)
@@ -108,7 +109,7 @@ def test_a_failed_daemon_leaves_one_line(tmp_path):
             "d.Daemon.__init__ = fail\n"
             "import sys; from nsqc.commands.start import serve; sys.exit(serve(sys.argv[1:]))")
     done = subprocess.run([sys.executable, "-c", code, f"--data-path={tmp_path}"], capture_output=True, text=True,
-                          timeout=30)
+                          timeout=WAIT_SECONDS)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "ERROR: the daemon fails - ZeroDivisionError: made up (" in done.stderr
@@ -121,7 +122,7 @@ def test_a_daemon_with_an_unread_stderr_answers(tmp_path, unread):
         [sys.executable, "-m", "nsqc", "serve", f"--tcp-address={sock}", f"--http-address={web}",
          f"--data-path={tmp_path}"], stdout=subprocess.DEVNULL, stderr=unread[1])
     try:
-        wait_until(lambda: web.exists() and sock.exists(), "the start", START_SECONDS)
+        wait_until(lambda: web.exists() and sock.exists(), "the start")
         for body in (b"\xff\xfe{", b"[" * 9000, b'{"client_id": "\xff"}'):
             for _ in range(200):
                 send(sock, b"  V2IDENTIFY\n" + len(body).to_bytes(4, "big") + body)
@@ -129,7 +130,7 @@ def test_a_daemon_with_an_unread_stderr_answers(tmp_path, unread):
         answer = send(web, b"GET /stats?format=json HTTP/1.0\r\n\r\n")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["health"] == "OK"
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(WAIT_SECONDS) == 0
     finally:
         process.kill()
         process.wait()
@@ -138,7 +139,7 @@ def test_a_daemon_with_an_unread_stderr_answers(tmp_path, unread):
 def send(path, data: bytes) -> bytes:
     """Sends over a new connection to a unix socket; everything received until it closes."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(20)
+        sock.settimeout(WAIT_SECONDS)
         wait_until(lambda: sock.connect_ex(str(path)) == 0, "the connection")
         sock.sendall(data)
         if b"IDENTIFY" in data:

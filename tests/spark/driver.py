@@ -10,6 +10,7 @@ from pathlib import Path
 
 from nsqc.spark import session
 from tests.spark.conftest import SETTINGS
+from tests.support.patience import WAIT_SECONDS
 
 
 def main(nsqd: str, http: str, folder: str, end: str, local: str) -> None:
@@ -35,7 +36,7 @@ def main(nsqd: str, http: str, folder: str, end: str, local: str) -> None:
     def run(name: str) -> None:
         with beginning:
             query = start(name)
-            until = time.monotonic() + 20
+            until = time.monotonic() + WAIT_SECONDS
             while query.isActive and query.lastProgress is None and time.monotonic() < until:
                 time.sleep(0.05)
         Path(folder, f"running{name}").touch()

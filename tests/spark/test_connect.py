@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.conftest import address
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +30,7 @@ def test_there_and_back(daemon, tmp_path):
                                      capture_output=True, text=True, timeout=300)
         finally:
             server.stdin.close()
-            server.wait(30)
+            server.wait(WAIT_SECONDS)
     assert client.returncode == 0, client.stderr[-3000:]
     assert "rows 1000 pyspark.sql.connect.session" in client.stdout
     assert "log 1000 999\n" in client.stdout

@@ -102,11 +102,11 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     one.post("/channel/create?topic=t&channel=c")
     publish(one, 0, ROWS // 2)
     first = driver(one, "never", moments.choice(("true", "false")))
-    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver", 300)
+    wait_until(lambda: (tmp_path / "running").exists() and (tmp_path / "running-log").exists(), "the driver")
     killed = {"consumer": 0, "workers": 0}
     for _ in range(ROUNDS):
         with suppress(AssertionError):      # the driver may be down to starting again for ever
-            wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription", 10)
+            wait_until(lambda: one.channel("t", "c")["client_count"], "a subscription")
         time.sleep(moments.uniform(0, 1))
         killed["consumer"] += first.kill("python_streaming_source_runner")
         time.sleep(moments.uniform(0.5, 2))
@@ -116,7 +116,7 @@ def test_kill_9_of_everything(daemon, driver, tmp_path):
     thread.start()
     time.sleep(moments.uniform(0, 1))
     # Last: Spark may be unable to start new ones after it. There are some once a batch has rows.
-    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill", 60)
+    killed["workers"] = wait_until(lambda: first.kill("pyspark.worker"), "a worker to kill")
     time.sleep(moments.uniform(0, 3))
     first.end()
     thread.join()

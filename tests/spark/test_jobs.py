@@ -24,10 +24,10 @@ from nsqc.spark.jobs import archive as archive_job
 from nsqc.spark.jobs.ledger import Ledger
 from tests.spark import accesslog
 from tests.spark.conftest import address, depth
-from tests.support.daemon import WAIT_SECONDS, Daemon, wait_until
+from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 LINES = 100_000
-SECONDS = 120
 ROOT = Path(__file__).parent.parent.parent
 ENV = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -179,7 +179,7 @@ def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number)
     (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(100_000)))
 
     def interrupt() -> None:
-        wait_until(lambda: depth(nsqd, topic) > 100, "the first messages", SECONDS)
+        wait_until(lambda: depth(nsqd, topic) > 100, "the first messages")
         os.kill(os.getpid(), number)
 
     thread = threading.Thread(target=interrupt)
@@ -197,7 +197,7 @@ def test_a_signal_ends_a_job_in_order(job, spark, nsqd, topic, tmp_path, number)
 def test_produce_as_a_process(nsqd, topic, log):
     done = subprocess.run([sys.executable, "-m", "nsqc", "spark", "produce", log.path, f"--topic={topic}",
                            f"--nsqd={address(nsqd)}", "--template={host} {status}"], capture_output=True, text=True,
-                          timeout=SECONDS, env=ENV)
+                          timeout=WAIT_SECONDS, env=ENV)
     assert (done.returncode, done.stdout[:26]) == (0, "published 100,000 messages"), done.stderr
     assert depth(nsqd, topic) == LINES
 
@@ -262,12 +262,12 @@ def test_by_spark_submit_it_runs_until_sigterm(nsqd, topic, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENV)
     try:
         wait_until(lambda: ((folder / "_ledger.json").exists() and Ledger(folder).read().rows == 500)
-                   or process.poll() is not None, "the first messages", SECONDS)
+                   or process.poll() is not None, "the first messages")
         nsqd.connect().pub(topic, *(b"%d" % number for number in range(500, 600)))
-        wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others", SECONDS)
+        wait_until(lambda: Ledger(folder).read().rows == 600 or process.poll() is not None, "the others")
         python = wait_until(lambda: python_of(folder), "the job's Python")
         os.kill(python, signal.SIGTERM)
-        told, _ = process.communicate(timeout=SECONDS)
+        told, _ = process.communicate(timeout=WAIT_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, told

@@ -21,8 +21,8 @@ from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate
 from tests.spark.conftest import address
 from tests.spark.test_queue_files import record
+from tests.support.patience import WAIT_SECONDS
 
-SECONDS = 30
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -72,6 +72,19 @@ def test_every_job_has_help(spark_job, job):
     (["backfill", "nowhere", "--nsqd=a:1"], "nowhere is not a folder"),
     (["backfill", ".", "--nsqd=a:1", "--channel=no good"], "a name is 1 to 64 of"),
     (["nope"], "No such command 'nope'"),
+    (["archive", "dbfs:/x", "--topic=t", "--nsqd=a:1", "--create"], "dbfs:/x is not a path of this machine"),
+    (["archive", "s3a://bucket/x", "--topic=t", "--nsqd=a:1", "--create"], "s3a://bucket/x is not a path of this machine"),
+    (["archive", "file://host/x", "--topic=t", "--nsqd=a:1", "--create"], "file://host/x is not file:///PATH"),
+    (["compact", "dbfs:/x"], "dbfs:/x is not a path of this machine"),
+    (["replay", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a path of this machine"),
+    (["report", "dbfs:/x"], "dbfs:/x is not a path of this machine"),
+    (["report", "ARCHIVE", "--out=dbfs:/report.html"], "dbfs:/report.html is not a path of this machine"),
+    (["lag", "--nsqd=a:1", "--out=s3a://bucket/lag.html"], "is not a path of this machine"),
+    (["lag", "--nsqd=a:1", "--checkpoint=dbfs:/c"], "dbfs:/c is not a path of this machine"),
+    (["backfill", "dbfs:/x", "--nsqd=a:1"], "dbfs:/x is not a path of this machine"),
+    (["produce", "FILE", "--topic=t", "--nsqd=a:1", "--tls", "--tls-ca-file=dbfs:/a.pem"], "is not a path of this machine"),
+    (["produce", "file:FILE", "--topic=t", "--nsqd=a:1"], "file:FILE is not file:///PATH"),
+    (["produce", "file:///nowhere", "--topic=t", "--nsqd=a:1"], "there is no /nowhere"),
 ])
 def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypatch, words, complaint):
     monkeypatch.chdir(tmp_path)
@@ -81,6 +94,31 @@ def test_usage_errors_are_one_line_and_exit_code_2(spark_job, tmp_path, monkeypa
     code, told, errors = spark_job(*words)
     assert (code, told) == (2, "")
     assert complaint in errors and errors.startswith("nsqc spark") and errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [
+    ["archive", "new", "--topic=t", "--nsqd=a:1", "--create"], ["compact", "ARCHIVE"], ["replay", "ARCHIVE", "--nsqd=a:1"],
+    ["report", "ARCHIVE", "--out=/tmp/report.html"], ["report", "{tmp_path}/ARCHIVE"], ["backfill", "ARCHIVE", "--nsqd=a:1"],
+    ["lag", "--nsqd=a:1", "--out=lag.html"], ["lag", "--nsqd=a:1", "--checkpoint=ARCHIVE"],
+    ["produce", "FILE", "--topic=t", "--nsqd=a:1", "--format=text"]])
+def test_by_spark_submit_no_path_is_relative(spark_job, tmp_path, monkeypatch, words):
+    """The driver may run in a folder of another machine, which is removed when it ends."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    (tmp_path / "FILE").touch()
+    Ledger("ARCHIVE", "t")
+    code, told, errors = spark_job(*(word.format(tmp_path=tmp_path) for word in words))
+    assert (code, told) == (2, "")
+    assert "is a relative path" in errors and errors.count("\n") == 1
+
+
+def test_a_path_of_a_job_may_begin_with_home_or_file(spark_job, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Ledger(tmp_path / "archive", "t")
+    for path in ("~/archive", f"file:{tmp_path}/archive", f"file://{tmp_path}/archive"):
+        code, told, errors = spark_job("compact", path)
+        assert (code, told) == (0, "0 files with 0 rows are now 0\n"), errors
+    assert not list(Path().glob("~*")) and not list(Path().glob("file:*"))
 
 
 def test_failures_are_one_line_and_exit_code_1(spark_job, tmp_path, nsqd):
@@ -123,7 +161,7 @@ def test_a_job_by_its_file_has_the_same_exit_codes(tmp_path):
     file = Path(running.__file__).with_name("compact.py")
     Ledger(tmp_path / "archive", "t")
     for folder, code, told in ((tmp_path / "archive", 0, "0 files with 0 rows are now 0\n"), (tmp_path, 2, "")):
-        done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=SECONDS,
+        done = subprocess.run([sys.executable, file, folder], capture_output=True, text=True, timeout=WAIT_SECONDS,
                               env={**os.environ, "PYTHONPATH": str(ROOT)})
         assert (done.returncode, done.stdout) == (code, told), done
         assert done.stderr.startswith("nsqc spark: ") and "Traceback" not in done.stderr
@@ -136,7 +174,7 @@ def test_help_and_checks_import_no_spark():
             "assert run(['spark', 'lag', '--nsqd=127.0.0.1:1']) == 1\n"
             "assert run(['version']) == 0\n"
             "print(sorted({'pyspark', 'py4j', 'pyarrow'} & sys.modules.keys()))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout.endswith("\n[]\n"), done
 
 
@@ -147,7 +185,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path, nsqd):
             "sys.modules['pyspark'] = None\n"
             "from nsqc.commands.app import run\n"
             f"sys.exit(run(['spark', 'produce', '{tmp_path}/x.txt', '--topic=t', '--nsqd={address(nsqd)}']))")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.endswith("\nnsqc spark: pyspark is missing: pip install 'nsqc[spark]'\n")
 
@@ -165,7 +203,7 @@ def test_the_executable_says_that_it_has_no_spark():
             "util.find_spec = lambda name, *a: None if name == 'nsqc.spark' else real(name, *a)\n"
             "sys.exit(run(['spark', *sys.argv[1:]]))")
     for words in ([], ["produce", "x", "--topic=t"]):
-        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert (done.returncode, done.stdout) == (1, ""), done
         assert done.stderr == ("nsqc spark: the executable has no Spark in it; it comes with the Python package: "
                                "pip install 'nsqc[spark]'\n")

@@ -17,9 +17,9 @@ from nsqc.spark.jobs import progress
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.task_rows import RECORD, RowReporter, TaskRows
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = 30
 JOB = """
 import sys, time
 from nsqc.spark.jobs import running, progress
@@ -84,7 +84,7 @@ def test_one_line_that_is_redrawn_on_a_terminal(job):
 def test_a_signal_says_what_was_done(job, number):
     one = job()
     one.send_signal(number)
-    assert one.wait(SECONDS) == 128 + number
+    assert one.wait(WAIT_SECONDS) == 128 + number
     last = one.stderr.read().splitlines()[-1]
     assert re.fullmatch(rf"nsqc spark: stopped by {signal.Signals(number).name}; at least \d+ messages were published", last)
 
@@ -96,7 +96,7 @@ def test_the_third_signal_ends_a_job_that_hangs(job):
     one.send_signal(signal.SIGINT)
     next(line for line in one.stderr if "a third signal ends the job immediately" in line)
     one.send_signal(signal.SIGINT)
-    assert one.wait(SECONDS) == 130
+    assert one.wait(WAIT_SECONDS) == 130
     assert one.stderr.read().splitlines()[-1] == "nsqc spark: ended immediately by SIGINT"
 
 
@@ -106,7 +106,7 @@ def test_traces_come_before_the_line_where_they_are_asked_for(tmp_path, ask):
     (tmp_path / "archive" / "_ledger.json").write_text("{")
     words = [ask] if ask.startswith("--") else []
     done = subprocess.run([sys.executable, "-m", "nsqc", "spark", "compact", tmp_path / "archive", *words], cwd=ROOT,
-                          capture_output=True, text=True, timeout=SECONDS,
+                          capture_output=True, text=True, timeout=WAIT_SECONDS,
                           env={**os.environ, **({ask: "1"} if ask.isupper() else {})})
     assert done.returncode == 1
     assert ("Traceback" in done.stderr) == bool(ask)
@@ -119,7 +119,7 @@ def test_what_nobody_foresaw_is_one_line_too(tmp_path):
             "try:\n"
             "    with running.failures(): {}['x']\n"
             "except typer.Exit as end: print(end.exit_code)")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert (done.stdout, done.stderr) == ("1\n", "nsqc spark: KeyError: 'x' (--verbose shows where)\n")
 
 

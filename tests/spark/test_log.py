@@ -11,6 +11,7 @@ import pytest
 from nsqc.spark import metrics, reason
 from tests.spark.conftest import bodies
 from tests.support.daemon import Daemon, batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 FLAGS = ("--topic-storage=log", "--max-bytes-per-file=20000")
 
@@ -42,7 +43,7 @@ def publish(node: Daemon, topic: str, numbers: range) -> None:
 
 def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
     """Status, body and headers of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     body = answer.read()
@@ -270,11 +271,11 @@ def test_a_new_stream_begins_at_the_end(spark, nodes, topic, tmp_path):
     query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
              .option("checkpointLocation", str(tmp_path / "check")).start())
     try:
-        wait_until(lambda: query.lastProgress is not None, "the first progress", 60)
+        wait_until(lambda: query.lastProgress is not None, "the first progress")
         publish(nodes[0], topic, range(10, 30))
-        wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(10, 30)), "the rows", 60)
+        wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(10, 30)), "the rows")
         wait_until(lambda: metrics(query) and metrics(query)[0]["logs"][topic][name_of(nodes[0])]["latest"] == 30,
-                   "the metrics", 60)
+                   "the metrics")
         assert metrics(query)[0] == {
             "lagRows": 0, "lagSeconds": 0.0, "lostRows": 0, "nsqdDown": {},
             "logs": {topic: {name_of(nodes[0]): {"latest": 30, "lagRows": 0, "lagSeconds": 0.0}}}}
@@ -292,15 +293,15 @@ def test_a_node_that_is_gone_is_waited_for_and_goes_on_where_it_was(spark, topic
         query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
                  .option("checkpointLocation", str(tmp_path / "check")).start())
         try:
-            wait_until(lambda: len(bodies(tmp_path / "out")) == 100, "all rows", 60)
+            wait_until(lambda: len(bodies(tmp_path / "out")) == 100, "all rows")
             nodes[1].kill()
             publish(nodes[0], topic, range(50, 100))
-            wait_until(lambda: len(bodies(tmp_path / "out")) == 150, "the rows of the other node", 60)
-            wait_until(lambda: metrics(query)[0]["nsqdDown"], "the metric of the node that is down", 60)
+            wait_until(lambda: len(bodies(tmp_path / "out")) == 150, "the rows of the other node")
+            wait_until(lambda: metrics(query)[0]["nsqdDown"], "the metric of the node that is down")
             again = [f"--tcp-address=127.0.0.1:{nodes[1].tcp_port}", f"--http-address=127.0.0.1:{nodes[1].http_port}"]
             nodes[1].start(*again)
             publish(nodes[1], topic, range(150, 200))
-            wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(200)), "the rest", 60)
+            wait_until(lambda: sorted(map(int, bodies(tmp_path / "out"))) == list(range(200)), "the rest")
         finally:
             query.stop()
     finally:
@@ -344,10 +345,10 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(spark, nodes, topic, t
     query = (frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
              .option("checkpointLocation", str(tmp_path / "check")).start())
     try:
-        wait_until(lambda: query.lastProgress is not None and metrics(query)[0]["lagRows"] == 10, "the first look", 60)
+        wait_until(lambda: query.lastProgress is not None and metrics(query)[0]["lagRows"] == 10, "the first look")
         assert bodies(tmp_path / "out") == []
         publish(nodes[0], topic, range(10, 60))
-        wait_until(lambda: len(bodies(tmp_path / "out")) == 60, "the rows", 60)
+        wait_until(lambda: len(bodies(tmp_path / "out")) == 60, "the rows")
     finally:
         query.stop()
 

@@ -22,6 +22,7 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port, is_free, kept
 from tests.support.sizes import SIZES
 
@@ -218,7 +219,7 @@ def test_a_range(node):
 
 def got(node: Daemon, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
     """Status, body and headers of a GET."""
-    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=WAIT_SECONDS)
     connection.request("GET", path, headers=headers)
     answer = connection.getresponse()
     body = answer.read()

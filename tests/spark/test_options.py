@@ -7,6 +7,7 @@ import pytest
 from nsqc.spark import options
 from nsqc.spark.option_tables import tables
 from nsqc.spark.options import OptionError
+from nsqc.spark.values import FILE
 
 SINK = {"nsqd": "a:1"}
 STREAM = {"nsqd": "a:1", "topic": "t", "channel": "c", "stagingDir": "/s"}
@@ -71,7 +72,7 @@ def test_what_is_sparks_is_left_to_spark():
     (options.sink, {**SINK, "timeout": "soon"}, "must be seconds"),
     (options.sink, {**SINK, "onBadRecord": "ignore"}, "fail or skip"),
     (options.sink, {**SINK, "tlsVerify": "false"}, "need tls=true"),
-    (options.stream, {**STREAM, "tls": "true", "tlsCertFile": "c.pem"}, "go together"),
+    (options.stream, {**STREAM, "tls": "true", "tlsCertFile": "/c.pem"}, "go together"),
     (options.stream, {**STREAM, "compression": "gzip"}, "none or deflate or snappy"),
     (options.stream, {key: value for key, value in STREAM.items() if key != "stagingDir"}, "stagingDir is required"),
     (options.stream, {**STREAM, "topic": "x" * 65}, "a name is"),
@@ -79,7 +80,6 @@ def test_what_is_sparks_is_left_to_spark():
     (options.stream, {**STREAM, "maxStagedBytes": "1m", "segmentBytes": "2m"}, "must not be above maxStagedBytes"),
     (options.stream, {**STREAM, "retries": "1"}, "unknown option retries"),
     (options.stream, {"nsqd": "a:1"}, "options topic, channel and stagingDir are required"),
-    (options.stream, {**STREAM, "stagingDir": "s3://bucket/x"}, "not a URI"),
     (options.stream, {**STREAM, "failWhenUnreachable": "never"}, "must be seconds"),
     (options.stream, {**STREAM, "kafka.bootstrap.servers": "b:9092"}, "is Kafka's: give nsqd .* or nsqlookupd"),
     (options.stream, {**STREAM, "subscribe": "t", "startingOffsets": "earliest"},
@@ -97,6 +97,43 @@ def test_what_is_sparks_is_left_to_spark():
 def test_senseless_options_are_refused(read, given, says):
     with pytest.raises(OptionError, match=says):
         read(given)
+
+
+EVERY_PATH = [(read, {**given, **more}, item.name) for read, kind, given, more in (
+    (options.sink, options.Sink, SINK, {"tls": "true"}), (options.stream, options.Stream, STREAM, {"tls": "true"}),
+    (options.at_load, options.Stream, STREAM, {"tls": "true"}),
+    (options.log_table, options.LogTable, LOG, {"tls": "true"}),
+    (options.log_stream, options.LogStream, LOG, {"tls": "true"}), (options.diskqueue, options.DiskQueue, DISKQUEUE, {}))
+    for item in options.declared(kind).values() if item.option.kind is FILE]
+
+
+def test_the_options_that_are_paths():
+    assert {name for *_, name in EVERY_PATH} == {
+        "stagingDir", "totalsPath", "path", "tlsCaFile", "tlsCertFile", "tlsKeyFile"}
+
+
+@pytest.mark.parametrize(("read", "given", "name"), EVERY_PATH)
+@pytest.mark.parametrize(("text", "says"), [
+    ("dbfs:/x", "dbfs:/x is not a path of this machine"), ("s3a://bucket/x", "not a path of this machine"),
+    ("hdfs://host:9000/x", "not a path of this machine"), ("file://host/x", "is not file:///PATH"),
+    ("file:x", "is not file:///PATH"), ("x/y", "x/y is a relative path"), ("dbfs:x", "relative path"),
+    ("~nobody-of-that-name/x", "relative path")])
+def test_a_path_that_is_no_absolute_one_of_this_machine_is_refused(read, given, name, text, says):
+    with pytest.raises(OptionError, match=f"option {name}={text}: .*{says}"):
+        read({**given, name: text})
+
+
+@pytest.mark.parametrize(("text", "path"), [
+    ("/x/y", "/x/y"), ("file:/x/y", "/x/y"), ("file:///x/y", "/x/y"), ("file://localhost/x/y", "/x/y"),
+    ("~/y", "/home/of/mine/y"), ("file:///x%20?y#z", "/x%20?y#z")])
+def test_what_is_read_as_a_path(monkeypatch, text, path):
+    monkeypatch.setenv("HOME", "/home/of/mine")
+    assert options.stream({**STREAM, "stagingDir": text}).stagingDir == path
+    assert options.sink({**SINK, "totalsPath": text}).totalsPath == path
+    assert options.diskqueue({"path": text}).path == path
+    tls = {"tls": "true", "tlsCaFile": text, "tlsCertFile": text, "tlsKeyFile": text}
+    log = options.log_table({**LOG, **tls})
+    assert (log.tlsCaFile, log.tlsCertFile, log.tlsKeyFile) == (path, path, path)
 
 
 def test_a_secret_is_not_in_an_error():

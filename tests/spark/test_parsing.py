@@ -75,6 +75,6 @@ def test_a_stream_of_a_log(spark, log_node, topic, tmp_path):
     query = (nsqc.spark.json(stream, "price double").writeStream
              .foreachBatch(lambda frame, _: found.extend(frame.select("offset", "price", "bad").collect()))
              .option("checkpointLocation", f"file://{tmp_path}/checkpoint").trigger(availableNow=True).start())
-    wait_until(lambda: not query.isActive, "the query to end", 60)
+    wait_until(lambda: not query.isActive, "the query to end")
     assert query.exception() is None
     assert sorted(map(tuple, found)) == [(0, 1.0, False), (1, None, True), (2, 3.0, False)]

@@ -15,6 +15,7 @@ from nsqc.spark.stagelog import StageError
 from tests.spark.conftest import address
 from tests.spark.test_stagelog import fill, numbered
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -137,7 +138,7 @@ def test_sigterm_without_stop_hands_messages_back(daemon, tmp_path):
         assert process.stdout.readline() == b"consuming\n"
         wait_until(lambda: one.channel("t", "c")["in_flight_count"] == 200)
         process.terminate()
-        assert process.wait(20) == 143
+        assert process.wait(WAIT_SECONDS) == 143
     finally:
         process.kill()
         process.stdout.close()

@@ -11,6 +11,7 @@ from nsqc.spark.stagelog import StageLog, read_place
 from nsqc.spark.stager import Stager
 from tests.spark.conftest import address
 from tests.support.daemon import batch, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
 
@@ -20,7 +21,7 @@ class Run:
     def __init__(self, folder, where: str, start: bool = True, **more: str):
         peers = {} if "nsqlookupd" in more else {"nsqd": where}
         self.options = options.stream({**peers, "topic": "t", "channel": "c", "stagingDir": str(folder),
-                                       "backoff": "0.02", "timeout": "5", "idleMs": "200", **more})
+                                       "backoff": "0.02", "timeout": "60", "idleMs": "200", **more})
         self.log = StageLog(str(folder), "t", "c", self.options.segmentBytes, 100_000, wait=0)
         self.stager = Stager(self.options, self.log)
         if start:
@@ -188,12 +189,13 @@ def test_a_full_log_takes_no_more_and_goes_on_when_there_is_room(daemon, run):
     time.sleep(0.3)
     held = run.log.rows
     assert held < 600 and run.log.live_bytes < 500_000
-    for _ in range(40):
+
+    def gets_on() -> bool:
         run.log.release(run.log.rows)
         run.stager.wake()
-        if run.log.rows >= 2000:
-            break
-        time.sleep(0.1)
+        return run.log.rows >= 2000
+
+    wait_until(gets_on, "2000 rows in the log")
     run.wait(2000)
     wait_until(lambda: drained(one), "FIN for all")
 
@@ -206,7 +208,7 @@ def test_a_drain_waits_only_for_what_was_there(daemon, run):
     run.stager.start()
     wait_until(lambda: run.log.rows >= 100, "the messages")
     assert not run.stager.drained()
-    end = time.monotonic() + 10
+    end = time.monotonic() + WAIT_SECONDS
     number = 100
     while not run.stager.drained() and time.monotonic() < end:
         publish(one, b"later %d" % number)

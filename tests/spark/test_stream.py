@@ -132,7 +132,7 @@ def test_stopping_a_query_hands_its_messages_back(flow, nsqd):
     # Spark cannot go on from a checkpoint whose first batch it was about to write.
     wait_until((run.folder / "checkpoint" / "commits" / "0").exists, "the first, empty batch")
     query.stop()
-    wait_until(lambda: run.channel()["depth"] == 200, "everything back", 10)
+    wait_until(lambda: run.channel()["depth"] == 200, "everything back")
     assert run.channel()["in_flight_count"] == run.channel()["timeout_count"] == 0
     run.options["lingerMs"] = "5"
     run.drain()
@@ -149,6 +149,25 @@ def test_one_query_for_each_staging_directory(flow):
     with pytest.raises(StageError, match="in use by another query"):
         StageLog(run.options["stagingDir"], run.topic, "c", 1 << 20, wait=0)
     query.stop()
+
+
+@pytest.mark.parametrize("text", ["dbfs:/stage", "s3a://bucket/stage", "stage"])
+def test_a_staging_directory_that_would_be_another_folder_is_refused(flow, monkeypatch, tmp_path, text):
+    """A relative folder of the driver: messages would be finished once they are there, and be lost with it."""
+    monkeypatch.chdir(tmp_path)
+    run = flow(stagingDir=text)
+    run.publish(0, 10)
+    with pytest.raises(Exception, match=f"option stagingDir={text}: {text} is "):
+        run.drain()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_staging_directory_as_a_uri(flow, tmp_path):
+    run = flow(stagingDir=f"file:{tmp_path}/stage")
+    run.publish(0, 10)
+    run.drain()
+    assert run.got() == numbered(0, 10)
+    assert (tmp_path / "stage" / "log.json").exists()
 
 
 def test_a_lost_staging_directory_is_told_before_anything_is_consumed(flow):
@@ -287,10 +306,10 @@ def test_the_metrics_are_in_the_progress(flow, nsqd, daemon, lively, tmp_path):
     run = flow([nsqd, dead], http=f"127.0.0.1:{nsqd.http_port}", maxRowsPerBatch="60")
     run.publish(0, 100)
     query = run.start()
-    wait_until(lambda: len(run.got()) == 100, "all rows", 60)
+    wait_until(lambda: len(run.got()) == 100, "all rows")
     # nsqd is asked for its depth now and then.
     told = wait_until(lambda: (found := latest(query)).get("backlog") == found.get("depth") == 0 and found,
-                      "a progress that says so", 60)
+                      "a progress that says so")
     assert told["nsqdUp"] == 1 and list(told["nsqdDown"]) == [address(dead)]
     assert "Connection refused" in told["nsqdDown"][address(dead)]
     assert (told["depth"], told["oldestAgeSeconds"], told["reconnects"], told["paused"]) == (0, None, 0, False)

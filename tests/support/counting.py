@@ -7,10 +7,11 @@ import time
 from collections import Counter
 
 from tests.support.daemon import HEARTBEAT, Daemon, batch
+from tests.support.patience import WAIT_SECONDS
 
 BATCH = 5000
 RDY = 2500
-QUIET_SECONDS = 10     # without a message, after which the rest is missing
+LOOK_SECONDS = 0.5      # without a message, after which it is asked whether there is one
 
 
 def numbered(count: int, prefix: str = "m", size: int = 0) -> list[bytes]:
@@ -28,7 +29,7 @@ def publish(node: Daemon, topic: str, bodies: list[bytes]) -> None:
 
 def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds: float = 0.0,
             empty: bool = False) -> Counter[bytes]:
-    """Receives and finishes until every wanted body has arrived, or nothing does for a while; how often each arrived.
+    """Receives and finishes until every wanted body has arrived, or nothing is left that could; how often each arrived.
 
     seconds: receives for so long at least, whatever is wanted. empty: and until the channel has nothing left.
     """
@@ -42,13 +43,19 @@ def consume(node: Daemon, topic: str, channel: str, wanted: set[bytes], seconds:
     def goes_on() -> bool:
         return bool(missing) or time.monotonic() < until or (empty and left(node, topic, channel) > 0)
 
+    def is_over() -> bool:
+        """After a while without a message."""
+        now = time.monotonic()
+        return now > max(heard + WAIT_SECONDS, until) or (
+            now > until and not node.stats(topic)["depth"] and not left(node, topic, channel))
+
     try:
         while goes_on():
-            client.sock.settimeout(QUIET_SECONDS if missing else max(0.01, until - time.monotonic()))
+            client.sock.settimeout(LOOK_SECONDS if missing else max(0.01, until - time.monotonic()))
             try:
                 data = client.sock.recv(1 << 20)
             except TimeoutError:
-                if missing or time.monotonic() > max(heard + QUIET_SECONDS, until):
+                if is_over():
                     break
                 continue
             heard = time.monotonic()

@@ -16,24 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forks import Forked, run
+from tests.support.patience import WAIT_SECONDS
 
-START_SECONDS = 60     # of a machine whose disk may stand still
-STOP_SECONDS = 60
-WAIT_SECONDS = 15
 HEARTBEAT = b"_heartbeat_"
 CRASHED = [-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)]
 COMMAND = (sys.executable, "-m", "nsqc", "serve")
 
 
-def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
-    """Polls until condition() is true and returns its value; fails after seconds."""
-    deadline = time.monotonic() + seconds
+def wait_until(condition, what: str = "the condition") -> Any:
+    """Polls until condition() is true and returns its value; fails after WAIT_SECONDS."""
+    deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not come true within {seconds} s")
+    raise AssertionError(f"{what} did not come true within {WAIT_SECONDS:.0f} s")
 
 
 def unwatched(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ class Daemon:
             self.process = run(["serve", *words], log) if self.is_plain() else subprocess.Popen(
                 [*(self.command or COMMAND), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=self.preexec, **self.popen)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()
             ports = {line.split(": listening on ")[0].split()[-1]: line.rsplit(":", 1)[1]
@@ -93,7 +91,7 @@ class Daemon:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Sends a signal; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(STOP_SECONDS)
+        return self.process.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
         """kill -9."""
@@ -142,7 +140,7 @@ class Daemon:
         """Status and body of one call."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", data=body, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=WAIT_SECONDS) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()

@@ -16,10 +16,9 @@ from typing import Any
 
 from tests.support.daemon import unwatched
 from tests.support.forks import run
+from tests.support.patience import WAIT_SECONDS
 
 HOST = "127.0.0.1"
-START_SECONDS = 60
-WAIT_SECONDS = 60
 COMMAND = (sys.executable, "-m", "nsqc", "lookupd")
 
 
@@ -47,7 +46,7 @@ class LookupServer:
             self.process = run(["lookupd", *words], log) if is_plain else subprocess.Popen(
                 [*self.command, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=self.preexec,
                 **self.popen)
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
             lines = self.log_path.read_bytes()[known:].decode(errors="replace").splitlines()
             ports = {line.split(": listening on ")[0].split()[-1]: int(line.rsplit(":", 1)[1])

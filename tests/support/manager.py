@@ -7,10 +7,12 @@ import socket
 import sys
 from pathlib import Path
 
-SECONDS = 15
+from tests.support.patience import WAIT_SECONDS
+
 # Becomes the command, with the sockets from descriptor 3 on and the right LISTEN_PID, as after a manager's fork.
 LAUNCH = """
 import fcntl, os, sys
+
 given, command = sys.argv[1].split(","), sys.argv[2:]
 copies = [fcntl.fcntl(int(number), fcntl.F_DUPFD_CLOEXEC, 100) for number in given if number]
 for number in given:
@@ -32,7 +34,7 @@ class Manager:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind("\0" + address[1:] if address[0] == "@" else address)
 
-    def hear(self, seconds: float = SECONDS) -> dict[str, str]:
+    def hear(self, seconds: float = WAIT_SECONDS) -> dict[str, str]:
         """The variables of the next notification. Raises TimeoutError."""
         self.socket.settimeout(seconds)
         return dict(line.split("=", 1) for line in self.socket.recv(1 << 16).decode().split("\n"))

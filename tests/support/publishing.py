@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from tests.support.daemon import Client, Daemon, batch
+from tests.support.patience import WAIT_SECONDS
 
 BODY = re.compile(rb"(\w+)-(\d+)-(\d+)/(\d+)-\.*")
 WINDOW = 16                 # PUBs that one publisher has unanswered
@@ -157,7 +158,7 @@ class Publisher(threading.Thread):
         self._requests(deferred, "/pub")
 
     def _requests(self, make: Callable[[], tuple[Batch, str]], path: str) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._node.http_port, timeout=15)
+        connection = http.client.HTTPConnection("127.0.0.1", self._node.http_port, timeout=WAIT_SECONDS)
         while self._goes_on():
             sent, arguments = make()
             connection.request("POST", f"{path}?topic={self._topic}{arguments}", b"\n".join(sent.bodies))
@@ -186,7 +187,7 @@ class Publishers:
         for publisher in self.all:
             publisher.stop()
         for publisher in self.all:
-            publisher.join(30)
+            publisher.join(WAIT_SECONDS)
             assert not publisher.is_alive(), "a publisher still waits for an answer"
             if publisher.failure is not None:
                 raise publisher.failure

@@ -14,7 +14,7 @@ import time
 
 import pyte
 
-WAIT_SECONDS = 30
+from tests.support.patience import WAIT_SECONDS
 
 
 class InTerminal:

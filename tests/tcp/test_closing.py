@@ -2,11 +2,12 @@
 
 import contextlib
 import socket
-import time
+import sys
 
 import pytest
 
 from tests.support.daemon import Client, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import connect
 
 GIVEN_UP = "takes nothing while it is closed"
@@ -19,7 +20,7 @@ def small(node) -> socket.socket:
     """A connection whose own buffer holds next to nothing."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    sock.settimeout(60)
+    sock.settimeout(WAIT_SECONDS)
     sock.connect(("127.0.0.1", node.tcp_port))
     return sock
 
@@ -37,13 +38,13 @@ def test_a_client_that_takes_nothing_is_given_up(unread):
     node, sock = unread
     sock.sendall(b"NONE\n")
     wait_until(lambda: "invalid command NONE" in node.log)
-    wait_until(lambda: GIVEN_UP in node.log and "connection closed" in node.log, "the end", 30)
+    wait_until(lambda: GIVEN_UP in node.log and "connection closed" in node.log, "the end")
 
 
 def test_a_client_that_is_slow_to_read_gets_every_answer(unread):
     node, sock = unread
     sock.shutdown(socket.SHUT_WR)
-    wait_until(lambda: node.stats("t")["message_count"] == MANY, seconds=60)
+    wait_until(lambda: node.stats("t")["message_count"] == MANY)
     data = bytearray()
     while more := sock.recv(1 << 20):
         data += more
@@ -51,17 +52,21 @@ def test_a_client_that_is_slow_to_read_gets_every_answer(unread):
     assert GIVEN_UP not in node.log
 
 
+# Whatever else ends a stop takes an hour.
+PATIENT = """
+import nsqc.daemon, nsqc.tcp.upgrade
+nsqc.daemon.LINGER_S = nsqc.daemon.LINGER_MOST_S = nsqc.tcp.upgrade.SHUTDOWN_S = 3600
+from nsqc.cli import main
+main()
+"""
+
+
 def test_a_stop_does_not_wait_for_a_silent_client_under_tls(secure):
-    """It has taken all, and only fails to confirm the end of TLS. The best of three, for the machine is busy."""
-    took = []
-    for _ in range(3):
-        node = secure()
-        silent = connect(node, "tls").sub("t", "c", 10)
-        began = time.monotonic()
-        assert node.stop() == 0
-        took.append(time.monotonic() - began)
-        silent.close()
-    assert min(took) < 0.9
+    """It has taken all, and only fails to confirm the end of TLS."""
+    node = secure(command=(sys.executable, "-c", PATIENT, "serve"))
+    silent = connect(node, "tls").sub("t", "c", 10)
+    assert node.stop() == 0
+    silent.close()
 
 
 def test_a_stop_still_sends_what_is_due(daemon):
@@ -69,10 +74,10 @@ def test_a_stop_still_sends_what_is_due(daemon):
     with contextlib.closing(small(node)) as sock:
         client = Client(sock)
         sock.sendall(b"  V2" + PUB * 400_000)
-        wait_until(lambda: node.stats("t")["message_count"] == 400_000, seconds=60)
+        wait_until(lambda: node.stats("t")["message_count"] == 400_000)
         node.process.terminate()
         count = 0
         while client.frame() == (0, b"OK"):
             count += 1
         assert count == 400_000
-    assert node.process.wait(20) == 0
+    assert node.process.wait(WAIT_SECONDS) == 0

@@ -8,6 +8,7 @@ import socket
 import pytest
 
 from tests.support.daemon import Client, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context
 
 LIMIT = 64
@@ -43,7 +44,7 @@ def full(daemon, sockets):
 
 def newcomer(sockets, port: int, data: bytes) -> socket.socket:
     """A client that sends data and expects an answer some time."""
-    sock = sockets.enter_context(socket.create_connection(("127.0.0.1", port), timeout=15))
+    sock = sockets.enter_context(socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS))
     sock.sendall(data)
     return sock
 
@@ -62,7 +63,7 @@ def test_newcomers_wait_and_those_inside_are_served(full, sockets):
         sock.setblocking(False)
         with pytest.raises(BlockingIOError):
             sock.recv(1)
-        sock.settimeout(15)
+        sock.settimeout(WAIT_SECONDS)
     assert len(node.descriptors()) <= LIMIT
     for client in clients:
         client.close()
@@ -105,7 +106,7 @@ def test_over_unix_sockets(full, sockets):
 def test_https_waits_as_well(full, sockets, certs):
     node, clients = full(f"--tls-cert={certs}/server.pem", f"--tls-key={certs}/server.key")
     port = int(re.search(r"HTTPS: listening on \S+:(\d+)", node.log)[1])
-    sock = socket.create_connection(("127.0.0.1", port), timeout=15)
+    sock = socket.create_connection(("127.0.0.1", port), timeout=WAIT_SECONDS)
     secure = client_context().wrap_socket(sock, do_handshake_on_connect=False)
     sockets.enter_context(contextlib.closing(secure))
     secure.settimeout(0.5)
@@ -113,7 +114,7 @@ def test_https_waits_as_well(full, sockets, certs):
         secure.do_handshake()
     for _ in range(4):
         clients.pop().close()
-    secure.settimeout(15)
+    secure.settimeout(WAIT_SECONDS)
     secure.do_handshake()
     secure.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
     assert b"200 OK" in secure.recv(1000)

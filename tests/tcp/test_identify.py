@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import identify
 
 
@@ -113,7 +114,7 @@ def test_time_outs_of_messages_are_those_of_the_first_and_touch_goes_by_the_seco
     client.sub("t", "c", 1)
     node.connect().pub("t", b"x")
     assert client.message().attempts == 1
-    again = client.message(10)
+    again = client.message(WAIT_SECONDS)
     assert again.attempts == 2
     client.send(b"TOUCH " + again.id + b"\n")
     assert client.quiet(3)

@@ -8,13 +8,14 @@ import pytest
 from nsqc.net.limits import ConnectionLimits, host_of
 from nsqc.options.declared import Options
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import connect, identify
 from tests.support.sizes import SIZES
 
 
 def refused(port: int) -> bool:
     with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.settimeout(5)
+        sock.settimeout(WAIT_SECONDS)
         try:
             sock.sendall(b"  V2NOPE\n")
             return sock.recv(100) == b""
@@ -133,7 +134,7 @@ def test_sizes_that_no_frame_can_tell(daemon):
     client.send(b"MPUB t\n" + struct.pack(">iii", 2**31 - 1, 1, 2**31 - 30))
     assert client.frame() == (1, b"E_BAD_MESSAGE MPUB message too big 2147483618 > 2147483617")
     with socket.create_connection(("127.0.0.1", node.http_port)) as web:
-        web.settimeout(15)
+        web.settimeout(WAIT_SECONDS)
         web.sendall(b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 2147483618\r\n\r\n")
         assert web.recv(100).startswith(b"HTTP/1.1 413 ")
     node.connect().ok("PUB t", b"x")

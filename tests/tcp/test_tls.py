@@ -13,6 +13,7 @@ import time
 import pytest
 
 from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import client_context, connect, identify, make_certificates, upgrade
 
 WAYS = ("tls", "tls+deflate", "tls+snappy")
@@ -26,7 +27,7 @@ def https_port(node) -> int:
 def s_client(port: int, *flags: str, send: bytes = b"GET /ping HTTP/1.0\r\n\r\n") -> str:
     """What openssl s_client prints."""
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-ign_eof", *flags], input=send,
-                          capture_output=True, timeout=30)
+                          capture_output=True, timeout=WAIT_SECONDS)
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
@@ -184,7 +185,7 @@ def test_stalled_handshakes_end_at_their_deadline_and_take_little_memory(secure)
     assert node.rss() - before < 40 * MIB
     for one in stalled:
         one = getattr(one, "sock", one)
-        one.settimeout(15)
+        one.settimeout(WAIT_SECONDS)
         assert one.recv(1000) == b""
     assert time.monotonic() - began > 3
     wait_until(lambda: len(node.descriptors()) < 60)
@@ -196,7 +197,7 @@ def test_garbage_in_place_of_a_handshake(secure, data):
     client = node.connect()
     identify(client, tls_v1=True)
     client.send(data)
-    client.sock.settimeout(15)
+    client.sock.settimeout(WAIT_SECONDS)
     while True:
         try:
             if not client.sock.recv(1000):
@@ -242,7 +243,7 @@ def test_garbage_within_tls_closes_that_connection(secure):
     node = secure()
     client = connect(node, "tls")
     socket.socket.send(client.sock, b"\x17\x03\x03\x00\x20" + bytes(32))
-    client.sock.settimeout(10)
+    client.sock.settimeout(WAIT_SECONDS)
     with contextlib.suppress(ssl.SSLError, ConnectionError):
         assert client.sock.recv(10) == b""
     connect(node, "tls").ok("SUB t c")

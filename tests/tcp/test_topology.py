@@ -9,6 +9,7 @@ import pytest
 from nsqc.client import Consumer, Producer, aio
 from tests.support.daemon import wait_until
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 from tests.support.secure import identify
 
 AWARE = ("--enable-experiment=topology-aware-consumption", "--topology-zone=z1", "--topology-region=r1")
@@ -121,7 +122,7 @@ def test_what_comes_back_goes_to_the_nearest(aware):
     publisher.pub("t", b"b")
     assert quick.message().body == b"b"
     quick.command("RDY 0")
-    assert far.message(30).body == b"b"     # once it has timed out
+    assert far.message(WAIT_SECONDS).body == b"b"     # once it has timed out
 
 
 def test_a_backlog_goes_to_everybody(aware):
@@ -298,7 +299,7 @@ def test_the_blocking_client_says_where_it_is(daemon):
         wait_until(lambda: far.get(timeout=0.01) is None and near.get(timeout=0.01) is None
                    and [client["ready_count"] for client in clients(node)] == [1, 1])
         producer.publish("t", b"x")
-        with near.get(timeout=30) as message:
+        with near.get(timeout=WAIT_SECONDS) as message:
             assert message.body == b"x"
     assert counts(node) == [1, 0, 0]
 
@@ -314,7 +315,7 @@ def test_the_asyncio_client_says_where_it_is(daemon):
             assert await far.get(timeout=0.01) is None and await near.get(timeout=0.01) is None
             await asyncio.to_thread(ready, node, 1, 1)
             await producer.publish("t", b"x")
-            with await near.get(timeout=30) as message:
+            with await near.get(timeout=WAIT_SECONDS) as message:
                 assert message.body == b"x"
 
     asyncio.run(main())

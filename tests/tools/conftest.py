@@ -16,9 +16,9 @@ import pytest
 from nsqc.commands import ORIGINALS
 from nsqc.commands.tools import run_original, run_tool
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SECONDS = 60
 NAMES = itertools.count()
 ENV = {name: value for name, value in os.environ.items() if name != "NSQC_CONFIG"} | {
     "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}
@@ -44,16 +44,16 @@ class Tool:
 
     def says(self, text: str | bytes) -> Tool:
         """Waits for a text on stdout (bytes) or stderr (str)."""
-        wait_until(lambda: text in (self.out if isinstance(text, bytes) else self.err), f"{text!r}", 30)
+        wait_until(lambda: text in (self.out if isinstance(text, bytes) else self.err), f"{text!r}")
         return self
 
     def stop(self, number: int = signal.SIGINT) -> int:
         """Sends a signal; the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(SECONDS)
+        return self.process.wait(WAIT_SECONDS)
 
     def wait(self) -> int:
-        return self.process.wait(SECONDS)
+        return self.process.wait(WAIT_SECONDS)
 
 
 class Tools:
@@ -70,7 +70,7 @@ class Tools:
         if input is not None:
             more["input"] = input.encode() if isinstance(input, str) else input
         return subprocess.run([sys.executable, "-m", "nsqc", *words, *(self.nodes if nodes else ())],
-                              capture_output=True, timeout=SECONDS, **{"env": ENV, "cwd": self.folder, **more})
+                              capture_output=True, timeout=WAIT_SECONDS, **{"env": ENV, "cwd": self.folder, **more})
 
     def start(self, *words: str, nodes: bool = True, **more) -> Tool:
         """`nsqc WORDS` in the background; it is killed with the test."""
@@ -97,7 +97,7 @@ class Tools:
             found = self.node.channel(topic, channel)
             return not found["depth"] and not found["in_flight_count"] and not found["deferred_count"]
 
-        return wait_until(empty, f"{topic}/{channel} to be empty", 30)
+        return wait_until(empty, f"{topic}/{channel} to be empty")
 
     def taken(self, topic: str, channel: str) -> list[bytes]:
         """All messages of a channel that wait, taken out of it."""
@@ -120,7 +120,7 @@ def taken(node: Daemon, topic: str, channel: str) -> list[bytes]:
         found = node.channel(topic, channel)
         return not (found["depth"] or found["in_flight_count"] or found["deferred_count"])
 
-    wait_until(is_empty, f"{topic}/{channel} to be empty", 30)
+    wait_until(is_empty, f"{topic}/{channel} to be empty")
     client.close()
     return bodies
 

@@ -18,6 +18,7 @@ from nsqc.store.disk.positions import encode
 from tests.support.daemon import Daemon, wait_until
 from tests.support.logs import record
 from tests.support.pages import ROOT
+from tests.support.patience import WAIT_SECONDS
 
 PAGE = ROOT / "docs/tools.md"
 BLOCK = re.compile(r"^```shell-session\n\$ (nsqc [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -49,7 +50,7 @@ class Scene:
         self.before.get(command, lambda: None)()
         words = [sys.executable, "-m", *command.split()]
         done = subprocess.run(words, cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=WAIT_SECONDS, check=False)
         # Columns stay as wide as they are.
         text = re.sub(r"127\.0\.0\.1:(\d+)(  )?", lambda match: "127.0.0.1:4151" + (
             match[2] + " " * (len(match[1]) - 4) if match[2] else ""), done.stdout)

@@ -15,6 +15,7 @@ import pytest
 from tests.support import nested
 from tests.support.daemon import Daemon, wait_until
 from tests.support.lookupd import LookupServer
+from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
 from tests.tools.calling import call
 
@@ -199,7 +200,7 @@ def test_peek_in_a_pipe_that_ends(node):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == 141
+    assert process.wait(WAIT_SECONDS) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -224,9 +225,9 @@ def test_a_bench_of_a_node_that_hangs(daemon):
     process = subprocess.Popen([sys.executable, "-m", "nsqc", "bench", "publish", "--seconds", "60s", "--timeout", "300ms", *where(hung)],
                                stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        wait_until(lambda: any(topic["message_count"] for topic in hung.stats()["topics"]), seconds=30)
+        wait_until(lambda: any(topic["message_count"] for topic in hung.stats()["topics"]))
         os.kill(hung.pid, signal.SIGSTOP)
-        err = process.communicate(timeout=60)[1]
+        err = process.communicate(timeout=WAIT_SECONDS)[1]
     finally:
         os.kill(hung.pid, signal.SIGCONT)
         process.kill()
@@ -238,7 +239,7 @@ def test_a_bench_that_is_interrupted_leaves_nothing(node):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_until(lambda: [topic for topic in node.stats()["topics"] if topic["topic_name"].startswith("nsqc_bench")])
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert not [topic for topic in node.stats()["topics"] if topic["topic_name"].startswith("nsqc_bench")]
 
@@ -294,9 +295,9 @@ def test_drain_stops_the_daemon(draining):
     process = subprocess.Popen([sys.executable, "-m", "nsqc", "drain", *where(node)], stdout=subprocess.PIPE)
     wait_until(lambda: json.loads(node.http("GET", "/drain")[1])["state"] == "draining")
     consumer.fin(message)
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, out.decode().split(": ")[1]) == (0, "drained, and stopped\n")
-    assert node.process.wait(30) == 0
+    assert node.process.wait(WAIT_SECONDS) == 0
 
 
 def test_drain_whose_time_is_over(draining):

@@ -20,7 +20,8 @@ from nsqc.tools.helptext import help_text
 from nsqc.tools.localnode import local_node
 from nsqc.tools.parse import parse
 from tests.support.lookupd import LookupServer
-from tests.tools.conftest import ENV, ROOT, SECONDS
+from tests.support.patience import WAIT_SECONDS
+from tests.tools.conftest import ENV, ROOT
 
 ALL = {name: import_module(module).TOOL for name, module in TOOLS.items()}
 LEAVES = [tool for each in ALL.values() for tool in leaves(each)]
@@ -51,6 +52,33 @@ def test_what_is_not_understood(words, text):
     with pytest.raises(UsageError) as caught:
         parse(TOOL, list(words))
     assert text in str(caught.value)
+
+
+EVERY_PATH = [(tool, item) for tool in LEAVES for item in (*tool.options, *tool.arguments)
+              if item.kind in (Kind.FILE, Kind.FOLDER)]
+
+
+@pytest.mark.parametrize("tool, item", EVERY_PATH, ids=lambda part: getattr(part, "name", ""))
+def test_a_path_is_one_of_this_machine(tool, item, monkeypatch):
+    """s3a://bucket/x would become a folder s3a: in the working folder, where messages are finished."""
+    monkeypatch.setenv("HOME", "/home/of/mine")
+    names = [argument.name.lower() for argument in tool.arguments if argument is not item]
+    is_option, place = isinstance(item, Option), f"--{item.name}" if isinstance(item, Option) else item.name
+
+    def read(path):
+        return parse(tool, [*names, *(["--" + item.name] if is_option else []), path])
+
+    for path in ("s3a://bucket/x", "dbfs:/x", "file://host/x", "file:x"):
+        with pytest.raises(UsageError) as caught:
+            read(path)
+        assert f"{place}: {path} is not " in str(caught.value)
+    for path, meant in (("x/y", "x/y"), ("-", "-"), ("a:b", "a:b"), ("file:/x", "/x"), ("file:///x", "/x"), ("~/x", "/home/of/mine/x")):
+        values = read(path)
+        assert (values.texts(item.name) == (meant,)) if item.many else (values.text(item.name) == meant)
+
+
+def test_the_options_of_tools_that_are_paths():
+    assert {item.name for _, item in EVERY_PATH} >= {"output-dir", "work-dir", "svg", "tls-ca", "config", "FILE", "PATH"}
 
 
 NAMED = Tool(("x",), "A tool.", lambda values: 0, options=(Option("rate", "r", Kind.INT, least=0, most=2_000_000),), arguments=(
@@ -110,7 +138,7 @@ def test_a_long_line_is_cut_and_has_nothing_that_a_terminal_obeys(capfd):
 
 def test_a_full_stdout_has_its_name(tools):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=full, stderr=subprocess.PIPE, env=ENV, timeout=SECONDS)
+        done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=full, stderr=subprocess.PIPE, env=ENV, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stderr) == (1, b"nsqc tail: stdout: No space left on device\n")
 
 
@@ -148,7 +176,7 @@ def test_same_names_are_the_same_things():
 def test_a_start_imports_little(tools):
     code = ("import sys; sys.argv = ['nsqc', 'tail', '--topic', 'x', '--nsqd', '127.0.0.1:1']\nfrom nsqc.cli import main\n"
             "try: main()\nexcept SystemExit as end: print(end.code, *sys.modules)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, env=ENV, cwd=ROOT)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV, cwd=ROOT)
     status, *loaded = done.stdout.split()
     assert status == "3"
     assert not set(loaded) & {"typer", "click", "rich", "asyncio", "uvloop", "httptools", "msgspec", "nsqc.daemon", "nsqc.options.declared"}
@@ -258,7 +286,7 @@ def test_names_for_completion(tools, inside, monkeypatch):
 def test_help_into_a_pipe_that_is_closed(tools):
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=SECONDS,
+    done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--help"], stdout=write, stderr=subprocess.PIPE, timeout=WAIT_SECONDS,
                           env=ENV, cwd=ROOT)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")

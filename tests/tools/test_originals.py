@@ -8,7 +8,8 @@ import subprocess
 import pytest
 
 from tests.support.daemon import wait_until
-from tests.tools.conftest import ENV, SECONDS, Tool
+from tests.support.patience import WAIT_SECONDS
+from tests.tools.conftest import ENV, Tool
 from tests.tools.test_to_http import Server
 
 NAMES = ("nsq_tail", "nsq_stat", "nsq_to_file", "nsq_to_http", "nsq_to_nsq", "to_nsq")
@@ -19,7 +20,7 @@ STAMP = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d "
 def original(links, tools):
     """original(name, *words): to its end; original.start(...): in the background."""
     def run(name, *words, input=b""):
-        return subprocess.run([links(name), *words], input=input, capture_output=True, timeout=SECONDS, env=ENV, cwd=tools.folder)
+        return subprocess.run([links(name), *words], input=input, capture_output=True, timeout=WAIT_SECONDS, env=ENV, cwd=tools.folder)
 
     def start(name, *words):
         tools.running.append(Tool([links(name), *words], tools.folder, cwd=tools.folder))
@@ -57,6 +58,10 @@ def test_help_and_version(inside, name):
     ("nsq_tail", ["--nsqd-tcp-address=a:1"], 1, "--topic required\n"),
     ("nsq_tail", ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x"], 1, "dial tcp 127.0.0.1:1: connect: connection refused\n"),
     ("nsq_tail", ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x y"], 1, "invalid topic name\n"),
+    ("nsq_to_file", ["--nsqd-tcp-address=a:1", "--topic=x", "--output-dir=dbfs:/x"], 1,
+     "--output-dir: dbfs:/x is not a path of this machine; give the one where that file system is mounted\n"),
+    ("nsq_to_file", ["--nsqd-tcp-address=a:1", "--topic=x", "--work-dir=s3a://bucket/x"], 1,
+     "--work-dir: s3a://bucket/x is not a path of this machine; give the one where that file system is mounted\n"),
     ("to_nsq", [], 1, "--topic required\n"), ("to_nsq", ["-topic=x", "-delimiter="], 1, "--delimiter must be a single byte\n"),
     ("to_nsq", ["-topic=x"], 1, "--nsqd-tcp-address required\n"),
     ("nsq_stat", [], 1, "--topic and --channel are required\n"),
@@ -174,7 +179,7 @@ def test_options_of_the_client_arrive(original, tools):
                "output_buffer_size,4096", "output_buffer_timeout,100ms", "dial_timeout,9s", "write_timeout,2s")
     running = original.start("nsq_tail", "--topic", topic, "--channel=c", f"--nsqd-tcp-address={tools.tcp}",
                              *[f"--consumer-opt={option}" for option in options])
-    (client,) = wait_until(lambda: tools.node.channel(topic, "c")["clients"], seconds=30)
+    (client,) = wait_until(lambda: tools.node.channel(topic, "c")["clients"])
     assert (client["client_id"], client["hostname"], client["sample_rate"], client["deflate"], client["snappy"]) == ("me", "here", 99, True, False)
     assert client["user_agent"].startswith("nsq_tail/1.3.0")
     assert running.stop(signal.SIGINT) == 0

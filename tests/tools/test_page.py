@@ -9,9 +9,9 @@ import sys
 from nsqc.commands import ORIGINALS, TOOLS
 from tests.support.daemon import Daemon, wait_until
 from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
 from tests.tools.conftest import ENV
 
-SECONDS = 60
 CHANNELS = {"to-file": "nsq_to_file", "relay": "nsq_to_nsq"}
 CHANGES = ((r'"id": "[0-9a-f]{16}"', '"id": ID'), (r'"timestamp": \d{19}', '"timestamp": TIME'))
 
@@ -37,15 +37,15 @@ def result(node: Daemon, command: str, is_stopped: bool, **more) -> str:
     """What a command prints. is_stopped: by Ctrl-C, when its channel is empty."""
     if not is_stopped:
         return subprocess.run(["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=SECONDS, stdin=subprocess.DEVNULL, **more).stdout
+                              timeout=WAIT_SECONDS, stdin=subprocess.DEVNULL, **more).stdout
     channel = next(channel for tool, channel in CHANNELS.items() if f"nsqc {tool} " in command)
     process = subprocess.Popen(["bash", "-c", f"exec {command}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                stdin=subprocess.DEVNULL, **more)
     try:
         wait_until(lambda: not node.channel("orders", channel)["depth"] and not node.channel("orders", channel)["in_flight_count"],
-                   command, SECONDS)
+                   command, WAIT_SECONDS)
         process.send_signal(signal.SIGINT)
-        return "^C\n" + process.communicate(timeout=SECONDS)[0]
+        return "^C\n" + process.communicate(timeout=WAIT_SECONDS)[0]
     finally:
         process.kill()
         process.wait()

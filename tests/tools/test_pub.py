@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import wait_until
-from tests.tools.conftest import ENV, SECONDS
+from tests.support.patience import WAIT_SECONDS
+from tests.tools.conftest import ENV
 
 
 def test_lines_become_messages(tools):
@@ -166,7 +167,7 @@ def test_progress_on_a_terminal_only(tools, tmp_path):
     except OSError:
         pass    # the other end is closed
     os.close(master)
-    assert process.wait(SECONDS) == 0
+    assert process.wait(WAIT_SECONDS) == 0
     assert b"\r\x1b[K" in shown and b"100%" in shown and shown.endswith(b"nsqc pub: 30 messages published\r\n")
 
 

@@ -68,7 +68,7 @@ def test_nodes_on_both_sides_are_killed(tools, daemon):
         more = [b"%d-%d" % (number, each) for each in range(1500)]
         source.connect().pub("t", *more)
         bodies += more
-        wait_until(lambda: any(each.channel("t", "c")["depth"] for each in targets), seconds=30)
+        wait_until(lambda: any(each.channel("t", "c")["depth"] for each in targets))
         node.kill()
         node.start(f"--tcp-address=127.0.0.1:{node.tcp_port}", f"--http-address=127.0.0.1:{node.http_port}")
 
@@ -76,7 +76,7 @@ def test_nodes_on_both_sides_are_killed(tools, daemon):
         found = source.channel("t", "c")
         return not (found["depth"] or found["in_flight_count"] or found["deferred_count"])
 
-    wait_until(is_through, seconds=60)
+    wait_until(is_through)
     assert running.stop(signal.SIGTERM) == 0
     arrived = [body for node in targets for body in taken(node, "t", "c")]
     assert set(arrived) == set(bodies)
@@ -86,7 +86,7 @@ def test_without_any_target_nothing_is_taken(tools):
     topic = tools.topic("nsq_to_nsq")
     tools.publish(topic, b"a", b"b")
     running = tools.start("relay", "--topic", topic, "--to", "127.0.0.1:1").says("trying again")
-    wait_until(lambda: tools.node.channel(topic, "nsq_to_nsq")["requeue_count"] >= 2, seconds=30)
+    wait_until(lambda: tools.node.channel(topic, "nsq_to_nsq")["requeue_count"] >= 2)
     assert tools.node.channel(topic, "nsq_to_nsq")["depth"] == 2
     assert running.stop() == 130
     assert sorted(tools.taken(topic, "nsq_to_nsq")) == [b"a", b"b"]

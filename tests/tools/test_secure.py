@@ -47,7 +47,7 @@ def test_relay_from_one_kind_of_security_to_another(daemon, tools, authd, cert, 
     """Each side has its own; without options for the targets they have the source's."""
     asked = authd()
     secret = tmp_path / "secret"
-    secret.write_text("s3cret\n")
+    secret.write_text("s3cret\n", encoding="utf-8-sig")     # as some editors write it
     target = daemon(f"--tls-cert={cert}", f"--tls-key={cert.with_suffix('.key')}", "--tls-required=true", f"--auth-http-address={asked.address}")
     topic = tools.topic("nsq_to_nsq")
     tools.publish(topic, b"there")
@@ -58,7 +58,7 @@ def test_relay_from_one_kind_of_security_to_another(daemon, tools, authd, cert, 
     own = ("--nsqd", f"localhost:{target.tcp_port}", "--tls", "--tls-ca", str(cert), "--auth-secret", "s3cret")
     back = tools.topic("c")
     running = tools.start("relay", "--topic", topic, "--wait", *own, "--to", tools.tcp, "--to-topic", back, "--to-plain", nodes=False)
-    wait_until(lambda: tools.node.channel(back, "c")["depth"] == 1, seconds=30)
+    wait_until(lambda: tools.node.channel(back, "c")["depth"] == 1)
     assert running.stop(15) == 0 and running.err == ""
 
 

@@ -12,7 +12,8 @@ import time
 import pytest
 
 from tests.support.daemon import wait_until
-from tests.tools.conftest import ENV, SECONDS, Tools
+from tests.support.patience import WAIT_SECONDS
+from tests.tools.conftest import ENV, Tools
 
 
 def test_lines_and_no_more_than_asked_for(tools):
@@ -95,7 +96,7 @@ def test_stdout_that_is_full(tools):
     tools.publish(topic, b"one")
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "nsqc", "tail", "--topic", topic, "--channel", "c", *tools.nodes],
-                              stdout=full, stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+                              stdout=full, stderr=subprocess.PIPE, timeout=WAIT_SECONDS, env=ENV)
     assert (done.returncode, done.stderr) == (1, b"nsqc tail: No space left on device\n")
     assert tools.node.channel(topic, "c")["depth"] == 1
 
@@ -125,7 +126,7 @@ def test_one_nsqd_of_several_dies_and_comes_back(tools, daemon):
     running.says(b"from the other\n")
     other.start(f"--tcp-address={address}")
     other.post(f"/topic/create?topic={topic}")
-    wait_until(lambda: other.stats(topic)["channels"] and other.channel(topic, "c")["client_count"], seconds=30)
+    wait_until(lambda: other.stats(topic)["channels"] and other.channel(topic, "c")["client_count"])
     other.post(f"/pub?topic={topic}", b"again here")
     running.says(b"again here\n")
     assert running.stop() == 130
@@ -153,7 +154,7 @@ def test_without_stdout_nothing_is_finished(tools):
     topic = tools.topic("c")
     tools.publish(topic, b"one")
     done = subprocess.run(f"exec {sys.executable} -m nsqc tail --topic {topic} --channel c {' '.join(tools.nodes)} >&-", shell=True,
-                          stderr=subprocess.PIPE, timeout=SECONDS, env=ENV)
+                          stderr=subprocess.PIPE, timeout=WAIT_SECONDS, env=ENV)
     assert (done.returncode, done.stderr) == (1, b"nsqc tail: Bad file descriptor\n")
     assert tools.node.channel(topic, "c")["depth"] == 1
 
@@ -172,7 +173,7 @@ def test_it_may_open_as_many_files_as_the_system_allows(tools):
     topic = tools.topic("c")
     running = tools.start("tail", "--topic", topic, "--channel", "c",
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
-    wait_until(lambda: tools.node.channel(topic, "c")["clients"], seconds=30)
+    wait_until(lambda: tools.node.channel(topic, "c")["clients"])
     soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
     assert soft == hard > 64
     assert running.stop() == 130

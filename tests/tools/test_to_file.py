@@ -115,7 +115,7 @@ def test_killed_at_random_points_it_loses_nothing_that_was_finished(daemon, tmp_
         running = tools.start("to-file", "--topic", topic, "-o", str(out), "--sync-interval", "5ms", "--max-in-flight", str(in_flight),
                               "--filename-format", "f<REV>", *more)
         left = tools.node.channel(topic, "nsq_to_file")
-        wait_until(lambda before=left["depth"]: tools.node.channel(topic, "nsq_to_file")["depth"] < before, seconds=30)
+        wait_until(lambda before=left["depth"]: tools.node.channel(topic, "nsq_to_file")["depth"] < before)
         time.sleep(chance.random() * 0.05)
         running.process.kill()
         running.process.wait()
@@ -177,7 +177,7 @@ def test_a_file_system_that_is_full(tools, out):
     running = Tool(command, tools.folder, cwd=tools.folder)
     tools.running.append(running)
     running.says("No space left on device; nothing of it is finished, trying again in 1 s")
-    wait_until(lambda: tools.node.channel(topic, "nsq_to_file")["in_flight_count"] == 0, seconds=30)
+    wait_until(lambda: tools.node.channel(topic, "nsq_to_file")["in_flight_count"] == 0)
     pid = str(running.process.pid)
     subprocess.run(["nsenter", "--target", pid, *(() if os.geteuid() == 0 else ("--user", "--preserve-credentials")), "--mount", "mount",
                     "-o", "remount,size=20m", str(out)], check=True)
@@ -273,7 +273,7 @@ def test_topics_that_fit_a_pattern(tools, daemon, out, tmp_path):
                               "<TOPIC>", "--nsqlookupd", f"127.0.0.1:{server.http_port}", *QUICK, nodes=False)
         for topic in ("app.one", "other", "app.two"):
             node.post(f"/pub?topic={topic}", topic.encode())
-        wait_until(lambda: content(out) == [b"app.one", b"app.two"], seconds=30)
+        wait_until(lambda: content(out) == [b"app.one", b"app.two"])
         assert running.stop(signal.SIGTERM) == 0
         assert running.err == ""
     finally:

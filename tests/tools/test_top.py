@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+from nsqc import __version__
 from nsqc.tools.top.drawing import age, cell, number, spark
 from nsqc.tools.top.terminal import keys_of
 from tests.support.daemon import Daemon, wait_until
+from tests.support.patience import WAIT_SECONDS
 from tests.support.screens import InTerminal
 
 
@@ -54,7 +56,7 @@ def test_what_it_shows(node, top):
     screen = top("--view", "channels")
     screen.until("6 channels")
     text = screen.until(lambda text: len(rows(text)) == 6 and rows(text)[2].rstrip().endswith("s"))
-    assert text.splitlines()[0].startswith("nsqc top  1 node  3 topics  6 channels")
+    assert text.splitlines()[0].startswith(f"nsqc top {__version__}  1 node  3 topics  6 channels")
     assert rows(text)[2].split()[:2] == ["orders", "audit"]
     assert rows(text)[2].split()[4] == "25"
     assert len(text.splitlines()) == 24
@@ -230,7 +232,7 @@ def test_a_node_that_goes_and_comes_back(daemon):
 
 def test_without_a_terminal(node):
     done = subprocess.run([sys.executable, "-m", "nsqc", "top", *where(node)], capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=60, check=False)
+                          stdin=subprocess.DEVNULL, timeout=WAIT_SECONDS, check=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == ("nsqc top: needs a terminal; `nsqc topic list --json` and `nsqc stat --json` are for "

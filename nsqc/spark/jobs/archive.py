@@ -49,7 +49,8 @@ def lasting_channel(name: str | None) -> str | None:
 
 @arguments.with_nsqd
 def command(
-    archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER")],
+    archive: Annotated[Path, typer.Argument(help="the archive; --create creates one", metavar="FOLDER",
+                                            parser=checks.path)],
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     channel: Annotated[str | None, typer.Option(

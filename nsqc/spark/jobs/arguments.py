@@ -18,7 +18,8 @@ Topic = Annotated[str, typer.Option(help="the topic", callback=checks.topic)]
 Topics = Annotated[str | None, typer.Option(
     help="topics that are kept in a log, separated by commas", callback=checks.reads(values.read_names))]
 Rate = Annotated[float | None, typer.Option(help="messages per second at most, over all tasks", min=0.001)]
-Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", callback=checks.archive)]
+Archive = Annotated[Path, typer.Argument(help="the archive", metavar="FOLDER", parser=checks.path,
+                                         callback=checks.archive)]
 Since = Annotated[str | None, typer.Option(
     "--from", help="leave out messages published before this time (ISO 8601, UTC)", callback=checks.moment)]
 Until = Annotated[str | None, typer.Option(
@@ -35,9 +36,10 @@ Nsqlookupd = Annotated[str | None, typer.Option(
     callback=checks.reads(values.read_addresses))]
 Tls = Annotated[bool, typer.Option("--tls", help="TLS to all nsqd")]
 TlsCaFile = Annotated[Path | None, typer.Option(
-    help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE")]
-TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE")]
-TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE")]
+    help="the authority of nsqd's certificate; by default the system's authorities", metavar="FILE",
+    parser=checks.path)]
+TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE", parser=checks.path)]
+TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=checks.path)]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @arguments.with_nsqd
 def command(
     data_path: Annotated[Path, typer.Argument(help="the dead nsqd's data path, or a copy",
-                                              metavar="FOLDER", callback=checks.folder)],
+                                              metavar="FOLDER", parser=checks.path, callback=checks.folder)],
     cluster: arguments.Cluster,
     topic: Annotated[list[str] | None, typer.Option(
         help="only this topic; may be repeated", callback=checks.reads(values.read_name))] = None,

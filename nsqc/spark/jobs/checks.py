@@ -6,6 +6,7 @@ All raise typer.BadParameter, which ends a job with one line and exit code 2.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TypeVar
 
 import typer
 
+from nsqc import paths
 from nsqc.spark.values import read_name
 
 T = TypeVar("T")
@@ -31,21 +33,33 @@ def reads(read: Callable[[str], object]) -> Callable[[T], T]:
     return callback
 
 
-def all_exist(paths: list[str]) -> list[str]:
-    """Files, folders with files, or patterns that match something; Spark itself checks URIs."""
-    for path in paths:
-        if "://" in path:
-            continue
-        if not Path(path).exists() and not glob.glob(path):
-            raise typer.BadParameter(f"there is no {path}")
-        try:
-            if Path(path).is_dir() and not any(entry.name[0] not in "._" for entry in Path(path).iterdir()):
-                raise typer.BadParameter(f"there are no files in {path}")
-            if Path(path).is_file():
-                Path(path).open("rb").close()
-        except OSError as error:
-            raise typer.BadParameter(f"{path} is not readable: {error.strerror}") from None
-    return paths
+def path(text: str | Path) -> Path:
+    """The typer parser of a path of this machine. spark-submit may start the driver in a folder of its own, which is
+    removed when the job ends."""
+    try:
+        return Path((paths.absolute if "PYSPARK_GATEWAY_PORT" in os.environ else paths.local)(str(text)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def inputs(texts: list[str]) -> list[str]:
+    """A typer callback: URIs, which Spark itself checks, and paths of this machine: files, folders with files, or
+    patterns that match something."""
+    return [text if paths.is_foreign(text) else str(readable(path(text))) for text in texts]
+
+
+def readable(path: Path) -> Path:
+    """A file, a folder with files, or a pattern that matches something."""
+    if not path.exists() and not glob.glob(str(path)):
+        raise typer.BadParameter(f"there is no {path}")
+    try:
+        if path.is_dir() and not any(entry.name[0] not in "._" for entry in path.iterdir()):
+            raise typer.BadParameter(f"there are no files in {path}")
+        if path.is_file():
+            path.open("rb").close()
+    except OSError as error:
+        raise typer.BadParameter(f"{path} is not readable: {error.strerror}") from None
+    return path
 
 
 def folder(path: Path) -> Path:

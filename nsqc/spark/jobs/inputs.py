@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from nsqc.paths import is_foreign
 from nsqc.spark.jobs.running import JobError
 from nsqc.spark.jobs.template import column, find
 
@@ -43,7 +44,7 @@ def read(spark: SparkSession, paths: list[str], form: str, header: bool = True,
                                 escape='"')
     elif form == "json":
         reader = reader.options(mode="FAILFAST")
-    return reader.load([path if "://" in path else f"file://{Path(path).absolute()}" for path in paths])
+    return reader.load([path if is_foreign(path) else f"file://{Path(path).absolute()}" for path in paths])
 
 
 def with_body(frame: DataFrame, body: str | None, template: str | None, whole: bool) -> DataFrame:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -20,18 +19,11 @@ HEADS = ("topic", "nsqd", "reader", "position", "latest", "behind", "oldest")
 TEXT_COLUMNS = 3
 
 
-def each_folder(paths: list[str] | None) -> list[str]:
-    """A typer callback: all are existing folders of this machine; file: may precede them, as in Spark."""
-    for path in paths or ():
-        if urlsplit(path).scheme not in ("", "file"):
-            raise typer.BadParameter(f"{path}: only checkpoints in folders of this machine can be read")
-        checks.folder(local(path))
-    return paths or []
-
-
-def local(path: str) -> Path:
-    """A folder, given with or without file:."""
-    return Path(urlsplit(path).path if path.startswith("file:") else path)
+def each_folder(given: list[str] | None) -> list[str]:
+    """A typer callback: all are existing folders of this machine. They keep the names that they were given by."""
+    for name in given or ():
+        checks.folder(checks.path(name))
+    return given or []
 
 
 @arguments.with_nodes
@@ -44,7 +36,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
     to: Annotated[Path | None, typer.Option(
         "--out", help="also write a table with charts, as one HTML file", metavar="FILE",
-        callback=checks.writable)] = None,
+        parser=checks.path, callback=checks.writable)] = None,
 ) -> int:
     """Show how far channels and queries are behind.
 
@@ -56,7 +48,7 @@ def command(
         raise typer.BadParameter("give one of --nsqd and --nsqlookupd")
     names = values.read_names(topic) if topic else ()
     with running.failures() as progress:
-        known = {path: checkpoints.read(local(path)) for path in checkpoint or ()}
+        known = {path: checkpoints.read(checks.path(path)) for path in checkpoint or ()}
         with nodes.found(cluster, progress.note) as asked:
             found = readers.look(asked, names)
             shown = readers.channels(found.logs)

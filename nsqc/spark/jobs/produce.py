@@ -31,7 +31,7 @@ def readable_template(text: str | None) -> str | None:
 def command(
     files: Annotated[list[str], typer.Argument(
         help="files, folders of files, patterns, or URIs that Spark supports", metavar="FILE",
-        callback=checks.all_exist)],
+        callback=checks.inputs)],
     topic: arguments.Topic,
     cluster: arguments.Cluster,
     form: Annotated[str | None, typer.Option(

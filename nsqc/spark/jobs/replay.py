@@ -25,7 +25,7 @@ Span = tuple[int | None, int | None]    # microseconds since 1970
 def command(
     cluster: arguments.Cluster,
     archive: Annotated[Path | None, typer.Argument(
-        help="the archive", metavar="FOLDER", callback=checks.archive_or_none)] = None,
+        help="the archive", metavar="FOLDER", parser=checks.path, callback=checks.archive_or_none)] = None,
     from_topic: Annotated[str | None, typer.Option(
         help="instead of an archive: a topic that is kept in a log", callback=checks.topic)] = None,
     topic: Annotated[str | None, typer.Option(

@@ -27,10 +27,11 @@ def each_archive(paths: list[Path] | None) -> list[Path]:
 def command(
     cluster: arguments.Cluster | None,
     archives: Annotated[list[Path] | None, typer.Argument(
-        help="the archives", metavar="[FOLDER]...", callback=each_archive)] = None,
+        help="the archives", metavar="[FOLDER]...", parser=checks.path, callback=each_archive)] = None,
     topic: arguments.Topics = None,
     to: Annotated[Path, typer.Option(
-        "--out", help="the file to write", metavar="FILE", callback=checks.writable)] = Path("report.html"),
+        "--out", help="the file to write", metavar="FILE", parser=checks.path, callback=checks.writable,
+    )] = Path("report.html"),
     since: arguments.Since = None,
     until: arguments.Until = None,
     title: Annotated[str | None, typer.Option(help="by default the topics")] = None,

@@ -6,6 +6,7 @@ import os
 import re
 import time
 
+from nsqc import paths
 from nsqc.tools import output
 from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
@@ -29,16 +30,17 @@ def run(flags: Flags) -> int:
     topics = tuple(dict.fromkeys(flags.texts("topic")))
     pattern = check(flags, topics)
     notes = Lines(flags.text("log-prefix"), level, flags.text("channel"))
-    work_dir = flags.text("work-dir") or flags.text("output-dir")
-    zipped, moves = flags.on("gzip"), work_dir != flags.text("output-dir")
+    output_dir = folder_of(flags, "output-dir")
+    work_dir = folder_of(flags, "work-dir") or output_dir
+    zipped, moves = flags.on("gzip"), work_dir != output_dir
     numbered = zipped or moves or flags.number("rotate-size") > 0 or flags.decimal("rotate-interval") > 0
     if numbered and REV not in flags.text("filename-format"):
         raise Fatal("missing <REV> in --filename-format when gzip, rotation, or work dir enabled")
-    for folder in (flags.text("output-dir"), work_dir):
+    for folder in (output_dir, work_dir):
         os.makedirs(folder, 0o770, exist_ok=True)
     naming = Naming(flags.text("filename-format"), flags.text("datetime-format"),
                     host_identifier(flags.text("host-identifier")), ".gz" if zipped else "", numbered)
-    rules = Rules(flags.text("output-dir"), work_dir, naming, "gzip" if zipped else "", flags.number("gzip-level"),
+    rules = Rules(output_dir, work_dir, naming, "gzip" if zipped else "", flags.number("gzip-level"),
                   flags.number("rotate-size"), flags.decimal("rotate-interval"), flags.on("skip-empty-files"))
     if pattern is not None:
         topics = tuple(topic for topic in topics if pattern.search(topic))
@@ -51,6 +53,14 @@ def run(flags: Flags) -> int:
         flags.text("channel"), rules, flags.decimal("sync-interval"), max(flags.number("max-in-flight"), 1),
         CONNECTIONS, True), notes, insists=False)
     return 1 if code == 1 else 0        # signals are a clean end
+
+
+def folder_of(flags: Flags, name: str) -> str:
+    """A path of this machine. Raises Fatal."""
+    try:
+        return paths.local(flags.text(name))
+    except ValueError as error:
+        raise Fatal(f"--{name}: {error}") from None
 
 
 def check(flags: Flags, topics: tuple[str, ...]) -> re.Pattern[str] | None:

@@ -47,10 +47,14 @@ def run(program: Program, words: list[str]) -> int:
     except FlagError as error:
         output.note_lines(f"{error}\n{usage(program.name, flags)}")
         return EXIT_FLAGS
-    if program.has_version and values.on("version"):
-        output.line(f"{program.name} v{NSQD_VERSION}")
-        return 0
-    return guarded(lambda: program.run(values))
+    return guarded(lambda: printed_version(program) if program.has_version and values.on("version")
+                   else program.run(values))
+
+
+def printed_version(program: Program) -> int:
+    """Prints the version."""
+    output.line(f"{program.name} v{NSQD_VERSION}")
+    return 0
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nsqc import __version__
 from nsqc.tools.output import printable
 from nsqc.tools.top.drawing import BOLD, DIM, INVERSE, RED, VIEWS, YELLOW, cell, fitting, line, number, titles
 from nsqc.tools.top.model import Model, Row
@@ -123,7 +124,7 @@ class Screen:
         totals = self._totals
         nodes = f"{totals.nodes} node{'' if totals.nodes == 1 else 's'}"
         silent = f", {totals.silent} silent" if totals.silent else ""
-        text = (f"nsqc top  {nodes}{silent}  {totals.topics:,} topics  {totals.channels:,} channels  "
+        text = (f"nsqc top {__version__}  {nodes}{silent}  {totals.topics:,} topics  {totals.channels:,} channels  "
                 f"in {number(totals.coming)}/s  out {number(totals.going)}/s  depth {number(totals.depth)}")
         clock = "stopped" if self._frozen else time.strftime("%H:%M:%S")
         text = cell(text, columns - len(clock) - 1) if len(text) + len(clock) < columns else cell(text, columns)

@@ -10,7 +10,7 @@ const report = (extra = {}) => {
   console.log(JSON.stringify({ seen, ...extra }));
   process.exit(0);
 };
-setTimeout(() => { console.error('nothing more came'); console.log(JSON.stringify({ seen })); process.exit(1); }, 20000);
+setTimeout(() => { console.error('nothing more came'); console.log(JSON.stringify({ seen })); process.exit(1); }, 150000);
 
 const writer = () => new Promise((resolve, reject) => {
   const one = new nsq.Writer('127.0.0.1', port, { clientId: 'writer', ...ways });

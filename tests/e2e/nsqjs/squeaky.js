@@ -4,7 +4,7 @@ const { Publisher, Subscriber } = require('squeaky');
 
 const port = Number(process.argv[2]);
 const seen = [];
-setTimeout(() => { console.error('nothing more came'); console.log(JSON.stringify({ seen })); process.exit(1); }, 20000);
+setTimeout(() => { console.error('nothing more came'); console.log(JSON.stringify({ seen })); process.exit(1); }, 150000);
 const fail = error => { console.error(error); process.exit(1); };
 
 const subscriber = new Subscriber({ port, topic: 'squeaky', channel: 'c', concurrency: 5 });

@@ -10,6 +10,7 @@ import pytest
 
 from nsqc.store.disk.pool import IoPool
 from tests.compiled.pool import Jobs, parts_begun
+from tests.support.patience import WAIT_SECONDS
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def with_loop(scenario, threads: int = 2, gates=()):
             while pool.under_way:
                 await asyncio.sleep(0.001)
             pool.close()
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), WAIT_SECONDS))
 
 
 async def ended(jobs: Jobs, count: int) -> None:

@@ -23,6 +23,7 @@ from nsqc.store.disk.queue import DiskQueue
 from nsqc.store.disk.syncer import Syncer
 from tests.compiled import diskqueue
 from tests.support.log import RecordingLog
+from tests.support.patience import WAIT_SECONDS
 from tests.support.sizes import SIZES
 
 STAMP = 1_700_000_000_000_000_000
@@ -460,7 +461,7 @@ def test_full_disk_changes_nothing_and_heals(tmp_path):
         assert drain(queue) == list(range(7, 20))
         print("done")
     """)
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=WAIT_SECONDS)
     assert done.stdout == "done\n", done.stderr
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
 

@@ -1,0 +1,85 @@
+"""What `make` says about a machine that lacks something: everything, in one line, and the README has the same packages."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.pages import ROOT, blocks
+from tests.support.patience import WAIT_SECONDS
+
+CHECK = ROOT / "packaging" / "check.sh"
+BUILD = {"python3", "python3-venv", "python3-dev", "gcc", "libc6-dev"}
+TESTS = {"nodejs", "npm", "openjdk-17-jre-headless", "openssl", "libssl-dev", "zlib1g-dev", "systemd", "dpkg", "bash", "git", "curl"}
+
+
+@pytest.fixture
+def check(tmp_path):
+    """check(*words, has=names of commands, **environment) -> exit code, what it prints; on a machine that has no others."""
+    folder = tmp_path / "bin"
+
+    def run(*words: str, has=(), **environment) -> tuple[int, str]:
+        folder.mkdir()
+        for name in ("sh", "id", "grep", *has):
+            (folder / name).symlink_to(shutil.which(name))
+        env = {name: value for name, value in os.environ.items() if name not in ("CC", "JAVA_HOME", "PYTHON")}
+        done = subprocess.run(["sh", CHECK, *words], env={**env, "PATH": str(folder), **environment}, capture_output=True, text=True,
+                              timeout=WAIT_SECONDS)
+        assert done.stdout == ""
+        return done.returncode, done.stderr
+
+    return run
+
+
+def packages(told: str) -> set[str]:
+    assert told.count("\n") == 1
+    return set(re.search(r"\(Debian: apt-get install (.+)\)\n$", told)[1].split())
+
+
+def test_an_empty_machine_lacks_everything_at_once(check):
+    code, told = check()
+    assert (code, packages(told)) == (1, BUILD)
+    assert told.startswith("nsqc needs more than this machine has: Python 3.11 or later, a C compiler (")
+
+
+def test_and_more_for_the_tests(check):
+    code, told = check("tests")
+    assert code == 1
+    assert packages(told) - {"fakeroot"} == BUILD | TESTS
+    assert ("fakeroot" in packages(told)) == (os.getuid() != 0)
+
+
+def test_only_what_is_missing_is_named(check, tmp_path):
+    java = tmp_path / "jdk" / "bin"
+    java.mkdir(parents=True)
+    (java / "java").write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    (java / "java").chmod(0o755)
+    code, told = check("tests", has=("gcc", "as", "node", "npm", "openssl", "systemd-analyze", "dpkg-deb", "fakeroot",
+                                     "bash", "git"), CC="gcc", PYTHON=sys.executable, JAVA_HOME=str(java.parent))
+    assert (code, packages(told)) == (1, {"openjdk-17-jre-headless", "curl"})
+
+
+def test_an_old_python_is_named(check, tmp_path):
+    python = tmp_path / "python3.9"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    code, told = check(has=("gcc",), CC="gcc", PYTHON=str(python))
+    assert code == 1
+    assert f"Python 3.11 or later ({python} is older; with another one: make PYTHON=python3.11)" in told
+
+
+def test_make_asks_it():
+    makefile = (ROOT / "Makefile").read_text()
+    assert 'check-system:\n\t@PYTHON="$(PYTHON)" packaging/check.sh\n' in makefile
+    assert 'check-tests:\n\t@PYTHON="$(PYTHON)" packaging/check.sh tests\n' in makefile
+
+
+def test_the_readme_has_all_packages():
+    lines = [line.removeprefix("apt-get install ") for block in blocks("README.md") for line in block.splitlines()
+             if line.startswith("apt-get install ")]
+    assert len(lines) == 2
+    assert set(lines[0].split()) >= BUILD | {"make"}
+    assert {name for line in lines for name in line.split()} >= BUILD | TESTS | {"make", "fakeroot"}
