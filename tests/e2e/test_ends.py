@@ -105,7 +105,7 @@ def test_every_fatal_error_after_every_command(daemon, storage):
             if interference in LASTING or rng.random() < 0.05:
                 node.http("POST", f"/topic/delete?topic={quoted(topic)}")   # 404 for an ephemeral one that went by itself
     wait_until(lambda: not any(c["clients"] for t in node.stats()["topics"] for c in t["channels"] or []),
-               "all consumers are gone", 60)
+               "all consumers are gone")
     consumer = node.connect().sub("kept", "c", KEPT)
     assert sorted(int(message.body) for message in consumer.messages(KEPT, finish=True)) == list(range(KEPT))
 
@@ -121,8 +121,8 @@ def test_an_ephemeral_channel_whose_client_ends_amid_a_packet(daemon, storage):
         assert client.frame() == (1, b"E_INVALID invalid command BOGUS")
         assert client.frame() is None
     wait_until(lambda: [t["topic_name"] for t in node.stats()["topics"] if t["topic_name"] != "kept"] == ["nope"],
-               "the ephemeral topic is gone", 60)
-    wait_until(lambda: not node.stats("nope")["channels"], "the ephemeral channel is gone", 60)
+               "the ephemeral topic is gone")
+    wait_until(lambda: not node.stats("nope")["channels"], "the ephemeral channel is gone")
     assert node.stats("kept")["depth"] == KEPT
 
 
@@ -140,7 +140,7 @@ def test_a_client_that_publishes_while_the_node_drains(daemon, storage):
     assert consumer.frame() is None
     node.http("DELETE", "/drain")
     assert node.http("GET", "/ping") == (200, b"OK")
-    wait_until(lambda: not node.stats("t")["channels"], "the ephemeral channel is gone", 60)
+    wait_until(lambda: not node.stats("t")["channels"], "the ephemeral channel is gone")
 
 
 def test_a_client_that_comes_as_the_last_one_leaves_keeps_the_channel(daemon):

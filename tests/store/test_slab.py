@@ -44,7 +44,7 @@ def test_what_a_queue_took_goes_back(size):
     for _ in range(count):
         queue.pop()
     # A thread releases what has been free for some seconds.
-    wait_until(lambda: slab.held_bytes() - before <= 32 * MIB, "the memory is released", 60)
+    wait_until(lambda: slab.held_bytes() - before <= 32 * MIB, "the memory is released")
 
 
 def test_a_queue_that_goes_up_and_down():
