@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from msgspec import DecodeError
 
 from nsqc.tools.cluster import Cluster, Node
@@ -15,7 +17,6 @@ from nsqc.tools.top.stats import Sample, decode
 from nsqc.tools.top.terminal import Terminal
 
 WORDS = "nsqc top"
-CLOCK_S = 1.0       # the screen shows the time
 
 
 def first_look(api: NodeHttp, node: Node) -> Sample:
@@ -48,7 +49,7 @@ def top(values: Values) -> int:
             while not screen.ended:
                 columns, height = terminal.size
                 terminal.show(screen.lines(columns, height))
-                keys = terminal.wait(CLOCK_S, sampler.fileno())
+                keys = terminal.wait(1.0 - time.time() % 1.0, sampler.fileno())    # until the clock changes
                 sampler.calm()
                 if terminal.suspended:
                     terminal.suspend()

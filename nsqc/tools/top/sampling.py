@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
 from nsqc.client.errors import ClientError
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.errors import ToolError
@@ -86,7 +84,7 @@ class Sampler:
                 self._use(self.cluster.nodes())
 
     def _ask(self, node: Node) -> None:
-        api = self.cluster.http(node.http)
+        api = self.cluster.http(node)
         before: Sample | None = None
         knows_peek = True
         while not self._closing:
@@ -97,8 +95,8 @@ class Sampler:
                     self.errors.pop(node.http, None)
                     if knows_peek:
                         knows_peek = self._ask_ages(api, node, before)
-                except (ToolError, ClientError, OSError, msgspec.DecodeError, ValueError, KeyError) as error:
-                    self.errors[node.http] = str(error)
+                except Exception as error:      # whatever a node answers: this thread asks it again
+                    self.errors[node.http] = str(error) or type(error).__name__
                     knows_peek = True
                 self.wake()
             self._hurry.wait(max(self.interval - (time.monotonic() - began), 0.05))
@@ -143,7 +141,7 @@ class Sampler:
         def work() -> None:
             failures = []
             for node in list(self.nodes):
-                api = self.cluster.http(node.http)
+                api = self.cluster.http(node)
                 try:
                     call(api)
                 except (ToolError, ClientError) as error:
