@@ -44,7 +44,7 @@ class Tool:
 
     def says(self, text: str | bytes) -> Tool:
         """Waits for a text on stdout (bytes) or stderr (str)."""
-        wait_until(lambda: text in (self.out if isinstance(text, bytes) else self.err), f"{text!r}", 30)
+        wait_until(lambda: text in (self.out if isinstance(text, bytes) else self.err), f"{text!r}", 60)
         return self
 
     def stop(self, number: int = signal.SIGINT) -> int:
