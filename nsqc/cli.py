@@ -1,5 +1,5 @@
 """The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`, as
-nsqlookupd `nsqc lookupd`, and by the name of one of NSQ's tools it is that tool."""
+nsqlookupd `nsqc lookupd`, and by the name of one of NSQ's tools it is that tool, except nsqadmin."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ def main() -> None:
             from nsqc.commands.tools import run_original
 
             sys.exit(run_original(name, words))
+    if name == "nsqadmin" or words[:1] in (["admin"], ["nsqadmin"]):
+        sys.exit(admin())
     if words[:1] == ["serve"]:
         # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
@@ -48,6 +50,13 @@ def main() -> None:
     from nsqc.commands.app import run
 
     sys.exit(run(words))
+
+
+def admin() -> int:
+    """Points to replacements for nsqadmin, which nsqc does not have."""
+    print("nsqc has no nsqadmin: NSQ's own works with nsqc's daemons (nsqadmin --lookupd-http-address=HOST:4161), and "
+          "nsqc top, nsqc nodes, nsqc topic and nsqc channel show and change the same on a terminal", file=sys.stderr)
+    return 2
 
 
 def serve(words: list[str]) -> int:

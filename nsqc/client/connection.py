@@ -349,8 +349,10 @@ class Connection(Core):
             raise
         except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise NoAnswer(f"{self.address}: no answer in time") from None
-        except EOFError:
-            raise ConnectError(f"{self.address}: closed by nsqd") from None
+        except EOFError as error:
+            raise self.ended(*error.args) from None
+        except (ConnectionResetError, BrokenPipeError) as error:
+            raise self.ended(reason=error.strerror or str(error)) from None
         except (BadStream, CodecError) as error:
             raise ConnectError(f"{self.address}: {error}") from None
         except (OSError, ValueError) as error:

@@ -106,7 +106,7 @@ class Consumer:
             return
         self._peers.asked(now)
         try:
-            self._peers.found(lookup(self.topic, self._peers.nsqlookupd, self._options.timeout))
+            self._peers.found(lookup(self.topic, self._peers.nsqlookupd, self._options.timeout, self._options.tls))
         except LookupFailed as error:
             if first:
                 raise

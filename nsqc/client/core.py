@@ -16,9 +16,10 @@ from nsqc.client import encode
 from nsqc.client.address import is_path, split_address
 from nsqc.client.batch import Ids
 from nsqc.client.commands import channel_name, topic_name
-from nsqc.client.errors import AuthError, ConnectError, refusal
+from nsqc.client.errors import AuthError, ConnectError, Ended, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
+from nsqc.wire.answers import Service, recognized
 from nsqc.wire.codec import Codec
 from nsqc.wire.outside import JSONError, decode
 
@@ -110,7 +111,7 @@ class Core:
         except JSONError:
             value = None
         if not isinstance(value, dict):
-            raise ConnectError(f"{self.address}: answers {command} with {answer[:60]!r}: not an nsqd")
+            raise WrongPort(f"{self.address}: answers {command} with {answer[:60]!r}: not an nsqd")
         return value
 
     def _agreed_codec(self) -> Codec | None:
@@ -127,10 +128,20 @@ class Core:
 
     def frame_size(self, head: bytes) -> int:
         """Bytes that follow the first 8 of a reply during the greeting. Raises ConnectError."""
+        found = recognized(head)
+        if found is not None and found.service is not Service.NSQD_TCP:
+            raise not_nsqd(self.address, found)
         size = int.from_bytes(head[:4], "big", signed=True)
         if not 4 <= size <= FRAME_ROOM:
-            raise ConnectError(f"{self.address}: answers with {head!r}: not an nsqd")
+            raise WrongPort(f"{self.address}: answers with {head!r}: not an nsqd")
         return size - 4
+
+    def ended(self, received: bytes = b"", reason: str = "closed by nsqd") -> ConnectError:
+        """The error for a closed connection; received: the bytes of an incomplete reply."""
+        found = recognized(received)
+        if found is not None and found.service is not Service.NSQD_TCP:
+            return not_nsqd(self.address, found)
+        return Ended(f"{self.address}: {reason}")
 
     # ------------------------------------------------------------------ replies
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nsqc.wire.answers import Answer, Service, wrong_port
+
 
 class ClientError(Exception):
     """Base of all errors of nsqc.client."""
@@ -9,6 +11,14 @@ class ClientError(Exception):
 
 class ConnectError(ClientError, OSError):
     """The connection cannot be made, or has ended. Another try, or another nsqd, may work."""
+
+
+class Ended(ConnectError):
+    """The peer has closed the connection."""
+
+
+class WrongPort(ConnectError):
+    """Something other than nsqd's TCP port answers at the address."""
 
 
 class NoAnswer(ConnectError):
@@ -60,6 +70,11 @@ class BadAddress(ClientError, ValueError):
 
 class LookupFailed(ClientError, OSError):
     """No nsqlookupd answered; the text names the last cause."""
+
+
+def not_nsqd(address: str, found: Answer) -> WrongPort:
+    """The exception for an address where another service answers."""
+    return WrongPort(f"{address}: {wrong_port(found, Service.NSQD_TCP)}")
 
 
 def refusal(address: str, text: str) -> Refused:

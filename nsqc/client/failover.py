@@ -4,11 +4,13 @@ Spark's sink."""
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Iterable
 
 from nsqc.client.address import checked_addresses
 from nsqc.client.backoff import Backoff
 from nsqc.client.errors import ClientError, ConnectError, LookupFailed, PublishFailed, Refused
+from nsqc.client.httpaddress import checked_http_addresses, http_address
 from nsqc.client.lookup import nodes
 from nsqc.client.options import checked
 
@@ -31,10 +33,11 @@ class Failover:
         self._each_try = each_try
         self._next = first
 
-    def look_up(self, timeout: float) -> list[str]:
-        """The nsqd that all nsqlookupd know; blocks. Raises LookupFailed if no lookup has succeeded yet."""
+    def look_up(self, timeout: float, tls: bool | ssl.SSLContext | None = None) -> list[str]:
+        """The nsqd that all nsqlookupd know; blocks. tls: for https URLs. Raises LookupFailed if no lookup has
+        succeeded yet."""
         try:
-            return nodes(self.nsqlookupd, timeout) or self.addresses
+            return nodes(self.nsqlookupd, timeout, tls) or self.addresses
         except LookupFailed as error:
             if not self.addresses:
                 raise
@@ -44,7 +47,8 @@ class Failover:
     def target(self) -> str:
         """The nsqd to publish to now. Raises ConnectError if none is known."""
         if not self.addresses:
-            raise ConnectError(f"nsqlookupd {', '.join(self.nsqlookupd)}: no nsqd is known")
+            asked = ", ".join(http_address(address).text for address in self.nsqlookupd)
+            raise ConnectError(f"nsqlookupd {asked}: no nsqd is known")
         return self.addresses[self._next % len(self.addresses)]
 
     def move_on(self, address: str) -> None:
@@ -84,7 +88,7 @@ class Tries:
 
 def nsqd_or_nsqlookupd(nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str]) -> tuple[list[str], list[str]]:
     """Both as lists, one of them empty. Raises ValueError for both or neither, BadAddress, TypeError."""
-    addresses = checked_addresses(nsqd), checked_addresses(nsqlookupd)
+    addresses = checked_addresses(nsqd), checked_http_addresses(nsqlookupd)
     if bool(addresses[0]) == bool(addresses[1]):
         raise ValueError("give either nsqd or nsqlookupd")
     return addresses

@@ -4,14 +4,25 @@ answers."""
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Iterable
 from typing import TypedDict
 
-from nsqc.client.address import checked_address, split_address
+from nsqc.client.address import checked_address
 from nsqc.client.errors import LookupFailed
+from nsqc.client.httpaddress import http_address
+from nsqc.wire.answers import Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import decode
 
 log = logging.getLogger("nsqc.client")
+
+
+class NotHttp(ValueError):
+    """The server speaks another protocol. found: the service, if known."""
+
+    def __init__(self, text: str, found: Answer | None):
+        super().__init__(text)
+        self.found = found
 
 
 class Node(TypedDict):
@@ -21,42 +32,53 @@ class Node(TypedDict):
     tcp_port: int
 
 
-def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
-    """The nsqd (HOST:PORT of TCP) that have a topic, according to all nsqlookupd (HOST:PORT of HTTP) together. Raises
-    LookupFailed if none of them answers."""
+def lookup(topic: str, nsqlookupd: Iterable[str], timeout: float = 10.0,
+           tls: bool | ssl.SSLContext | None = None) -> list[str]:
+    """The nsqd (HOST:PORT of TCP) that have a topic, according to all nsqlookupd (HOST:PORT of HTTP, or URLs) together.
+    tls: for https URLs. Raises LookupFailed if none of them answers."""
     from urllib.parse import quote  # as http.client below
 
-    return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout)
+    return ask_all(f"/lookup?topic={quote(topic, safe='')}", nsqlookupd, timeout, tls)
 
 
-def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0) -> list[str]:
+def nodes(nsqlookupd: Iterable[str], timeout: float = 10.0, tls: bool | ssl.SSLContext | None = None) -> list[str]:
     """All nsqd. Raises LookupFailed."""
-    return ask_all("/nodes", nsqlookupd, timeout)
+    return ask_all("/nodes", nsqlookupd, timeout, tls)
 
 
-def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float) -> list[str]:
+def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
+            tls: bool | ssl.SSLContext | None = None) -> list[str]:
     """The nsqd that any nsqlookupd names, without duplicates. Raises LookupFailed."""
     addresses: dict[str, None] = {}
     answered, cause = False, "no nsqlookupd is given"
     for address in nsqlookupd:
         try:
-            for node in ask(address, path, timeout):
+            for node in ask(address, path, timeout, tls):
                 addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
             answered = True
         except (OSError, ValueError, KeyError, TypeError) as error:
-            cause = f"nsqlookupd {address}: {error}"
+            cause = f"nsqlookupd {http_address(address).text}: {error}"
             log.warning("%s", cause)
     if not answered:
         raise LookupFailed(cause)
     return list(addresses)
 
 
-def ask(address: str, path: str, timeout: float) -> list[Node]:
+def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | None = None) -> list[Node]:
     """The nsqd that one nsqlookupd names; none if it does not know the topic. Raises OSError, ValueError, KeyError,
     TypeError."""
-    status, body = fetch(address, path, timeout)
+    try:
+        status, body = fetch(address, http_address(address).beside(path), timeout, tls=tls)
+    except NotHttp as error:
+        raise ValueError(wrong_port(error.found, Service.LOOKUPD_HTTP) if error.found is not None
+                         else str(error)) from None
     if status == 404:
-        return []
+        if b"TOPIC_NOT_FOUND" in body:
+            return []
+        # nsqd's HTTP port answers 404, too.
+        found = of_info(fetch(address, http_address(address).beside("/info"), timeout, tls=tls)[1])
+        raise ValueError(wrong_port(found, Service.LOOKUPD_HTTP) if found.service is not Service.LOOKUPD_HTTP
+                         else f"status {status}")
     if status != 200:
         raise ValueError(f"status {status}")
     answer = decode(body)
@@ -67,17 +89,20 @@ def ask(address: str, path: str, timeout: float) -> list[Node]:
     return producers
 
 
-def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None) -> tuple[int, bytes]:
-    """Status and body of a GET. Raises OSError, ValueError for anything but HTTP."""
-    import http.client  # slow to import, and most clients are given their nsqd
+def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,
+          tls: bool | ssl.SSLContext | None = None) -> tuple[int, bytes]:
+    """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. Raises OSError, NotHttp."""
+    from http.client import HTTPException  # slow to import, and most clients are given their nsqd
 
-    host, port = split_address(address)
-    connection = http.client.HTTPConnection(host, port, timeout=timeout)
+    from nsqc.client.http import answered_by, connection_to
+
+    where = http_address(address)
+    connection = connection_to(where, timeout, tls if where.tls and isinstance(tls, ssl.SSLContext) else None)
     try:
-        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0"})
+        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **where.headers})
         answer = connection.getresponse()
         return answer.status, answer.read(most_bytes)
-    except http.client.HTTPException as error:
-        raise ValueError(f"not an HTTP answer: {error!r}") from None
+    except HTTPException as error:
+        raise NotHttp(f"not an HTTP answer: {error!r}", answered_by(error)) from None
     finally:
         connection.close()

@@ -117,7 +117,7 @@ class Producer:
 
     def _look_up(self) -> None:
         if self._failover.nsqlookupd:
-            self._failover.addresses = self._failover.look_up(self._options.timeout)
+            self._failover.addresses = self._failover.look_up(self._options.timeout, self._options.tls)
 
     @staticmethod
     def _discard(connection: Connection | None) -> None:

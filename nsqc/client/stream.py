@@ -72,13 +72,13 @@ class Stream:
         return len(piece) or 1
 
     def receive_exactly(self, count: int, deadline: float) -> bytes:
-        """Reads no byte more: what follows may be encoded."""
+        """Reads no byte more: what follows may be encoded. Raises EOFError with the bytes read so far."""
         received = bytearray()
         while len(received) < count:
             self._wait_until(deadline)
             data = self._socket.recv(count - len(received))
             if not data:
-                raise EOFError
+                raise EOFError(bytes(received))
             received += data
         return bytes(received)
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from nsqc.log.visible import visible_lines
+
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 STDOUT = 1
 
@@ -59,11 +61,12 @@ def refused(error: NotWritten) -> int:
 
 
 def print_text(text: str) -> None:
-    """Prints text. Raises SystemExit if that cannot be done."""
+    """Prints text, with terminal controls escaped: names in damaged files may contain any bytes. Raises SystemExit if
+    that cannot be done."""
     try:
         if sys.stdout is None:
             raise NotWritten(errno.EBADF, os.strerror(errno.EBADF), "stdout")
         with writing():
-            print(text, flush=True)
+            print(visible_lines(text), flush=True)
     except NotWritten as error:
         raise SystemExit(refused(error)) from None

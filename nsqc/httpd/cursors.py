@@ -7,9 +7,10 @@ from collections.abc import Awaitable
 from nsqc.broker.topic import Topic
 from nsqc.httpd.app import App
 from nsqc.httpd.logs import offset_at
-from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, rfc3339, time_of
+from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of, written
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, read_whole
+from nsqc.options.places import BEGINNING, END, Place, parse_place
 from nsqc.wire.names import is_valid_name
 
 # Arguments by which to= and from= may be said in two.
@@ -28,10 +29,10 @@ def seek(app: App, request: Request) -> Awaitable[Reply | None]:
     log_of(topic)
     if b"to" not in arguments:
         raise ApiError(400, "MISSING_ARG_TO")
-    return _seek(app, topic, name, Place(arguments, b"to"))
+    return _seek(app, topic, name, Target(arguments, b"to"))
 
 
-async def _seek(app: App, topic: Topic, name: bytes, place: Place) -> Reply | None:
+async def _seek(app: App, topic: Topic, name: bytes, place: Target) -> Reply | None:
     offset = await place.resolve(app, topic)
     if isinstance(offset, Reply):
         return offset
@@ -47,10 +48,10 @@ def create_from(app: App, request: Request, topic: Topic, name: bytes, arguments
                 ) -> Awaitable[Reply | None]:
     """Creates a channel of a log that begins at the place `from`; answers once that is in the journal."""
     log_of(topic)
-    return _create_from(app, request, topic, name, Place(arguments, b"from"))
+    return _create_from(app, request, topic, name, Target(arguments, b"from"))
 
 
-async def _create_from(app: App, request: Request, topic: Topic, name: bytes, place: Place) -> Reply | None:
+async def _create_from(app: App, request: Request, topic: Topic, name: bytes, place: Target) -> Reply | None:
     offset = await place.resolve(app, topic)
     if isinstance(offset, Reply):
         return offset
@@ -73,35 +74,30 @@ def _topic_and_channel(app: App, arguments: dict[bytes, bytes]) -> tuple[Topic, 
     return named(app, arguments), arguments[b"channel"]
 
 
-class Place:
-    """A place as clients name it: beginning, end, an offset, or a time."""
+class Target:
+    """A place in a log as the arguments of a call name it: `to=` or `from=`, in one argument or spelled out in two."""
 
     def __init__(self, arguments: dict[bytes, bytes], key: bytes) -> None:
-        self.word = arguments[key]          # beginning or end; empty: there is one of the following
-        self.offset = -1                    # below 0: there is none
-        self.time: int | None = None        # ns since 1970
-        if self.word in (b"beginning", b"end"):
+        word = arguments[key]
+        if word in _SPELLED_OUT:
+            if word not in arguments:
+                raise ApiError(400, f"MISSING_ARG_{word.decode().upper()}")
+            self._place = (Place(offset=number_of(arguments, word, -1)) if word == b"offset"
+                           else Place(time=time_of(arguments, word)))
             return
-        if self.word in _SPELLED_OUT:
-            if self.word not in arguments:
-                raise ApiError(400, f"MISSING_ARG_{self.word.decode().upper()}")
-            self.offset = number_of(arguments, b"offset", -1) if self.word == b"offset" else -1
-            self.time = time_of(arguments, b"time") if self.word == b"time" else None
-        elif self.word.isdigit():
-            self.offset = number_of(arguments, key, -1)
-        else:
-            self.time = rfc3339(self.word)
-            if self.time is None:
-                raise invalid(key)
-        self.word = b""
+        try:
+            self._place = parse_place(written(word))
+        except ValueError:
+            raise invalid(key) from None
 
     async def resolve(self, app: App, topic: Topic) -> int | Reply:
         """The offset, or the answer to one that does not exist."""
-        offset = self.offset if self.time is None else await offset_at(app, topic, self.time)
+        place = self._place
+        offset = place.offset if place.time is None else await offset_at(app, topic, place.time)
         log = log_of(topic)
-        if self.word == b"beginning":
+        if place.word == BEGINNING:
             return log.first
-        if self.word == b"end":
+        if place.word == END:
             return log.next
         if offset < log.first:
             return gone(log)

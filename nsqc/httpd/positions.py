@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import JSON, ApiError, Reply, encoded
+from nsqc.options.places import MOST, moment_of
+from nsqc.options.places import number_of as number_of_text
 from nsqc.wire.names import is_valid_name
 
 if TYPE_CHECKING:
     from nsqc.broker.topic import Topic
     from nsqc.store.log.topiclog import TopicLog
 
-_MOST = 2**63 - 1
-_NUMBER = re.compile(rb"[0-9]{1,19}")
-# RFC 3339. A plus sign that was not escaped has become a space.
-_TIME = re.compile(rb"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
-                   rb"(?:[Zz]|([-+ ])([0-9]{2}):([0-9]{2}))")
-_SECOND_NS = 1_000_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def number_of(arguments: dict[bytes, bytes], key: bytes, default: int, least: int = 0, most: int = _MOST) -> int:
+def number_of(arguments: dict[bytes, bytes], key: bytes, default: int, least: int = 0, most: int = MOST) -> int:
     """A whole number within bounds."""
     text = arguments.get(key)
     if text is None:
         return default
-    if not _NUMBER.fullmatch(text) or not least <= (number := int(text)) <= most:
+    number = number_of_text(written(text))
+    if number is None or not least <= number <= most:
         raise invalid(key)
     return number
 
@@ -39,36 +31,22 @@ def invalid(key: bytes) -> ApiError:
 
 
 def time_of(arguments: dict[bytes, bytes], key: bytes) -> int | None:
-    """A time, in ns since 1970: such a number, or RFC 3339; None: there is none."""
+    """A time, in ns since 1970: such a number, RFC 3339, or how long ago; None: there is none."""
     text = arguments.get(key)
     if text is None:
         return None
-    if _NUMBER.fullmatch(text) and int(text) <= _MOST:
-        return int(text)
-    time = rfc3339(text)
-    if time is None:
+    words = written(text)
+    moment = number_of_text(words)
+    if moment is None:
+        moment = moment_of(words)
+    if moment is None:
         raise invalid(key)
-    return time
+    return moment
 
 
-def rfc3339(text: bytes) -> int | None:
-    """A time as ns since 1970, 0 for those before; None: it is not a time."""
-    match = _TIME.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    fraction, sign, hours, minutes = match.groups()[6:]
-    if second > 60 or (sign and (int(hours) > 23 or int(minutes) > 59)):
-        return None
-    try:
-        whole = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC)
-    except ValueError:
-        return None
-    seconds = int((whole - _EPOCH).total_seconds()) + second // 60      # a leap second is the next minute's first
-    if sign:
-        ahead = int(hours) * 3600 + int(minutes) * 60
-        seconds += ahead if sign == b"-" else -ahead
-    return min(max(seconds * _SECOND_NS + int((fraction or b"0").ljust(9, b"0")), 0), _MOST)
+def written(text: bytes) -> str:
+    """An argument as text. Bytes that are not ASCII become replacement characters, which no place contains."""
+    return text.decode("ascii", "replace")
 
 
 # ---------------------------------------------------------------------- topics and logs

@@ -16,6 +16,7 @@ from nsqc.httpd.app import App
 from nsqc.httpd.held import Held
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
+from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
 
 _SECOND_NS = 1_000_000_000
@@ -214,7 +215,8 @@ def _human_ns(value: float) -> str:
 
 def _client_line(client: ClientStats) -> str:
     port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
-    name = f"{client.hostname}:{port} {client.user_agent}"
+    # Chosen by clients, and shown on terminals.
+    name = visible(f"{client.hostname}:{port} {client.user_agent}")
     connected = format_duration(max(0, int(time.time()) - client.connect_ts) * _SECOND_NS)
     if client.pub_counts:
         total = sum(pub.count for pub in client.pub_counts)

@@ -1,6 +1,6 @@
 """The forms of a log line: nsqd's, nsqd's with journald's priority, JSON and logfmt.
 
-All texts are one_line()'s: printable, and of bounded length.
+All texts are one_line()'s: without terminal controls, and of bounded length.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
+from nsqc.log.visible import visible
 
 AUTO = "auto"
 MAX_LINE = 16 * 1024  # characters of one line; clients determine parts of some, and may send megabytes
@@ -132,6 +133,4 @@ def one_line(text: str) -> str:
     """Makes text fit for one line of the log: no line ends, no terminal controls, no megabytes."""
     if len(text) > MAX_LINE:
         text = f"{text[:MAX_LINE]}... ({len(text)} characters)"
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return visible(text)

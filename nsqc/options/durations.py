@@ -1,11 +1,13 @@
-"""Durations as Go reads and writes them: 250ms, 1h30m, -1.5h. In Python they are integers, in nanoseconds."""
+"""Durations as Go reads and writes them: 250ms, 1h30m, -1.5h; days, as in 7d, are read, too. In Python they are
+integers, in nanoseconds."""
 
 from __future__ import annotations
 
 import re
 
-UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
+         "d": 24 * 3600 * 10**9}
+PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)")
 LARGEST = 2**63 - 1
 LONGEST_TEXT = 256  # characters: more digits than anybody writes, few enough for exact fractions
 
@@ -22,7 +24,7 @@ def parse_duration(text: str) -> int:
         total += int(whole + digits) * UNITS[part[2]] // 10 ** len(digits)
         at = part.end()
     if at == 0 or at != len(unsigned):
-        raise ValueError(f"{text[:LONGEST_TEXT]!r} is not a duration such as 250ms or 1h30m")
+        raise ValueError(f"{text[:LONGEST_TEXT]!r} is not a duration such as 250ms, 1h30m or 7d")
     if total > LARGEST:
         raise ValueError(f"{text!r} is longer than a duration can be")
     return -total if text[0] == "-" else total

@@ -15,6 +15,7 @@ from nsqc.peers.dial import Caller
 
 MAGIC = b"  V1"
 MAX_REPLY = 64 * 1024  # bytes
+FIRST_BYTES = 64
 
 
 class ConnectionEnded(Exception):
@@ -26,6 +27,7 @@ class LookupConnection(Caller):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[], None]):
         self.end = ""               # why it has ended; empty: it has not
+        self.first = b""            # received bytes, which identify the service
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
@@ -66,6 +68,8 @@ class LookupConnection(Caller):
         self._transport.write(MAGIC)
 
     def data_received(self, data: bytes) -> None:
+        if len(self.first) < FIRST_BYTES:
+            self.first += data[:FIRST_BYTES]
         self._unparsed += data
         at, end = 0, len(self._unparsed)
         while end - at >= 4:

@@ -15,7 +15,9 @@ from nsqc.net.remote import join_address
 from nsqc.options.declared import Settings
 from nsqc.peers.dial import Dialer, seconds
 from nsqc.peers.lookup_connection import ConnectionEnded, LookupConnection
+from nsqc.peers.probe import probe
 from nsqc.peers.tasks import reason_of
+from nsqc.wire.answers import Answer, Service, recognized, wrong_port
 from nsqc.wire.outside import Decoder, JSONError
 
 PING = b"PING\n"
@@ -62,6 +64,8 @@ class LookupPeer:
         self._unregistered: Iterator[bytes] = iter(())  # what is left of registrations()
         self._follows = False               # changes are passed on
         self._connection: LookupConnection | None = None
+        self._was_asked = False             # probed since an nsqlookupd last answered
+        self._found: Answer | None = None   # by the probe
         self._restarting = False            # the connection is ended on purpose, and made again at once
 
     @property
@@ -137,14 +141,31 @@ class LookupPeer:
 
     async def _identify(self, connection: LookupConnection) -> None:
         body = self._identity()
-        [reply] = await connection.ask([b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body], self._reply_limit_s())
         try:
+            [reply] = await connection.ask([b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body], self._reply_limit_s())
             self.info = _decode(reply)
         except JSONError:
+            await self._explain(connection)
             raise ConnectionEnded(f"it answered {_text(reply[:200])!r} to IDENTIFY") from None
+        except ConnectionEnded:
+            await self._explain(connection)
+            raise
+        self._was_asked = False
         self._log.info("LOOKUPD(%s): peer info %s", self.address, self.info)
         if not self.http_address:
             self._log.error("LOOKUPD(%s): no broadcast address, or no HTTP port", self.address)
+
+    async def _explain(self, connection: LookupConnection) -> None:
+        """Raises ConnectionEnded if another service listens at the address. Probes it once until an nsqlookupd
+        answers."""
+        self.attempted.set()    # new topics do not wait for the probe
+        found = recognized(connection.first)
+        if found is None or found.service is Service.HTTP:
+            if not self._was_asked:
+                self._was_asked, self._found = True, await probe(self._loop, self._dialer, self.address)
+            found = self._found or found
+        if found is not None and found.service is not Service.LOOKUPD_TCP:
+            raise ConnectionEnded(wrong_port(found, Service.LOOKUPD_TCP))
 
     async def _register(self, connection: LookupConnection) -> None:
         """Registers everything, then passes changes on and pings, until the connection ends."""

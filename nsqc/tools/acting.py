@@ -87,7 +87,7 @@ class Acting:
             if self.values.flag("json"):
                 output.as_json({"node": node.http, "done": not refusal, "error": refusal or None})
             elif not refusal:
-                output.line(output.printable(f"{node.http}: {done}"))
+                output.line(f"{node.http}: {done}")
             if refusal:
                 self.warn(f"{node.http}: {refusal}")
         return EXIT_FAILED if self._failed else 0

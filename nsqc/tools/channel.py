@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from nsqc.tools import output
 from nsqc.tools.acting import Acting, Subject, count
-from nsqc.tools.declare import Argument, Group, Kind, Option, Tool, Values
+from nsqc.tools.declare import Argument, Group, Kind, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC, YES
+from nsqc.tools.family import CHANNEL, FROM, HTTP_NODES, JSON, TOPIC, YES
 from nsqc.tools.topic import state
 
 NAMES = (TOPIC, CHANNEL)
-FROM = Option("from", "where in a topic's log it begins: beginning, end, an offset, or a time in RFC 3339", Kind.TEXT,
-              "", metavar="PLACE")
-PLACE = Argument("PLACE", "beginning, end, an offset, or a time in RFC 3339")
+PLACE = Argument("PLACE", "beginning, end, an offset, a time in RFC 3339, or how long ago, such as 1h, -1h or 7d",
+                 Kind.PLACE, option="to")
 COLUMNS = ("depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count", "client_count")
 
 
@@ -27,9 +26,10 @@ def list_channels(values: Values) -> int:
     found = [(node, channel) for node, topics in acting.topics(values.text("TOPIC")).items() for topic in topics
              for channel in topic["channels"]]
     if values.flag("json"):
-        output.as_json([{"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
-                         "message_count": channel["message_count"], **{key: channel.get(key, 0) for key in COLUMNS}}
-                        for node, channel in found])
+        for node, channel in found:
+            output.as_json({"node": node.http, "channel": channel["channel_name"], "paused": channel["paused"],
+                            "message_count": channel["message_count"],
+                            **{key: channel.get(key, 0) for key in COLUMNS}})
         return acting.code
     sums: dict[str, list[int]] = {}
     for _, channel in found:
@@ -37,9 +37,8 @@ def list_channels(values: Values) -> int:
         numbers = (1, *(int(channel.get(key, 0)) for key in COLUMNS), int(channel["paused"]))
         sums[str(channel["channel_name"])] = [before + number for before, number in zip(row, numbers, strict=True)]
     rows = [["CHANNEL", "NODES", "DEPTH", "IN FLIGHT", "DEFERRED", "REQUEUES", "TIMEOUTS", "CLIENTS", ""]]
-    rows += [[output.printable(name), *map(str, numbers[:-1]), state(numbers[-1], numbers[0])]
-             for name, numbers in sorted(sums.items())]
-    output.line(output.table(rows, frozenset(range(1, 8))) if sums else "no channels")
+    rows += [[name, *map(str, numbers[:-1]), state(numbers[-1], numbers[0])] for name, numbers in sorted(sums.items())]
+    output.write(output.table(rows, frozenset(range(1, 8))) if sums else "no channels\n")
     return acting.code
 
 
@@ -124,4 +123,5 @@ TOOL = Group(("channel",), "List, create, pause, empty, delete and move channels
          text="""What was in flight, requeued or deferred counts no longer: only what lies behind the new place is
              delivered. An offset belongs to one node; beginning, end and times mean the same on several.""",
          examples=(("nsqc channel seek orders billing beginning", "deliver all again that the log has"),
-                   ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on")))))
+                   ("nsqc channel seek orders billing 2026-11-22T08:00:00Z", "from eight o'clock on"),
+                   ("nsqc channel seek orders billing --to -1h", "the last hour again")))))

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nsqc.client.address import checked_address, is_path, split_address
 from nsqc.client.errors import BadAddress
+from nsqc.client.httpaddress import http_address
 from nsqc.client.options import ConnectionOptions
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
 from nsqc.tools.security import Security
+from nsqc.wire.answers import Service
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
 
 T = TypeVar("T")
 
-
 LONGEST_HOST = 255      # of a name in DNS
 
 
 class Node(NamedTuple):
-    """An nsqd by its TCP and its HTTP address."""
+    """An nsqd by its TCP and HTTP addresses, in the form for messages: without logins."""
 
     tcp: str
     http: str
@@ -32,22 +33,26 @@ class Node(NamedTuple):
 
 class Cluster:
     """From the options of family.HTTP_NODES or family.TCP_NODES. nsqd: TCP addresses as given, or the local daemon's;
-    nsqlookupd: HTTP addresses; one of the two is empty. Raises UsageError."""
+    nsqlookupd: HTTP addresses or URLs; one of the two is empty. Raises UsageError."""
 
     def __init__(self, values: Values, tool: str = "nsqc"):
         self._values, self._tool = values, tool
         self.timeout = values.decimal("timeout")
-        self.nsqd = self._addresses("nsqd")
-        self.nsqlookupd = self._addresses("nsqlookupd")
-        http = self._addresses("http")
+        self.nsqd = self._addresses("nsqd", checked_address)
+        self.nsqlookupd = self._addresses("nsqlookupd", http_address)
+        http = self._addresses("http", http_address)
         if self.nsqd and self.nsqlookupd:
             raise UsageError("give either --nsqd or --nsqlookupd", tool)
         if http and len(http) != len(self.nsqd):
             raise UsageError("--http needs one address for each --nsqd", tool)
         self.poll_interval = 60.0       # seconds between two lookups, for what runs long
+        self.lookup_timeout = self.timeout
         self.extra: ConnectionOptions = {}      # more of these, which win
-        self._security = Security(values, tool)
-        self._http = dict(zip(self.nsqd, http, strict=True)) if http else {}
+        has_urls = any(http_address(text).tls for text in (*self.nsqlookupd, *http))
+        self._security = Security(values, tool, has_urls=has_urls)
+        shown = [http_address(text).text for text in http]
+        self._urls = dict(zip(shown, http, strict=True))        # with logins
+        self._http = dict(zip(self.nsqd, shown, strict=True)) if http else {}
         self.is_local = not self.nsqd and not self.nsqlookupd
         if self.is_local:
             from nsqc.tools.localnode import local_node
@@ -56,11 +61,14 @@ class Cluster:
             self.nsqd = [local.tcp]
             self._http = {local.tcp: (local.https if values.flag("tls") else "") or local.http}
 
-    def _addresses(self, name: str) -> list[str]:
+    def _addresses(self, name: str, check: Callable[[str], object]) -> list[str]:
+        found = [address for text in self._values.texts(name) for address in text.split(",")]
         try:
-            return [checked_address(address) for text in self._values.texts(name) for address in text.split(",")]
+            for address in found:
+                check(address)
         except BadAddress as error:
             raise UsageError(f"--{name}: {error}", self._tool) from None
+        return found
 
     # ------------------------------------------------------------------ security
 
@@ -75,20 +83,29 @@ class Cluster:
 
     # ------------------------------------------------------------------ HTTP
 
-    def http(self, address: str) -> NodeHttp:
-        """The HTTP API at an address of HTTP."""
+    def http(self, node: Node, wait: float = 0.0) -> NodeHttp:
+        """The HTTP API of a node; wait: seconds added to the timeout, for long polls."""
         from nsqc.tools.nodehttp import NodeHttp  # http.client takes a third of a start
 
-        return NodeHttp(address, self.timeout, self.tls)
+        address = self._urls.get(node.http, node.http)
+        is_guess = node.tcp in self.nsqd and node.tcp not in self._http
+        tls = self._security.context if http_address(address).tls else self.tls
+        return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "")
+
+    @property
+    def lookup_tls(self) -> ssl.SSLContext | None:
+        """The context for nsqlookupd with https URLs; NSQ's nsqlookupd has no TLS, so HOST:PORT means HTTP."""
+        return self._security.context if any(http_address(text).tls for text in self.nsqlookupd) else None
 
     def lookup(self, path: str, **arguments: str) -> list[Any]:    # Any: JSON
         """What each nsqlookupd that answers says; a 404 counts as an answer of None. Raises NoNode if none answers."""
-        from nsqc.tools.nodehttp import BadStatus, Unreachable
+        from nsqc.tools.nodehttp import BadStatus, NodeHttp, Unreachable
 
         answers: list[Any] = []     # Any: JSON
         failure = ""
         for address in self.nsqlookupd:
-            api = self.http(address)
+            tls = self.lookup_tls if http_address(address).tls else None
+            api = NodeHttp(address, self.timeout, tls, Service.LOOKUPD_HTTP)
             try:
                 answers.append(api.get(path, arguments))
             except BadStatus as error:
@@ -107,18 +124,23 @@ class Cluster:
     def nodes(self, topic: str = "") -> list[Node]:
         """All nsqd, or with a topic those that have it. Those given on the command line are returned as they are.
         Raises NoNode."""
+        return list(self.announced(topic))
+
+    # Any: JSON
+    def announced(self, topic: str = "") -> dict[Node, dict[str, Any]]:
+        """The same nodes, each with its entry in the answer of nsqlookupd. Raises NoNode."""
         if not self.nsqlookupd:
-            return [Node(address, self.http_address(address)) for address in self.nsqd]
+            return {Node(address, self.http_address(address)): {} for address in self.nsqd}
         answers = self.lookup("/lookup", topic=topic) if topic else self.lookup("/nodes")
-        found: dict[str, Node] = {}
+        found: dict[str, tuple[Node, dict[str, Any]]] = {}      # Any: JSON
         for answer in answers:
             producers = answer.get("producers") if isinstance(answer, dict) else None
             if not isinstance(producers, list | None):
                 raise NoNode("nsqlookupd names no list of nodes")
             for producer in producers or ():
                 node = self._announced(producer)
-                found.setdefault(node.tcp, node)
-        return list(found.values())
+                found.setdefault(node.tcp, (node, producer))
+        return dict(found.values())
 
     def _announced(self, producer: Any) -> Node:    # Any: JSON
         try:
@@ -151,7 +173,7 @@ class Cluster:
         results: dict[Node, T] = {}
         failures: list[str] = []
         for node in nodes:
-            api = self.http(node.http)
+            api = self.http(node)
             try:
                 results[node] = call(api, node)
             except Unreachable as error:

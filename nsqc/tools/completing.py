@@ -11,9 +11,10 @@ from nsqc.tools.cluster import Cluster
 from nsqc.tools.declare import Argument, Tool, Values
 from nsqc.tools.errors import ToolError
 from nsqc.tools.family import HTTP_NODES, TOPIC_OPTION
+from nsqc.wire.names import is_valid_name
 
 SECONDS = 1.0       # somebody waits at the keyboard
-ASKED = (*HTTP_NODES, TOPIC_OPTION)
+ASKED = (*HTTP_NODES, TOPIC_OPTION._replace(default=None, many=True))
 
 
 def print_names(words: list[str]) -> int:
@@ -25,7 +26,8 @@ def print_names(words: list[str]) -> int:
         cluster = Cluster(values)
         cluster.timeout = SECONDS
         names = cluster.topic_names() if kind == "topic" else cluster.channel_names(topic_of(values, line))
-        output.write("".join(f"{name}\n" for name in names))
+        # bash expands the words it is given, $(...) included, so only valid names may pass.
+        output.write("".join(f"{name}\n" for name in names if is_valid_name(name.encode(errors="replace"))))
     except (ToolError, ClientError, OSError, ValueError, KeyError, TypeError, output.PipeClosed):
         return 1
     return 0
@@ -54,7 +56,7 @@ def read_line(line: str) -> Values:
 def topic_of(values: Values, line: str) -> str:
     """The topic that the line names: by --topic, or the word before the channel."""
     if values.given("topic"):
-        return values.text("topic")
+        return values.texts("topic")[-1]
     words = split_line(line)
     takes_value = {f"--{option.name}" for option in ASKED if option.takes}
     plain = [word for before, word in pairwise(words)

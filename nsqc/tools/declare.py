@@ -16,13 +16,14 @@ class Kind(Enum):
     TEXT = "TEXT"
     INT = "NUMBER"
     FLOAT = "DECIMAL"
-    DURATION = "DURATION"       # such as 250ms or 1h30m; the value is in seconds
+    DURATION = "DURATION"       # such as 250ms, 1h30m or 7d; the value is in seconds
     SIZE = "SIZE"               # bytes, such as 512, 64K or 1G
     FILE = "FILE"
     FOLDER = "FOLDER"
     ADDRESS = "HOST:PORT"
     TOPIC = "TOPIC"             # completed from the running node
     CHANNEL = "CHANNEL"
+    PLACE = "PLACE"             # in a log; the value is the text, checked
 
 
 class Option(NamedTuple):
@@ -48,20 +49,22 @@ class Option(NamedTuple):
 
 
 class Argument(NamedTuple):
-    """A word without a flag. many: any number of them, the value is a tuple."""
+    """A word without a flag. many: any number of them, the value is a tuple. option: the name of an option that
+    sets it as well; topics and channels always have one, --topic and --channel."""
 
     name: str
     help: str
     kind: Kind = Kind.TEXT
     required: bool = True
     many: bool = False
+    option: str = ""
 
 
 def as_option(argument: Argument) -> Option | None:
-    """The option that a topic or channel may be given by as well, as other tools take it; None for other arguments."""
-    if argument.kind not in (Kind.TOPIC, Kind.CHANNEL):
+    """The option that sets an argument as well; None if it has none."""
+    if argument.kind not in (Kind.TOPIC, Kind.CHANNEL) and not argument.option:
         return None
-    return Option(argument.name.lower(), argument.help, argument.kind)
+    return Option(argument.option or argument.name.lower(), argument.help, argument.kind, many=argument.many)
 
 
 class Values:

@@ -93,10 +93,11 @@ def inspect(values: Values) -> int:
     warn_if_running({folder for folder, _ in found})
     queues = [look(folder, name, max_record(values)) for folder, name in found]
     if values.flag("json"):
-        output.as_json([as_dict(queue) for queue in queues])
+        for queue in queues:
+            output.as_json(as_dict(queue))
     elif queues:
         rows = [["QUEUE", "MESSAGES", "BYTES", "FILES", "READ AT", "WRITE AT", "DAMAGED"]]
-        output.line(output.table(rows + [row(queue) for queue in queues], frozenset({1, 2, 3, 6})))
+        output.write(output.table(rows + [row(queue) for queue in queues], frozenset({1, 2, 3, 6})))
     else:
         output.line("no disk queues")
     return 0
@@ -105,7 +106,7 @@ def inspect(values: Values) -> int:
 def row(queue: Queue) -> list[str]:
     """A line of the table."""
     waiting = sum(max(file.end - file.start, 0) for file in queue.files)
-    return [output.printable(queue.name), str(queue.depth), str(waiting), str(len(queue.files)), place(queue.read),
+    return [queue.name, str(queue.depth), str(waiting), str(len(queue.files)), place(queue.read),
             place(queue.write), str(sum(file.damaged for file in queue.files))]
 
 
@@ -136,22 +137,20 @@ def verify(values: Values) -> int:
 
     found = queues_of(values, f"{PLACE} verify")
     warn_if_running({folder for folder, _ in found})
-    verdicts, faults = [], 0
+    faults = 0
     for folder, name in found:
         queue = look(folder, name, max_record(values))
         all_of_it = findings(queue)
         bad = sum(finding.is_fault for finding in all_of_it)
         faults += bad
         if values.flag("json"):
-            verdicts.append({"path": folder, "queue": name, "messages": queue.depth, "faults": bad,
-                             "findings": [finding._asdict() for finding in all_of_it]})
+            output.as_json({"path": folder, "queue": name, "messages": queue.depth, "faults": bad,
+                            "findings": [finding._asdict() for finding in all_of_it]})
             continue
         for finding in all_of_it:
-            output.line(output.printable(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}"))
+            output.line(f"{finding.path}: {'' if finding.is_fault else 'note: '}{finding.text}")
         state = "ok" if not bad else plural(bad, "fault")
-        output.line(output.printable(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} wait"))
-    if values.flag("json"):
-        output.as_json(verdicts)
+        output.line(f"{folder}/{name}: {state}, {plural(queue.depth, 'message')} wait")
     return EXIT_FAILED if faults else 0
 
 
@@ -162,17 +161,14 @@ def repair(values: Values) -> int:
     found = queues_of(values, f"{PLACE} repair")
     dry_run = values.flag("dry-run")
 
-    def report(text: str) -> None:
-        output.line(output.printable(text))
-
     with locked({folder for folder, _ in found}):
         for folder, name in found:
             try:
-                steps = Repair(folder, name, max_record(values), report, dry_run).run()
+                steps = Repair(folder, name, max_record(values), output.line, dry_run).run()
             except TooLarge as error:
                 raise ToolError(str(error)) from None
             done = plural(steps, "step") if steps else "nothing to mend"
-            report(f"{folder}/{name}: {done}{', not taken' if steps and dry_run else ''}")
+            output.line(f"{folder}/{name}: {done}{', not taken' if steps and dry_run else ''}")
     return 0
 
 

@@ -29,7 +29,7 @@ def run(values: Values) -> int:
     if len(cluster.nsqd) != 1:
         raise UsageError("give one --nsqd: a node is drained by itself", WORDS)
     node = cluster.nodes()[0]
-    api = cluster.http(node.http)
+    api = cluster.http(node)
     try:
         if values.flag("undo"):
             state = asked(api, "DELETE", {})

@@ -9,9 +9,10 @@ HIGHEST_IN_FLIGHT = 1_000_000
 
 NSQD = Option("nsqd", "nsqd to use, by its TCP address or the path of its unix socket", Kind.ADDRESS, None, NODES,
               many=True)
-NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to ask for nsqd, by its HTTP address; if one fails, the next is asked",
+NSQLOOKUPD = Option("nsqlookupd", "nsqlookupd to ask for nsqd, by its HTTP address, or a URL such as "
+                                  "https://lookup.example/lookup; if one fails, the next is asked",
                     Kind.ADDRESS, None, NODES, many=True)
-HTTP = Option("http", "HTTP address of each --nsqd, in the same order; by default the port after that of TCP",
+HTTP = Option("http", "HTTP address, or URL, of each --nsqd, in the same order; by default the port after that of TCP",
               Kind.ADDRESS, None, NODES, many=True)
 CONFIG = Option("config", "config file of the local daemon, which is used without --nsqd and --nsqlookupd; by default "
                           "$NSQC_CONFIG, then /etc/nsqc/nsqc.cfg; without such a file 127.0.0.1:4150",
@@ -19,7 +20,7 @@ CONFIG = Option("config", "config file of the local daemon, which is used withou
 TIMEOUT = Option("timeout", "time for connecting and for each answer", Kind.DURATION, 5.0, NODES, least=0.001)
 
 TLS = (
-    Option("tls", "use TLS, and HTTPS", Kind.BOOL, False, SECURITY),
+    Option("tls", "use TLS with nsqd, and HTTPS", Kind.BOOL, False, SECURITY),
     Option("tls-ca", "authorities to trust, PEM; by default the system's", Kind.FILE, "", SECURITY),
     Option("tls-cert", "certificate of this client, PEM", Kind.FILE, "", SECURITY),
     Option("tls-key", "its key, PEM", Kind.FILE, "", SECURITY),
@@ -45,9 +46,12 @@ JSON = Option("json", "JSON instead of text, for scripts", Kind.BOOL, False, OUT
 YES = Option("yes", "do not ask for confirmation", Kind.BOOL, False, OUTPUT, short="y")
 
 TOPIC = Argument("TOPIC", "the topic", Kind.TOPIC)
+TOPICS = Argument("TOPIC", "one or more topics", Kind.TOPIC, many=True)
 CHANNEL = Argument("CHANNEL", "the channel", Kind.CHANNEL)
+# For tools whose words are not topics: they select among what the words name.
 TOPIC_OPTION = Option("topic", "the topic", Kind.TOPIC, "")
-TOPICS_OPTION = Option("topic", "the topic", Kind.TOPIC, None, many=True)
+FROM = Option("from", "where in a topic's log it begins: beginning, end, an offset, a time in RFC 3339, or how long "
+                      "ago, such as 1h or 7d", Kind.PLACE, "")
 CHANNEL_OPTION = Option("channel", "the channel", Kind.CHANNEL, "")
 
 

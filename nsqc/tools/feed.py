@@ -25,6 +25,7 @@ from nsqc.client.peers import Peer, Peers
 from nsqc.process.descriptors import raise_limit
 from nsqc.tools.errors import NoNode, ToolError
 from nsqc.tools.lines import keep_memory
+from nsqc.tools.probing import connect
 from nsqc.tools.stopping import Stop
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Feed:
         self.delivered = self.bytes = 0         # messages and bytes of bodies so far
         self.late = 0                           # messages whose answer came too late: nsqd delivers them again
         self._cluster, self._options, self._stop, self._warn = cluster, options, stop, warn
-        self._connections, self._insists = connections, insists
+        self._connections, self._insists, self._lookup_tls = connections, insists, cluster.lookup_tls
         self._peers: dict[str, Peers[Connection]] = {}
         self._sources: dict[int, Source] = {}   # by descriptor
         self._dialling: set[Peer[Connection]] = set()
@@ -325,7 +326,7 @@ class Feed:
     def _dial(self, topic: str, peer: Peer[Connection]) -> None:
         """On a thread of its own."""
         try:
-            connection = Connection.with_options(peer.address, self._options)
+            connection = connect(peer.address, self._options)
             try:
                 connection.tolerant = True
                 connection.subscribe(topic, self.channel)
@@ -366,7 +367,7 @@ class Feed:
         from nsqc.client.lookup import lookup
 
         try:
-            found = lookup(topic, self._peers[topic].nsqlookupd, self._options.timeout)
+            found = lookup(topic, self._peers[topic].nsqlookupd, self._cluster.lookup_timeout, self._lookup_tls)
         except (ClientError, OSError, ValueError) as error:
             failure = str(error)
             self._report(lambda: self._not_found(topic, failure))

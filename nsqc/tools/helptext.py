@@ -37,7 +37,8 @@ def tool_text(tool: Tool, width: int) -> str:
         for argument in tool.arguments:
             option = as_option(argument)
             head = argument.name if option is None else f"{argument.name}, or {flags(option)}"
-            lines += entry(head, argument.help, width)
+            repeated = " (may be repeated)" if option is not None and option.many else ""
+            lines += entry(head, argument.help + repeated, width)
     help_option = Option("help", "show this help", Kind.BOOL, short="h")
     options = (*tool.options, help_option)
     for group in dict.fromkeys(option.group for option in options):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from nsqc.client.address import is_path, split_address
+from nsqc.client.http import answered_by, connection_to
+from nsqc.client.httpaddress import http_address
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
+from nsqc.tools.probing import probe
+from nsqc.wire.answers import WANTS_TLS, Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import JSONError, decode
 
 ACCEPT = {"Accept": "application/vnd.nsq; version=1.0", "User-Agent": "nsqc"}
 MOST_BYTES = 1 << 30        # of an answer: what is larger is not an answer
+NOT_FOUND = "NOT_FOUND"     # an unknown path; for topics and channels the word is another
+NOT_HERE = (400, 404, 405)  # answers of other services to our calls
+HTTPS_PORT = 4152
 
 
 class Unreachable(NoNode):
@@ -22,40 +27,35 @@ class Unreachable(NoNode):
 
 
 class BadStatus(ToolError):
-    """The node refuses. status: of HTTP; message: the node's word for it, such as TOPIC_NOT_FOUND."""
+    """The node refuses. status: of HTTP; message: the node's word for it, such as TOPIC_NOT_FOUND; headers, body: of
+    its answer."""
 
-    def __init__(self, address: str, status: int, message: str):
-        super().__init__(f"{address}: {status} {message}".rstrip(), EXIT_FAILED)
-        self.status, self.message = status, message
+    def __init__(self, address: str, answer: Reply):
+        self.status, self.message, self.reply = answer.status, refusal(answer.body), answer
+        super().__init__(f"{address}: {self.status} {self.message}".rstrip(), EXIT_FAILED)
 
 
-class UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket."""
+class Reply(NamedTuple):
+    """An answer, whatever its status."""
 
-    def __init__(self, path: str, timeout: float):
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        """Opens the socket."""
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
 
 
 class NodeHttp:
-    """One node. address: HOST:PORT or the path of a unix socket; timeout in seconds; tls: HTTPS. Connections are kept
-    between calls; not thread-safe. Raises BadAddress."""
+    """One node. address: HOST:PORT, a URL or the path of a unix socket; timeout in seconds; tls: HTTPS, and the context
+    for URLs that ask for it. wants: what has to be there. tcp: the TCP address that the address was derived from, which
+    explains it if nothing is there. Connections are kept between calls; not thread-safe. Raises BadAddress."""
 
-    def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None):
-        self.address = address
-        self._connection: http.client.HTTPConnection
-        if is_path(address):
-            self._connection = UnixConnection(address, timeout)
-        else:
-            host, port = split_address(address)
-            self._connection = (http.client.HTTPSConnection(host, port, timeout=timeout, context=tls) if tls is not None
-                                else http.client.HTTPConnection(host, port, timeout=timeout))
+    def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None,
+                 wants: Service = Service.NSQD_HTTP, tcp: str = ""):
+        self._where = http_address(address)
+        self.address = self._where.text
+        self._timeout, self._wants, self._tcp = timeout, wants, tcp
+        self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
+        self._headers = ACCEPT | self._where.headers
+        self._connection = connection_to(self._where, timeout, tls)
 
     def close(self) -> None:
         """Closes the connection; the next call opens it again."""
@@ -86,36 +86,113 @@ class NodeHttp:
 
     def call(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> bytes:
         """The body of an answer with status 200. Raises Unreachable, BadStatus."""
-        target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
-        try:
-            status, answer = self._exchange(method, target, body)
-        except TimeoutError:
-            self.close()
-            raise Unreachable(f"{self.address}: no answer in time") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self.close()
-            reason = "not an HTTP answer" if not isinstance(error, OSError) else error.strerror or str(error)
-            raise Unreachable(f"{self.address}: {reason or type(error).__name__}") from None
-        if status != 200:
-            raise BadStatus(self.address, status, refusal(answer))
-        return answer
+        return self.reply(method, path, arguments, body).body
 
-    def _exchange(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+    def reply(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
+        """An answer with status 200. Raises Unreachable, BadStatus."""
+        target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
+        answer = self._answer(method, target, body)
+        if answer.status == 200:
+            return answer
+        refused = BadStatus(self.address, answer)
+        if answer.status in NOT_HERE and (refused.message == NOT_FOUND or not is_of_nsq(answer)):
+            # nsqd and nsqlookupd lack each other's paths, and other servers all of them.
+            self.check()
+        raise refused
+
+    def check(self) -> None:
+        """Raises Unreachable if another service answers."""
+        answer = self._answer("GET", "/info", b"")
+        if answer.status == 200:
+            found = of_info(answer.body)
+        elif answer.status in NOT_HERE:
+            wants_tls = any(text in answer.body for text in WANTS_TLS)
+            found = Answer(Service.TLS if wants_tls else Service.FOREIGN_HTTP)
+        else:
+            return      # the answer of a proxy, for example, proves nothing
+        if found.service is not self._wants:
+            raise self._wrong(found)
+
+    def _answer(self, method: str, target: str, body: bytes) -> Reply:
+        is_lookup = self._wants is Service.LOOKUPD_HTTP
+        target = self._where.beside(target) if is_lookup else self._where.below(target)
+        try:
+            return self._exchange(method, target, body)
+        except TimeoutError as error:
+            self.close()
+            raise self._explained(f"{self.address}: no answer in time", error) from None
+        except http.client.HTTPException as error:
+            self.close()
+            found = answered_by(error)
+            if found is not None and not self._where.socket:
+                raise self._wrong(found) from None
+            closed = isinstance(error, http.client.RemoteDisconnected)
+            raise self._explained(f"{self.address}: {error if closed else 'not an HTTP answer'}", error) from None
+        except (OSError, ValueError) as error:
+            self.close()
+            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise self._explained(f"{self.address}: {text if isinstance(error, OSError) else 'not an HTTP answer'}",
+                                  error) from None
+
+    def _exchange(self, method: str, target: str, body: bytes) -> Reply:
         fresh = self._connection.sock is None
         try:
-            self._connection.request(method, target, body or None, ACCEPT)
+            self._connection.request(method, target, body or None, self._headers)
             answer = self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             self._connection.close()
             # The node has closed a connection that was kept: nothing was answered, and only reads are safe to repeat.
             if fresh or method != "GET":
                 raise
-            self._connection.request(method, target, body or None, ACCEPT)
+            self._connection.request(method, target, body or None, self._headers)
             answer = self._connection.getresponse()
         data = answer.read(MOST_BYTES)
         if not answer.isclosed() and answer.read(1):
             raise ValueError("the answer is too large")
-        return answer.status, data
+        return Reply(answer.status, answer.headers, data)
+
+    # ------------------------------------------------------------------ wrong ports
+
+    def _wrong(self, found: Answer) -> Unreachable:
+        """The error for another service."""
+        hint = ""
+        if found.service is Service.TLS:
+            hint = "; --tls is for TLS" if self._wants is Service.NSQD_HTTP else "; give an https URL for TLS"
+        return Unreachable(f"{self.address}: {wrong_port(found, self._wants)}{hint}")
+
+    def _explained(self, text: str, error: Exception) -> Unreachable:
+        """The error for a failed exchange. The first time, probes the TCP address that this address was derived from:
+        it may be another service's, or the HTTP address is elsewhere."""
+        tcp, self._tcp = self._tcp, ""
+        found = probe(tcp, self._timeout) if tcp else None
+        if found is not None and found.service is not Service.NSQD_TCP:
+            return Unreachable(f"{tcp}: {wrong_port(found, Service.NSQD_TCP)}")
+        if found is not None:
+            text += f"; {tcp} is nsqd's TCP port: give its HTTP address by --http"
+        return self._explained_by_answer(error) or Unreachable(text)
+
+    def _explained_by_answer(self, error: Exception) -> Unreachable | None:
+        """The error for a server that closes the connection without an answer, or speaks no TLS."""
+        if self._where.socket or not isinstance(error, ConnectionResetError | ssl.SSLError) or isinstance(
+                error, ssl.SSLCertVerificationError):
+            return None
+        found = probe(self._where.authority, self._timeout)
+        if found is None or (found.service is Service.TLS if self._speaks_tls else found.service is self._wants):
+            return None
+        if not self._speaks_tls:
+            return self._wrong(found)
+        return Unreachable(f"{self.address}: this is {found.service.value}, which does not speak TLS" + (
+            f"; nsqd's HTTPS port is another one ({HTTPS_PORT} by default)"
+            if found.service in (Service.NSQD_HTTP, Service.NSQD_TCP) else ""))
+
+
+def is_of_nsq(answer: Reply) -> bool:
+    """Whether an error answer has the form of nsqd and nsqlookupd."""
+    try:
+        value = decode(answer.body)
+    except JSONError:
+        return False
+    return isinstance(value, dict) and bool({"message", "status_txt"} & value.keys())
 
 
 def refusal(answer: bytes) -> str:

@@ -13,6 +13,7 @@ from nsqc.tools.errors import UsageError, suggestion
 NS_PER_S = 10**9
 NAMES = (Kind.TOPIC, Kind.CHANNEL)
 PATHS = (Kind.FILE, Kind.FOLDER)
+NEGATIVE = re.compile(r"-[0-9]")     # a place such as -1h; no option begins with a digit
 SIZE = re.compile(r"(\d+)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -25,9 +26,10 @@ def parse(tool: Tool, words: list[str]) -> Values:
     """The values of a command line. Raises UsageError, HelpWanted."""
     by_flag = {f"--{option.name}": option for option in tool.options}
     by_flag |= {f"-{option.short}": option for option in tool.options if option.short}
-    by_flag |= {f"--{option.name}": option for option in map(as_option, tool.arguments) if option is not None}
+    named = [option for option in map(as_option, tool.arguments) if option is not None]
+    by_flag |= {f"--{option.name}": option for option in named}
     values: dict[str, Value] = {option.name: () if option.many and option.default is None else option.default
-                                for option in tool.options}
+                                for option in (*tool.options, *named)}
     given: set[str] = set()
     plain: list[str] = []
     rest = deque(words)
@@ -36,7 +38,7 @@ def parse(tool: Tool, words: list[str]) -> Values:
         if word == "--":
             plain += rest
             break
-        if word == "-" or not word.startswith("-"):
+        if not word.startswith("-") or word == "-" or (NEGATIVE.match(word) and word[:2] not in by_flag):
             plain.append(word)
             continue
         option, text = flag_of(tool, by_flag, word)
@@ -107,6 +109,10 @@ def converted(kind: Kind, text: str) -> Value:
         return int(size[1]) * UNITS[size[2].upper()]
     if kind in PATHS:
         return paths.local(text)
+    if kind is Kind.PLACE:
+        from nsqc.options.places import parse_place  # few tools have any
+
+        parse_place(text)
     return text
 
 
@@ -127,31 +133,33 @@ def bounds(option: Option) -> str:
 
 
 def take_arguments(tool: Tool, words: list[str], values: dict[str, Value], given: set[str]) -> None:
-    """Words without a flag to the arguments, in order. Raises UsageError."""
+    """Assigns words to arguments in order, skipping those set by their options. An argument that may be repeated takes
+    all remaining words, in addition to its options. Raises UsageError."""
     rest = deque(words)
     for argument in tool.arguments:
-        values[argument.name] = () if argument.many else None
         option = as_option(argument)
-        if option is not None and option.name in given:
+        named = values[option.name] if option is not None and option.name in given else None
+        if argument.many:
+            before = named if isinstance(named, tuple) else ()
+            values[argument.name] = (*before, *(checked_word(tool, argument, word) for word in rest))
+            is_given = bool(before or rest)
+            rest.clear()
+        else:
+            is_given = named is not None or bool(rest)
+            values[argument.name] = checked_word(tool, argument, rest.popleft()) if named is None and rest else named
+        if is_given:
             given.add(argument.name)
-            values[argument.name] = values[option.name]
-            continue
-        if argument.required and not rest:
+        elif argument.required:
             raise UsageError(f"{argument.name} is missing: {argument.help}", tool.words)
-        if rest:
-            given.add(argument.name)
-            values[argument.name] = checked_name(tool, argument.kind, argument.name, taken(tool, argument, rest))
     if rest:
-        named = any(option.kind is Kind.TOPIC for option in tool.options)
-        raise UsageError(f"unexpected word {rest[0]!r}" + (", did you mean --topic?" if named else ""), tool.words)
+        raise UsageError(f"unexpected word {rest[0]!r}", tool.words)
 
 
-def taken(tool: Tool, argument: Argument, rest: deque[str]) -> Value:
-    """The value of an argument, taken from the words. Raises UsageError."""
-    words = [rest.popleft() for _ in range(len(rest) if argument.many else 1)]
-    if argument.kind in PATHS:
-        try:
-            words = [paths.local(word) for word in words]
-        except ValueError as error:
-            raise UsageError(f"{argument.name}: {error}", tool.words) from None
-    return tuple(words) if argument.many else words[0]
+def checked_word(tool: Tool, argument: Argument, word: str) -> str:
+    """The word, if it is valid for the argument. Raises UsageError."""
+    try:
+        value = converted(argument.kind, word)
+    except ValueError as error:
+        raise UsageError(f"{argument.name}: {error}", tool.words) from None
+    checked_name(tool, argument.kind, argument.name, word)
+    return str(value) if argument.kind in PATHS else word

@@ -110,7 +110,7 @@ def show(node: Node, message: dict[str, Any], as_json: bool, with_node: bool) ->
     if "delay_ms" in message:
         parts.append(f"  delay {message['delay_ms']} ms")
     parts.append(f"  {message['size']} B  {body(message)}")
-    output.line(output.printable("".join(parts)).rstrip())
+    output.line("".join(parts).rstrip())
 
 
 def body(message: dict[str, Any]) -> str:   # Any: JSON

@@ -71,7 +71,7 @@ def called(tool: Tool, words: list[str]) -> int:
 
 def printed_help(tool: Tool | Group) -> int:
     """Prints the help."""
-    output.line(help_text(tool))
+    output.write(f"{help_text(tool)}\n")
     return 0
 
 

@@ -9,15 +9,21 @@ from nsqc.client.options import ConnectionOptions
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import UsageError
 
+GO_NSQ_VERSION = "1.1.0"    # of NSQ 1.3.0's tools
 NAMES = ("tls", "tls-ca", "tls-cert", "tls-key", "tls-insecure", "auth-secret", "deflate", "snappy")
 
 
-class Security:
-    """From family.TLS, AUTH and COMPRESSION. prefix: of the names of these options, for a second side. Raises
-    UsageError."""
+def user_agent(tool: str, version: str) -> str:
+    """A user agent in the form of NSQ's own tools, by which dashboards and auth servers tell clients apart."""
+    return f"{tool}/{version} go-nsq/{GO_NSQ_VERSION}"
 
-    def __init__(self, values: Values, tool: str, prefix: str = ""):
-        self._values, self._tool, self._prefix = values, tool, prefix
+
+class Security:
+    """From family.TLS, AUTH and COMPRESSION. prefix: of the names of these options, for a second side. has_urls: there
+    are https URLs, which the options for TLS are for as well. Raises UsageError."""
+
+    def __init__(self, values: Values, tool: str, prefix: str = "", has_urls: bool = False):
+        self._values, self._tool, self._prefix, self._has_urls = values, tool, prefix, has_urls
         self._tls: ssl.SSLContext | None = None
 
     def is_given(self) -> bool:
@@ -29,9 +35,14 @@ class Security:
         """The context for TLS and HTTPS; None without --tls. Raises UsageError."""
         if not self._flag("tls"):
             for name in ("tls-ca", "tls-cert", "tls-key", "tls-insecure"):
-                if self._values.given(self._prefix + name):
+                if self._values.given(self._prefix + name) and not self._has_urls:
                     raise UsageError(f"--{self._prefix}{name} needs --{self._prefix}tls", self._tool)
             return None
+        return self.context
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for TLS, wherever that is spoken. Raises UsageError."""
         if self._tls is None:
             from nsqc.client.tls import tls
 
@@ -52,7 +63,7 @@ class Security:
         if deflate and snappy:
             raise UsageError(f"--{self._prefix}deflate and --{self._prefix}snappy exclude each other", self._tool)
         return {"tls": self.tls, "auth_secret": self._secret(), "deflate": deflate, "snappy": snappy,
-                "user_agent": f"{self._tool.replace(' ', '-')}/{__version__}"}
+                "user_agent": user_agent(self._tool.replace(" ", "-"), __version__)}
 
     def _secret(self) -> bytes | None:
         text = self._text("auth-secret")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
-from nsqc.tools.errors import ToolError, UsageError
-from nsqc.tools.family import CHANNEL_OPTION, HTTP_NODES, JSON, TOPIC_OPTION
+from nsqc.tools.errors import ToolError
+from nsqc.tools.family import CHANNEL, HTTP_NODES, JSON, TOPIC
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Cluster, Node
@@ -90,9 +90,7 @@ def rows(sample: Callable[[], Sums], interval: float, count: int) -> Iterable[tu
 
 def run(values: Values) -> int:
     """`nsqc stat`."""
-    topic, channel = values.text("topic"), values.text("channel")
-    if not topic or not channel:
-        raise UsageError("--topic and --channel are needed", PLACE)
+    topic, channel = values.text("TOPIC"), values.text("CHANNEL")
     from nsqc.tools.cluster import Cluster
 
     cluster = Cluster(values, PLACE)
@@ -148,15 +146,15 @@ def sums(cluster: Cluster, topic: str, channel: str, missing: Missing) -> Sums:
 TOOL = Tool(
     ("stat",), "Print rates and depths of a channel, over and over.", run,
     options=(
-        TOPIC_OPTION, CHANNEL_OPTION,
         Option("interval", "time between rows", Kind.DURATION, 2.0, least=0.001),
         Option("count", "end after this many rows; 0: never", Kind.INT, 0, least=0, short="n"),
         JSON, *HTTP_NODES),
+    arguments=(TOPIC, CHANNEL),
     text="""ingress and egress are messages a second since the row before; depth is what waits, in memory and on
         disk, inflt is with clients, def is deferred; req and t-o count requeues and timeouts since the start of
         nsqd. Nodes are summed up; one that does not answer is reported, and counts again when it does.""",
     examples=(
-        ("nsqc stat --topic orders --channel billing", "of the local daemon, every 2 s"),
-        ("nsqc stat --topic orders --channel billing --nsqlookupd lookup:4161 --interval 10s --count 6",
+        ("nsqc stat orders billing", "of the local daemon, every 2 s"),
+        ("nsqc stat orders billing --nsqlookupd lookup:4161 --interval 10s --count 6",
          "of all nodes that have the topic, for a minute"),
-        ("nsqc stat --topic orders --channel billing --json | jq .ingress", "for a script")))
+        ("nsqc stat orders billing --json | jq .ingress", "for a script")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -10,10 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from nsqc.log.visible import visible_bytes, visible_json
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, OUTPUT, TCP_NODES, TOPICS_OPTION, in_flight
+from nsqc.tools.family import CHANNEL_OPTION, FROM, OUTPUT, TCP_NODES, TOPICS, in_flight
 
 if TYPE_CHECKING:
     from nsqc.tools.feed import Delivery, Feed
@@ -85,20 +85,24 @@ class Tail:
                 self._feed.finish(self._writing.popleft())
 
 
-def as_lines(prefix: bool) -> Callable[[Delivery, int], bytes]:
-    """Bodies as they are, each with a newline; prefix: the topic before each."""
+def as_lines(prefix: bool, is_terminal: bool) -> Callable[[Delivery, int], bytes]:
+    """Bodies, each with a newline: as they are, but for a terminal without what it would obey. prefix: the topic before
+    each."""
     from nsqc.tools.lines import lines
 
     def text(delivery: Delivery, count: int) -> bytes:
         batch = delivery.batch
         head = f"{delivery.topic} | ".encode() if prefix else b""
-        return lines(batch.bodies, batch.offsets, 0, count, head, b"\n")
+        found = lines(batch.bodies, batch.offsets, 0, count, head, b"\n")
+        return visible_bytes(found) if is_terminal else found
 
     return text
 
 
 def as_json(delivery: Delivery, count: int) -> bytes:
     """An object for each message. A body that is not UTF-8 is given as base64."""
+    from nsqc.tools.logreader import body_of
+
     batch = delivery.batch
     bodies, offsets = bytes(batch.bodies), memoryview(batch.offsets).cast("B").cast("i")
     ids, times = bytes(batch.ids), memoryview(batch.timestamps).cast("B").cast("q")
@@ -106,22 +110,18 @@ def as_json(delivery: Delivery, count: int) -> bytes:
     found = []
     for row in range(count):
         body = bodies[offsets[row]:offsets[row + 1]]
-        message: dict[str, object] = {
-            "topic": delivery.topic, "nsqd": delivery.source.peer.address, "id": ids[row * 16:row * 16 + 16].decode(),
-            "timestamp": times[row], "attempts": attempts[row]}
-        try:
-            message["body"] = body.decode()
-        except UnicodeDecodeError:
-            message["body_base64"] = base64.b64encode(body).decode()
-        found.append(json.dumps(message, ensure_ascii=False))
-    return "\n".join([*found, ""]).encode()
+        found.append(json.dumps({
+            "topic": delivery.topic, "nsqd": delivery.source.peer.address,
+            "id": ids[row * 16:row * 16 + 16].decode(errors="backslashreplace"), "timestamp": times[row],
+            "attempts": attempts[row], **body_of(body)}, ensure_ascii=False))
+    return visible_json("\n".join([*found, ""])).encode()
 
 
 def run(values: Values) -> int:
     """`nsqc tail`."""
-    topics = tuple(dict.fromkeys(values.texts("topic")))
-    if not topics:
-        raise UsageError("--topic is needed", PLACE)
+    topics = tuple(dict.fromkeys(values.texts("TOPIC")))
+    if values.given("from"):
+        return run_log(values, topics)
     from nsqc.client.options import Options
     from nsqc.tools.cluster import Cluster
     from nsqc.tools.feed import Feed, check_topics
@@ -135,10 +135,32 @@ def run(values: Values) -> int:
     channel = values.text("channel") or ephemeral_channel()
     if not values.flag("wait"):
         check_topics(cluster, topics)
-    text = as_json if values.flag("json") else as_lines(values.flag("print-topic"))
+    text = as_json if values.flag("json") else as_lines(values.flag("print-topic"), output.is_terminal())
     with Stop() as stop, Feed(cluster, topics, channel, most, options, stop, warn) as feed:
         feed.start()
         Tail(feed, Stdout(), stop, text, count).run()
+        return stop.code(terminated=0)
+
+
+def run_log(values: Values, topics: tuple[str, ...]) -> int:
+    """`nsqc tail --from`."""
+    for name in ("channel", "max-in-flight", "auth-secret", "deflate", "snappy"):
+        if values.given(name):
+            raise UsageError(f"--from reads the log itself, over HTTP: --{name} means nothing with it", PLACE)
+    from nsqc.options.places import parse_place
+    from nsqc.tools.cluster import Cluster
+    from nsqc.tools.logreader import as_json, as_lines
+    from nsqc.tools.logtail import LogTail
+    from nsqc.tools.stopping import Stop
+
+    form = (as_json("nsqd", lambda node: node.tcp) if values.flag("json")
+            else as_lines(values.flag("print-topic"), output.is_terminal()))
+    with Stop() as stop:
+        cluster, place = Cluster(values, PLACE), parse_place(values.text("from"))
+        tail = LogTail(cluster, place, stop, form, values.number("count"), warn)
+        for topic in topics:
+            tail.start(topic, values.flag("wait"))
+        tail.run()
         return stop.code(terminated=0)
 
 
@@ -155,22 +177,30 @@ def ephemeral_channel() -> str:
 TOOL = Tool(
     ("tail",), "Print the messages of topics as they come, one a line.", run,
     options=(
-        TOPICS_OPTION,
         CHANNEL_OPTION._replace(help="the channel to consume; by default one of its own, which is gone afterwards and "
                                      "takes nothing away from others"),
+        FROM._replace(help="begin at this place of topics that are kept in a log, without a channel: beginning, end, "
+                           "an offset, a time in RFC 3339, or how long ago, such as 1h or 7d"),
         Option("count", "end after this many messages, over all topics; 0: never", Kind.INT, 0, least=0, short="n"),
         in_flight(MAX_IN_FLIGHT),
         Option("wait", "also take a topic that does not exist yet, which nsqd then creates", Kind.BOOL, False),
         Option("print-topic", "the topic before each message", Kind.BOOL, False, OUTPUT),
         Option("json", "an object for each message, with topic, id, time and attempts", Kind.BOOL, False, OUTPUT),
         *TCP_NODES),
-    text="""Bodies are written as they are. A message is finished when stdout has taken it; what was received
-        but not written goes back to nsqd at the end. A reader that is slow makes nsqd hold the rest: the tool
-        takes at most --max-in-flight messages of each topic, and about 64 MB.""",
+    arguments=(TOPICS,),
+    text="""Bodies are written as they are; on a terminal, characters that it would obey are shown as escapes. A message
+        is finished when stdout has taken it; what was received but not written goes back to nsqd at the end. A reader
+        that is slow makes nsqd hold the rest: the tool takes at most --max-in-flight messages of each topic, and about
+        64 MB.
+
+        With --from the log of each topic is read by offset, over HTTP, and nothing is finished or moved: what is
+        published later follows, and after a broken connection it continues where it was. The nodes have to be
+        nsqc's.""",
     examples=(
-        ("nsqc tail --topic orders", "of the local daemon, from now on"),
-        ("nsqc tail --topic orders -n 10 --json", "ten messages with everything that is known about them"),
-        ("nsqc tail --topic orders --topic refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
+        ("nsqc tail orders", "of the local daemon, from now on"),
+        ("nsqc tail orders -n 10 --json", "ten messages with everything that is known about them"),
+        ("nsqc tail orders refunds --print-topic --nsqlookupd lookup:4161 | grep -v test",
          "two topics from all nodes that have them"),
-        ("nsqc tail --topic orders --channel debug > orders.txt",
-         "a channel that stays, and keeps what comes meanwhile")))
+        ("nsqc tail orders --channel debug > orders.txt",
+         "a channel that stays, and keeps what comes meanwhile"),
+        ("nsqc tail orders --from -1h", "the last hour of a topic in a log, and what follows")))

@@ -12,6 +12,7 @@ from nsqc.client.connection import Connection
 from nsqc.client.errors import ClientError, ConnectError, NoAnswer, Refused
 from nsqc.client.options import Options
 from nsqc.tools.parcel import Parcel
+from nsqc.tools.probing import connect
 
 WINDOW = 4
 BACKOFF = Backoff(0.1, 15.0)
@@ -124,7 +125,7 @@ class Target:
     def _dial(self) -> None:
         """On a thread of its own."""
         try:
-            result: Connection | Exception = Connection.with_options(self.address, self._options)
+            result: Connection | Exception = connect(self.address, self._options)
         except (ClientError, OSError, ValueError) as error:
             result = error
         if self._closed and isinstance(result, Connection):

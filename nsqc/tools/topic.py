@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from nsqc.tools import output
+from nsqc.tools import output, topiclog
 from nsqc.tools.acting import Acting, Subject, count, nodes_for
 from nsqc.tools.declare import Group, Kind, Option, Tool, Value, Values
 from nsqc.tools.errors import EXIT_FAILED, UsageError
@@ -38,7 +38,9 @@ def list_topics(values: Values) -> int:
     acting = Acting(values, words("list"))
     found = acting.topics()
     if values.flag("json"):
-        output.as_json([{"node": node.http, **summary(topic)} for node, topics in found.items() for topic in topics])
+        for node, topics in found.items():
+            for topic in topics:
+                output.as_json({"node": node.http, **summary(topic)})
         return acting.code
     sums: dict[str, list[int]] = {}
     paused: dict[str, int] = {}
@@ -54,9 +56,8 @@ def list_topics(values: Values) -> int:
                 row[at] = max(row[at], number) if at == 1 else row[at] + number
             paused[name] = paused.get(name, 0) + bool(topic.get("paused"))
     rows = [["TOPIC", "NODES", "CHANNELS", "DEPTH", "IN CHANNELS", "IN FLIGHT", "MESSAGES", ""]]
-    rows += [[output.printable(name), *map(str, numbers), state(paused[name], numbers[0])]
-             for name, numbers in sorted(sums.items())]
-    output.line(output.table(rows, frozenset(range(1, 7))) if sums else "no topics")
+    rows += [[name, *map(str, numbers), state(paused[name], numbers[0])] for name, numbers in sorted(sums.items())]
+    output.write(output.table(rows, frozenset(range(1, 7))) if sums else "no topics\n")
     return acting.code
 
 
@@ -76,7 +77,12 @@ def create(values: Values) -> int:
     """`nsqc topic create`."""
     acting = Acting(values, words("create"))
     name = values.text("TOPIC")
-    return acting.post(nodes_for(acting.cluster), "/topic/create", {"topic": name}, f"topic {name} exists")
+
+    def make(api: NodeHttp, _: Node) -> object:
+        api.check()     # nsqlookupd has this call, too
+        return api.post("/topic/create", {"topic": name})
+
+    return acting.call(nodes_for(acting.cluster), make, f"topic {name} exists")
 
 
 def pause(values: Values) -> int:
@@ -131,12 +137,13 @@ def rules(values: Values) -> int:
     found = acting.cluster.each(nodes, call, acting.warn)
     shown = [{"node": node.http, **rule} for node, rule in found.items() if isinstance(rule, dict)]
     if values.flag("json"):
-        output.as_json(shown)
+        for rule in shown:
+            output.as_json(rule)
     elif shown:
         rows = [["NODE", "STORAGE", "SYNC", "RETAIN TIME", "RETAIN BYTES", "OVERFLOW", "SOURCE"]]
         rows += [[str(rule.get(key, "")) for key in ("node", "storage", "sync", "retain_time", "retain_bytes",
                                                      "overflow", "source")] for rule in shown]
-        output.line(output.table(rows))
+        output.write(output.table(rows))
     return acting.code if shown else EXIT_FAILED
 
 
@@ -151,12 +158,12 @@ def wanted(values: Values) -> dict[str, Value]:
     return {key.replace("-", "_"): values.number(key) if key == "retain-bytes" else values.text(key) for key in given}
 
 
-TOOL = Group(("topic",), "List, create, pause, empty and delete topics, and change how they are kept.", (
+TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, and change how they are kept.", (
     Tool(("topic", "list"), "List topics with what they hold.", list_topics, options=(JSON, *HTTP_NODES),
          text="""Depth is what waits in the topic itself; in channels and in flight are sums over its channels.
              Several nodes are summed up, with --json each is an entry.""",
          examples=(("nsqc topic list", "of the local daemon"),
-                   ("nsqc topic list --nsqlookupd lookup:4161 --json | jq '.[].topic'", "of all nodes, for a script"))),
+                   ("nsqc topic list --nsqlookupd lookup:4161 --json | jq .topic", "of all nodes, for a script"))),
     Tool(("topic", "create"), "Create a topic.", create, options=(JSON, *HTTP_NODES), arguments=(TOPIC,),
          text="With --nsqlookupd it is created on all nodes.",
          examples=(("nsqc topic create orders", "on the local daemon"),)),
@@ -176,4 +183,5 @@ TOOL = Group(("topic",), "List, create, pause, empty and delete topics, and chan
          text="""Without options that change it, the rule is shown. The topic need not exist. nsqd has no rules.""",
          examples=(("nsqc topic rules orders", "show"),
                    ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "keep it in a log"),
-                   ("nsqc topic rules orders --reset", "as the config file says")))))
+                   ("nsqc topic rules orders --reset", "as the config file says"))),
+    topiclog.LOG, topiclog.READ))

@@ -23,11 +23,12 @@ def certs(tmp_path_factory):
 
 
 class Lookupd:
-    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers; body: in place of the list."""
+    """Answers /lookup and /nodes with the nsqd of a list. status: of its answers; body: in place of the list; refusal:
+    the message of a 404."""
 
     def __init__(self):
         self.ports: list[int] = []
-        self.status, self.asked = 200, []
+        self.status, self.asked, self.refusal = 200, [], "TOPIC_NOT_FOUND"
         self.body: bytes | None = None
         outer = self
 
@@ -36,6 +37,8 @@ class Lookupd:
                 outer.asked.append(self.path)
                 body = json.dumps({"channels": [], "producers": [
                     {"broadcast_address": "127.0.0.1", "tcp_port": port, "http_port": 1} for port in outer.ports]})
+                if outer.status == 404:
+                    body = json.dumps({"message": outer.refusal})
                 self.send_response(outer.status)
                 self.end_headers()
                 self.wfile.write(body.encode() if outer.body is None else outer.body)

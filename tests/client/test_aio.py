@@ -380,7 +380,9 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
 
 
 @pytest.mark.parametrize("answers,text", [
-    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "not an nsqd"),
+    ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), r"this is an HTTP port \(nsqd's is 4151, nsqlookupd's 4161 by default\), not nsqd's TCP port \(4150 by default\)"),
+    ((b"\x15\x03\x01\0\2\2\x46",), "this is a TLS port, not nsqd's TCP port|reset"),
+    ((b"\0\0\0\x0eE_BAD_PROTOCOL",), "this is nsqlookupd's TCP port, not nsqd's TCP port"),
     ((frame(0, b"OK"),), "not an nsqd"),
     ((frame(0, nested.OBJECT),), "not an nsqd"),
     ((frame(0, b"[1]"),), "not an nsqd"),

@@ -55,7 +55,11 @@ def test_lookup(lookupd):
     assert lookup("t#ephemeral", ["127.0.0.1:9", lookupd.address]) == ["127.0.0.1:1", "127.0.0.1:2"]
     assert lookupd.asked == ["/lookup?topic=t%23ephemeral"]
     lookupd.status = 404
-    assert nodes([lookupd.address]) == []
+    assert lookup("t", [lookupd.address]) == []
+    # nsqd answers so, and what knows no topics is not asked for them.
+    lookupd.refusal = "NOT_FOUND"
+    with pytest.raises(LookupFailed, match="not nsqlookupd's HTTP port"):
+        nodes([lookupd.address])
     lookupd.status = 500
     with pytest.raises(LookupFailed, match="status 500"):
         lookup("t", [lookupd.address])

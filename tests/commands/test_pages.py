@@ -126,9 +126,11 @@ def test_the_tree_knows_every_command_and_flag():
     assert [option.name for option in nodes["nsqc lookupd"].options] == [
         "--help", *(flag_name(name) for name in LOOKUPD.flags)]
     assert [option.name for option in nodes["nsqc config show"].options] == ["--json", "--lookupd", "--help", *flags]
-    assert nodes["nsqc config check"].argument == ("FILE", "file")
-    assert nodes["nsqc config init"].argument == ("[FILE]", "file")
-    assert nodes["nsqc completion"].argument == ("SHELL", ("bash", "zsh", "fish"))
+    assert nodes["nsqc config check"].arguments == [("FILE", "file", False)]
+    assert nodes["nsqc config init"].arguments == [("[FILE]", "file", False)]
+    assert nodes["nsqc completion"].arguments == [("SHELL", ("bash", "zsh", "fish"), False)]
+    assert [(word.name, word.values, word.many) for word in nodes["nsqc pub"].arguments] == [
+        ("TOPIC", "topic", False), ("[FILE]", "file", True)]
     values = {option.name: option.values for option in nodes["nsqc serve"].options}
     assert values["--config"] == values["--tls-key"] == "file"
     assert values["--data-path"] == "folder"
@@ -214,9 +216,28 @@ def test_bash_proposes_every_command_and_flag(bash):
     (["nsqc", "serve", "--data-path", ""], ["folder"]),
     (["nsqc", "config", "check", "a"], ["a file.cfg"]),
     (["nsqc", "serve", "--log-prefix", "config", "--snap"], ["--snappy"]),
+    (["nsqc", "pub", "orders", "a"], ["a file.cfg"]),
+    (["nsqc", "pub", "--rate", "5", "orders", "a"], ["a file.cfg"]),
+    (["nsqc", "pub", "--rate", "=", "5", "a"], []),       # a topic
+    (["nsqc", "pub", "--quiet", "orders", "one", "a"], ["a file.cfg"]),
+    (["nsqc", "nodes", "--js"], ["--json"]),
+    (["nsqc", "topic", "r"], ["rules", "read"]),
+    (["nsqc", "topic", "read", "orders", "--u"], ["--until"]),
 ])
 def test_bash_proposes_values_by_their_kind(bash, words, proposed):
     assert bash(words) == [proposed]
+
+
+def test_bash_proposes_names_by_their_place(tmp_path):
+    """Words after a topic are channels, where a tool takes one."""
+    (tmp_path / "script").write_text(WRITERS["bash"](describe()) + 'nsqc() { echo "a-$2"; }\n')
+    for words, name in ((["peek", ""], "a-topic"), (["peek", "orders", ""], "a-channel"), (["tail", "orders", ""], "a-topic"),
+                        (["stat", "--interval", "1s", "orders", ""], "a-channel"), (["tail", "--channel", ""], "a-channel")):
+        typed = " ".join(repr(word) for word in ["nsqc", *words])
+        done = subprocess.run(
+            ["bash", "--norc", "-c", f'source ./script; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _nsqc; echo "${{COMPREPLY[@]}}"'],
+            cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS)
+        assert (done.stdout, done.stderr) == (f"{name}\n", ""), words
 
 
 def test_bash_completes_what_is_typed(bash):

@@ -1,6 +1,7 @@
 """docs/logs.md to the letter: its config file, and every command in the order of the page."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 
 from nsqc.commands.app import run
 from tests.support.daemon import Daemon
-from tests.support.pages import blocks
+from tests.support.pages import ROOT, blocks
 from tests.support.patience import WAIT_SECONDS
 
 PAGE = "docs/logs.md"
@@ -60,15 +61,18 @@ def test_the_rules_of_the_config_file(tmp_path, capfd):
 
 def test_the_commands(node, tmp_path):
     told = []
+    (tmp_path / "nsqc.cfg").write_text(f'tcp_address = "127.0.0.1:{node.tcp_port}"\nhttp_address = "127.0.0.1:{node.http_port}"\n')
+    environment = {**os.environ, "NSQC_CONFIG": str(tmp_path / "nsqc.cfg"), "PYTHONPATH": str(ROOT)}
     for block in blocks(PAGE, "sh"):
         if "nsqc log" in block:
             continue    # for files that no daemon uses
+        block = re.sub("^nsqc", f"{sys.executable} -m nsqc", block, flags=re.MULTILINE)
         done = subprocess.run(["sh", "-euc", block.replace("127.0.0.1:4151", f"127.0.0.1:{node.http_port}")],
-                              cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS)
+                              cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == 0, (block, done)
         assert '"message"' not in done.stdout, (block, done.stdout)     # no refusal
         told.append(done.stdout)
-    rules, state, lines, headers, _, by_time, seeks, audit = told
+    rules, state, lines, headers, _, by_time, by_tools, seeks, audit = told
     assert rules.count('"source":"PUT /topic/rules"') == 2
     log = json.loads(state[state.index("{"):])
     assert (log["first_offset"], log["next_offset"]) == (0, 5)
@@ -78,6 +82,8 @@ def test_the_commands(node, tmp_path):
     assert (tmp_path / "all.dat").read_bytes() == (tmp_path / "records.dat").read_bytes()
     assert (tmp_path / "records.dat").read_bytes() == next(node.data_path.glob("orders.log/*.dat")).read_bytes()
     assert len(by_time.splitlines()) == 5
+    assert by_tools.splitlines()[2:] == [f"order {number}" for number in range(1, 6)]
+    assert [json.loads(line)["body"] for line in by_tools.splitlines()[:2]] == ["order 2", "order 3"]
     assert (seeks, audit) == ("", "")
     after = json.loads(node.http("GET", "/topic/log?topic=orders")[1])
     assert [(channel["channel_name"], channel["position"]) for channel in after["channels"]] == [("billing", 5)]

@@ -253,10 +253,25 @@ def test_a_seek_is_answered_under_load(node):
             consumer.join()
 
 
+@pytest.mark.parametrize("ago, position", [("1h", 0), ("-1h", 0), ("7d", 0), ("-90m", 0), ("0s", 3)])
+def test_places_are_also_how_long_ago(node, ago, position):
+    topic = f"ago{ago.replace('-', 'm')}"
+    node.call("POST", f"/topic/create?topic={topic}")
+    node.call("POST", f"/channel/create?topic={topic}&channel=c")
+    publish(node, topic, [b"a", b"b", b"c"])
+    assert seek(node, topic, "c", f"to={ago}").status == 200
+    assert channel_of(node, topic, "c")["position"] == position
+    assert seek(node, topic, "c", f"to=time&time={ago}").status == 200
+    assert channel_of(node, topic, "c")["position"] == position
+    assert node.call("POST", f"/channel/create?topic={topic}&channel=d&from={ago}").status == 200
+    assert channel_of(node, topic, "d")["position"] == position
+    assert node.call("GET", f"/topic/read?topic={topic}&time={ago}").headers["x-nsq-first-offset"] == str(position)
+
+
 @pytest.mark.parametrize("place, status, message", [
     ("", 400, "MISSING_ARG_TO"),
     *((f"to={value}", 400, "INVALID_ARG_TO") for value in (
-        "", "-1", "Beginning", "1.5", "9223372036854775808", "%D9%A1", "2026-01-01", "2026-02-30T00:00:00Z", "begin;end"[:5])),
+        "", "-1", "Beginning", "1.5", "--1h", "1w", "-h", "%2B1h", "9223372036854775808", "%D9%A1", "2026-01-01", "2026-02-30T00:00:00Z", "begin;end"[:5])),
     ("to=offset", 400, "MISSING_ARG_OFFSET"),
     ("to=time", 400, "MISSING_ARG_TIME"),
     ("to=offset&offset=x", 400, "INVALID_ARG_OFFSET"),

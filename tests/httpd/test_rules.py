@@ -65,6 +65,17 @@ def configured(daemon, tmp_path):
 # ---------------------------------------------------------------------- where rules come from
 
 
+def test_durations_have_days(daemon, tmp_path):
+    """In flags, config files, rules, and arguments of calls."""
+    (tmp_path / "nsqc.cfg").write_text('msg_timeout = "1d"\nmax_msg_timeout = "7d"\n[topics."week"]\nretain_time = "7d"\n')
+    node = daemon(f"--config={tmp_path}/nsqc.cfg", "--log-retain-time=1d12h")
+    assert get(node, "week")["retain_time"] == "168h0m0s"
+    assert get(node, "other")["retain_time"] == "36h0m0s"
+    assert changed(node, "other", {"retain_time": "2d"})["retain_time"] == "48h0m0s"
+    state = json.loads(node.http("POST", "/drain?keep=true&timeout=1d")[1])
+    assert 86_390 < state["deadline"] - state["since"] < 86_410
+
+
 def test_defaults_and_flags(daemon):
     node = daemon()
     assert get(node, "t") == DEFAULT
@@ -194,7 +205,7 @@ def test_topics_that_have_no_rules(daemon, query):
     ({"storage": ["log"]}, 'storage = ["log"] cannot be used - one of memory, log is expected'),
     ({"sync": True}, "sync = true cannot be used - one of write, fsync is expected"),
     ({"overflow": ""}, 'overflow = "" cannot be used - one of refuse, drop-oldest is expected'),
-    ({"retain_time": "1 h"}, "retain_time = \"1 h\" cannot be used - '1 h' is not a duration such as 250ms or 1h30m"),
+    ({"retain_time": "1 h"}, "retain_time = \"1 h\" cannot be used - '1 h' is not a duration such as 250ms, 1h30m or 7d"),
     ({"retain_time": -1}, "retain_time = -1 cannot be used - retain_time must be at least 0s, not -1ns"),
     ({"retain_time": 2**63 - 1}, "must be at most 876000h0m0s"),
     ({"retain_time": 1.5}, "retain_time = 1.5 cannot be used - a duration such as"),

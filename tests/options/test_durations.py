@@ -11,18 +11,18 @@ from nsqc.options.durations import LARGEST, format_duration, parse_duration
     ("250ms", 250 * 10**6), ("1h30m", 5400 * 10**9), ("-1.5h", -5400 * 10**9), ("0", 0), ("-0", 0), ("+0", 0),
     ("2.5s", 25 * 10**8), ("1m30.5s", 905 * 10**8), ("10us", 10_000), ("10µs", 10_000), ("10μs", 10_000), ("1ns", 1),
     (".5s", 5 * 10**8), ("1.s", 10**9), ("+3m", 180 * 10**9), ("0s", 0), ("1m1m", 120 * 10**9), ("1s1h", 3601 * 10**9),
-    ("0.5ns0.5ns", 0), ("1.9ns", 1), ("0.1s", 10**8), ("0.3h", 1080 * 10**9), ("9223372036854775807ns", LARGEST),
+    ("0.5ns0.5ns", 0), ("1.9ns", 1), ("0.1s", 10**8), ("7d", 604800 * 10**9), ("1d12h", 129600 * 10**9), ("0.5d", 43200 * 10**9), ("0.3h", 1080 * 10**9), ("9223372036854775807ns", LARGEST),
 ])
 def test_are_read(text, nanoseconds):
     assert parse_duration(text) == nanoseconds
 
 
 @pytest.mark.parametrize("text", [
-    "", "10", "ms", "1.s.s", "1h-5m", "5 s", " 5s", "5s ", "5s\n", "1d", "-", "+", "--1s", "+-1s", ".s", "1s1", "00", "1S", "1,5s",
+    "", "10", "ms", "1.s.s", "1h-5m", "5 s", " 5s", "5s ", "5s\n", "7w", "1y", "7D", "-", "+", "--1s", "+-1s", ".s", "1s1", "00", "1S", "1,5s",
     "٣s", "1e3s", "0x1s", "1_0s", "1" * 5000 + "s",
 ])
 def test_what_is_none_is_refused(text):
-    with pytest.raises(ValueError, match="is not a duration such as 250ms or 1h30m"):
+    with pytest.raises(ValueError, match="is not a duration such as 250ms, 1h30m or 7d"):
         parse_duration(text)
 
 

@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from tests.peers.fakes import HOST, Lookupd
+from tests.peers.fakes import HOST, Lookupd, TcpServer
 from tests.support import nested
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
+from tests.support.places import WORDS, Places
 from tests.support.ports import free_port
 
 PATIENCE = ("--http-client-connect-timeout=1s", "--http-client-request-timeout=1s")
@@ -228,3 +229,49 @@ def test_a_restarted_lookupd_is_found_again(daemon):
     again = Lookupd(port=lookup.port)
     again.hear("REGISTER t")
     again.close()
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """What may listen where an nsqlookupd is expected."""
+    found = Places(tmp_path_factory.mktemp("places"))
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("where", [where for where in WORDS if where != "lookupd tcp"])
+def test_the_port_of_something_else_is_named(daemon, places, where):
+    address = places.addresses[where]
+    node = daemon(f"--lookupd-tcp-address={address}")
+    text = f"LOOKUPD({address}): this is {WORDS[where]}, not nsqlookupd's TCP port (4160 by default)"
+    wait_until(lambda: text in node.log, text, 60)
+    node.connect().pub("t", b"x")
+    assert "reply of" not in node.log and "answered" not in node.log
+
+
+def test_its_own_port_is_named(daemon, tmp_path):
+    """A node that is its own nsqlookupd, by mistake."""
+    port = free_port()
+    node = daemon(f"--tcp-address=127.0.0.1:{port}", f"--lookupd-tcp-address=127.0.0.1:{port}")
+    wait_until(lambda: "this is nsqd's TCP port, not nsqlookupd's TCP port (4160 by default)" in node.log, seconds=60)
+
+
+class Closing(TcpServer):
+    """Ends every connection without a word. begun: what clients have begun with."""
+
+    def __init__(self):
+        self.begun: list[bytes] = []
+        super().__init__()
+
+    def serve(self, guest):
+        self.begun.append(guest.recv(65536)[:4])
+
+
+def test_what_is_there_is_asked_once(daemon):
+    """By plain HTTP and by TLS: an nsqlookupd that is full, say, is not bothered again and again."""
+    server = Closing()
+    node = daemon(f"--lookupd-tcp-address={server.address}")
+    wait_until(lambda: server.begun.count(b"  V1") >= 5, "five tries", 60)
+    assert [begun for begun in server.begun if begun != b"  V1"] == [b"GET ", b"\x16\x03\x01\x02"]
+    assert "this is" not in node.log and "connection closed" in node.log
+    server.close()

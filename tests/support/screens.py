@@ -18,16 +18,18 @@ from tests.support.patience import WAIT_SECONDS
 
 
 class InTerminal:
-    """Runs `nsqc WORDS` in a terminal of so many columns and lines."""
+    """Runs `nsqc WORDS`, or a command, in a terminal of so many columns and lines."""
 
-    def __init__(self, *words: str, columns: int = 100, lines: int = 24, environment: dict[str, str] | None = None):
+    def __init__(self, *words: str, columns: int = 100, lines: int = 24, environment: dict[str, str] | None = None,
+                 command: list[str] | None = None):
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
         self.pid, self._terminal = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
             os.environ.update({"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **(environment or {})})
-            os.execv(sys.executable, [sys.executable, "-m", "nsqc", *words])
+            command = command or [sys.executable, "-m", "nsqc", *words]
+            os.execv(command[0], command)
         self.resize(columns, lines)
         self.output = b""
         self._code: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ BLOCK = re.compile(r"^```shell-session\n\$ (nsqc [^\n]*)\n(.*?)^```$", re.MULTIL
 # What differs from run to run: ids, addresses, times, figures and their units; and so the width of columns.
 CHANGING = re.compile(r"\b[0-9a-f]{16}\b|\d[\d.,:TZ-]*(?: ?(?:us|ms|s)\b)?")
 # These commands are shown; others on the page belong to other scenes.
-SHOWN = ("topic", "channel", "peek", "bench", "diskqueue")
+SHOWN = ("topic", "channel", "peek", "nodes", "bench", "diskqueue")
 
 
 class Scene:
@@ -41,6 +42,7 @@ class Scene:
         self.kept: list[object] = []
         self.before: dict[str, Callable[[], None]] = {
             "nsqc topic list": self._publish,
+            "nsqc topic log events": self._log,
             "nsqc peek orders billing --state in_flight": self._consume,
             "nsqc diskqueue verify data": self._damage,
         }
@@ -54,7 +56,7 @@ class Scene:
         # Columns stay as wide as they are.
         text = re.sub(r"127\.0\.0\.1:(\d+)(  )?", lambda match: "127.0.0.1:4151" + (
             match[2] + " " * (len(match[1]) - 4) if match[2] else ""), done.stdout)
-        text = text.replace(str(self.folder), "/var/lib")
+        text = text.replace(str(self.folder), "/var/lib").replace(f"  {socket.gethostname()}  ", "  node1  ")
         return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
     def close(self) -> None:
@@ -66,6 +68,11 @@ class Scene:
         producer.pub("orders", *[b'{"order": %d, "total": %d.50}' % (number, 7 * number) for number in range(17, 22)])
         producer.ok("DPUB orders 3600000", b'{"order": 22, "total": 3.00}')
         wait_until(lambda: self.node.channel("orders", "billing")["depth"] == 5)
+
+    def _log(self) -> None:
+        self.node.post("/topic/create?topic=events")
+        self.node.post("/channel/create?topic=events&channel=audit")
+        self.node.connect().pub("events", *[b'{"event": %d}' % number for number in range(5)])
 
     def _consume(self) -> None:
         consumer = self.node.connect().sub("orders", "billing", 1)

@@ -50,6 +50,11 @@ def nsqc(*words, code=0):
     return done.out, done.err
 
 
+def objects(text):
+    """What --json prints: an object a line."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def table(text):
     """The cells of a table."""
     return [line.split() for line in text.splitlines()]
@@ -66,7 +71,7 @@ def test_a_topic_from_its_creation_to_its_end(node):
     rows = table(nsqc("topic", "list", *where(node))[0])
     assert rows[0][0] == "TOPIC"
     assert ["life", "1", "1", "2", "0", "0", "2", "paused"] in rows
-    listed = json.loads(nsqc("topic", "list", "--json", *where(node))[0])
+    listed = objects(nsqc("topic", "list", "--json", *where(node))[0])
     assert next(topic for topic in listed if topic["topic"] == "life") == {
         "node": f"127.0.0.1:{node.http_port}", "topic": "life", "depth": 2, "backend_depth": 0, "message_count": 2,
         "paused": True, "channels": ["c"]}
@@ -103,7 +108,7 @@ def test_rules(node):
     assert row == [f"127.0.0.1:{node.http_port}", "memory", "write", "0s", "0", "refuse", "default"]
     out, _ = nsqc("topic", "rules", "ruled", "--storage", "log", "--retain-bytes", "1G", "--retain-time", "72h", "--json",
                   *where(node))
-    rule = json.loads(out)[0]
+    [rule] = objects(out)
     assert (rule["storage"], rule["retain_bytes"], rule["retain_time"]) == ("log", 1 << 30, "72h0m0s")
     nsqc("topic", "rules", "ruled", "--reset", *where(node))
     assert "memory" in nsqc("topic", "rules", "ruled", *where(node))[0]
@@ -121,7 +126,7 @@ def test_a_channel(node):
     assert rows[1] == ["c", "1", "3", "0", "0", "0", "0", "0"]
     nsqc("channel", "pause", "piped", "c", *where(node))
     assert node.channel("piped", "c")["paused"]
-    assert json.loads(nsqc("channel", "list", "piped", "--json", *where(node))[0])[0]["paused"] is True
+    assert objects(nsqc("channel", "list", "piped", "--json", *where(node))[0])[0]["paused"] is True
     nsqc("channel", "unpause", "piped", "c", *where(node))
     nsqc("channel", "empty", "piped", "c", "--yes", *where(node))
     assert node.channel("piped", "c")["depth"] == 0

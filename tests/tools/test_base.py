@@ -114,6 +114,40 @@ def test_every_tool_takes_names_as_options(tool):
             parse(tool, [f"--{kind.name.lower()}", ""])
 
 
+@pytest.mark.parametrize("tool", LEAVES, ids=lambda tool: " ".join(tool.path))
+def test_every_tool_takes_topics_as_words(tool):
+    """Those that have a topic take it as the first word, and where they take several, as words and options together."""
+    names = [argument.kind for argument in tool.arguments]
+    if tool.path[0] == "diskqueue" or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
+        return      # diskqueue has paths
+    assert names[0] is Kind.TOPIC
+    needed = ["x" if argument.kind is Kind.CHANNEL else "0" for argument in tool.arguments[1:] if argument.required]
+    assert parse(tool, ["orders", *needed]).texts("TOPIC") == ("orders",) or parse(tool, ["orders", *needed]).text("TOPIC") == "orders"
+    if tool.arguments[0].many:
+        assert parse(tool, ["a", "--topic", "b", "c", "--topic=d"]).texts("TOPIC") == ("b", "d", "a", "c")
+
+
+def test_a_file_is_no_topic(inside, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.txt").write_text("x\n")
+    done = inside("pub", "orders.txt", "--nsqd", "127.0.0.1:1")
+    assert (done.returncode, done.stderr) == (
+        2, "nsqc pub: orders.txt is a file, and the topic comes first: nsqc pub TOPIC orders.txt (see nsqc pub --help)\n")
+
+
+@pytest.mark.parametrize("text, seconds", [("7d", 604800), ("1d12h", 129600), ("250ms", 0.25)])
+def test_durations(text, seconds):
+    assert parse(TOOL, ["x", "--time", text]).decimal("time") == seconds
+
+
+def test_words_that_begin_with_a_minus_sign():
+    tool = Tool(("x",), "A tool.", lambda values: 0, arguments=(Argument("PLACE", "p", Kind.PLACE, option="to"),))
+    assert parse(tool, ["-1h"]).text("PLACE") == parse(tool, ["--to", "-1h"]).text("PLACE") == "-1h"
+    for words, text in ((["-h1"], "there is no option"), (["-1w"], "PLACE: '-1w' is not beginning"), (["--to=x"], "--to: 'x' is not")):
+        with pytest.raises(UsageError, match=text):
+            parse(tool, words)
+
+
 def test_what_is_said_twice_is_no_error():
     assert parse(TOOL, ["x", "--time", "1s", "--time=1000ms", "--on", "--on"]).decimal("time") == 1.0
 

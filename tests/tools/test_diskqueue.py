@@ -73,7 +73,7 @@ def test_a_sound_queue(queue):
     head, row = table.splitlines()
     assert head.split()[:2] == ["QUEUE", "MESSAGES"]
     assert row.split()[:4] == ["t", "90", str(sum(36 + len(str(n)) - 1 for n in range(10, 100))), "3"]
-    value = json.loads(nsqc("inspect", "--json", "--topic", "t", str(queue))[0])[0]
+    value = json.loads(nsqc("inspect", "--json", "--topic", "t", str(queue))[0])
     assert (value["topic"], value["channel"], value["messages"]) == ("t", None, 90)
     assert [file["messages"] for file in value["files"]] == [30, 40, 20]
     assert nsqc("verify", str(queue))[0] == f"{queue}/t: ok, 90 messages wait\n"
@@ -179,7 +179,7 @@ def test_verify_and_repair(queue):
     assert out.splitlines()[-1] == f"{queue}/t: 2 steps, not taken"
     out, _ = nsqc("repair", str(queue))
     assert out.splitlines()[-1] == f"{queue}/t: 2 steps"
-    value = json.loads(nsqc("verify", "--json", str(queue))[0])[0]
+    value = json.loads(nsqc("verify", "--json", str(queue))[0])
     assert (value["queue"], value["messages"], value["faults"]) == ("t", 89, 0)
 
 

@@ -7,8 +7,10 @@ import subprocess
 
 import pytest
 
+from nsqc import __version__
 from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
+from tests.support.secure import self_signed
 from tests.tools.conftest import ENV, Tool
 from tests.tools.test_to_http import Server
 
@@ -162,15 +164,46 @@ def test_a_lookup_server_that_is_down_is_waited_for(original, tools):
     wait_until(lambda: running.process.poll() is not None)
 
 
-@pytest.mark.parametrize("name, kind, option, takes", [
+NO_EFFECT = "WRN    1 option {} has no effect in nsqc\n"
+NEEDED = {
+    "nsq_tail": ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x"], "to_nsq": ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x", "--rate=1"],
+    "nsq_to_http": ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x", "--post=http://127.0.0.1:1/"],
+    "nsq_to_nsq": ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x", "--destination-nsqd-tcp-address=127.0.0.1:2"],
+    "nsq_to_file": ["--nsqd-tcp-address=127.0.0.1:1", "--topic=x", "--output-dir=."]}
+
+
+@pytest.mark.parametrize("name, kind, option, has_effect", [
     ("nsq_tail", "consumer", "lookupd_poll_interval,1s", True), ("to_nsq", "producer", "lookupd_poll_interval,1s", False),
     ("nsq_to_http", "consumer", "max_attempts,3", True), ("nsq_to_nsq", "consumer", "max_attempts,3", False),
     ("nsq_to_file", "consumer", "max_attempts,0", True), ("nsq_tail", "consumer", "default_requeue_delay,1s", False),
-    ("nsq_to_nsq", "consumer", "default_requeue_delay,1s", True), ("nsq_to_nsq", "producer", "max_requeue_delay,1s", False)])
-def test_options_of_the_client_that_a_tool_has_a_use_for(inside, name, kind, option, takes):
-    done = inside(name, f"--{kind}-opt={option}")
-    assert (done.returncode == 1) is takes     # the next thing that is missing
-    assert ("is not supported by nsqc" in done.stderr) is not takes
+    ("nsq_to_nsq", "consumer", "default_requeue_delay,1s", True), ("nsq_to_nsq", "producer", "max_requeue_delay,1s", False),
+    ("nsq_to_http", "consumer", "backoff_strategy,full_jitter", True), ("nsq_tail", "consumer", "backoff_strategy,full_jitter", False),
+    ("nsq_tail", "consumer", "backoff_strategy,exponential", True), ("nsq_to_http", "consumer", "max_backoff_duration,0s", True),
+    ("nsq_to_http", "consumer", "backoff_multiplier,2s", True), ("nsq_tail", "consumer", "backoff_multiplier,2s", False),
+    ("nsq_tail", "consumer", "lookupd_poll_timeout,1s", True), ("nsq_tail", "consumer", "tls_min_version,tls1.2", True),
+    ("nsq_tail", "consumer", "skip_lookupd_authorization,false", True), ("nsq_to_file", "consumer", "skip-lookupd-authorization,0", True),
+    *((name, "consumer", option, False) for name in ("nsq_tail", "nsq_to_http", "nsq_to_nsq", "nsq_to_file") for option in (
+        "read_timeout,60s", "lookupd_poll_jitter,0.5", "low_rdy_idle_timeout,10s", "low-rdy-timeout,30s", "rdy_redistribute_interval,5s"))])
+def test_options_of_the_client_that_a_tool_has_a_use_for(inside, monkeypatch, tmp_path, name, kind, option, has_effect):
+    """Others only tune a client: a line says that they have no effect, and the tool starts."""
+    monkeypatch.chdir(tmp_path)
+    done = inside(name, *NEEDED[name], f"--{kind}-opt={option}")
+    assert done.returncode == (0 if name == "to_nsq" else 1), done
+    assert (NO_EFFECT.format(option.partition(",")[0].replace("-", "_")) in done.stderr) is not has_effect
+    assert ("has no effect" in done.stderr) is not has_effect
+    assert name == "to_nsq" or "dial tcp 127.0.0.1:1: connect: connection refused" in done.stderr
+
+
+@pytest.mark.parametrize("option, text", [
+    ("local_addr,127.0.0.1:1", "option local_addr is not supported by nsqc"),
+    ("skip_lookupd_authorization", "option skip_lookupd_authorization is not supported by nsqc"),
+    ("read_timeout,10m", "invalid read_timeout ! 10m > 5m0s"), ("lookupd_poll_jitter,2", "invalid lookupd_poll_jitter ! 2 > 1"),
+    ("lookupd_poll_jitter,x", 'strconv.ParseFloat: parsing "x": invalid syntax'), ("backoff_strategy,x", "invalid backoff_strategy x"),
+    ("tls_min_version,tls9", "invalid tls_min_version tls9, it is one of ssl3.0, tls1.0, tls1.1, tls1.2"),
+    ("low_rdy_timeout,1ms", "invalid low_rdy_timeout ! 1ms < 1s")])
+def test_options_of_the_client_that_are_refused(inside, option, text):
+    done = inside("nsq_tail", f"--consumer-opt={option}")
+    assert done.returncode == 2 and text in done.stderr
 
 
 def test_options_of_the_client_arrive(original, tools):
@@ -181,5 +214,47 @@ def test_options_of_the_client_arrive(original, tools):
                              *[f"--consumer-opt={option}" for option in options])
     (client,) = wait_until(lambda: tools.node.channel(topic, "c")["clients"])
     assert (client["client_id"], client["hostname"], client["sample_rate"], client["deflate"], client["snappy"]) == ("me", "here", 99, True, False)
-    assert client["user_agent"].startswith("nsq_tail/1.3.0")
+    assert client["user_agent"] == "nsq_tail/1.3.0 go-nsq/1.1.0"
     assert running.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize("name, words", [
+    ("nsq_to_http", ["--post=http://127.0.0.1:1/"]), ("nsq_to_nsq", ["--destination-nsqd-tcp-address=127.0.0.1:1"]),
+    ("nsq_to_file", ["--output-dir=."]), ("tail", []), ("relay", ["--to", "127.0.0.1:1"]), ("to-file", []),
+    ("to-http", ["--post", "http://127.0.0.1:1/"])])
+def test_user_agents(original, tools, name, words):
+    """In the form of NSQ's own tools."""
+    topic = tools.topic("c")
+    if name.startswith("nsq"):
+        running = original.start(name, f"--topic={topic}", "--channel=c", f"--nsqd-tcp-address={tools.tcp}", *words)
+    else:
+        running = tools.start(name, topic, "--channel", "c", *words)
+    (client, *_) = wait_until(lambda: tools.node.channel(topic, "c")["clients"], seconds=60)
+    expected = f"{name}/1.3.0 go-nsq/1.1.0" if name.startswith("nsq") else f"nsqc-{name}/{__version__} go-nsq/1.1.0"
+    assert client["user_agent"] == expected
+    assert running.stop(signal.SIGTERM) == 0
+
+
+def test_pauses_of_nsq_to_http(original, tools):
+    """max_backoff_duration,0 is no backoff: many failures in a row follow each other at once."""
+    topic, server = tools.topic("nsq_to_http"), Server()
+    server.statuses = [500] * 60
+    tools.publish(topic, *[b"x"] * 10)
+    running = original.start("nsq_to_http", f"--topic={topic}", f"--nsqd-tcp-address={tools.tcp}", f"--post={server.url}/",
+                             "--consumer-opt=max_backoff_duration,0s", "--consumer-opt=default_requeue_delay,1ms")
+    # With pauses of 1, 2, 4 s and so on, and one message after each, this would take longer than a year.
+    tools.drained(topic, "nsq_to_http")
+    assert len(server.requests) == 70
+    assert running.stop(signal.SIGTERM) == 0
+    server.close()
+
+
+def test_the_lowest_version_of_tls(original, daemon, tmp_path):
+    self_signed(tmp_path, "server", "localhost")
+    node = daemon(f"--tls-cert={tmp_path}/server.pem", f"--tls-key={tmp_path}/server.key")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.post("/pub?topic=t", b"x")
+    done = original("nsq_tail", "--topic=t", "--channel=c", "--n=1", f"--nsqd-tcp-address=127.0.0.1:{node.tcp_port}", "--consumer-opt=tls_v1",
+                    "--consumer-opt=tls_insecure_skip_verify", "--consumer-opt=tls_min_version,tls1.2")
+    assert (done.returncode, done.stdout) == (0, b"x\n")

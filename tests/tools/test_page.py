@@ -66,9 +66,12 @@ def test_the_examples_print_what_the_page_says(tmp_path):
         script.chmod(0o755)
         env = {**ENV, "NSQC_CONFIG": str(tmp_path / "nsqc.cfg"), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
         for command, output in examples():
-            told = result(node, command.replace("127.0.0.1:4150", f"127.0.0.1:{node.tcp_port}"),
-                          output.startswith("^C\n"), cwd=tmp_path, env=env)
-            assert even(told.replace(f":{node.tcp_port}", ":4150")) == even(output), command
+            for port, its in (("4150", node.tcp_port), ("4151", node.http_port)):
+                command = command.replace(f"127.0.0.1:{port}", f"127.0.0.1:{its}")
+            told = result(node, command, output.startswith("^C\n"), cwd=tmp_path, env=env)
+            for port, its in (("4150", node.tcp_port), ("4151", node.http_port)):
+                told = re.sub(rf"\b{its}\b", port, told)
+            assert even(told) == even(output), command
     finally:
         node.close()
 

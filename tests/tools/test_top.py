@@ -1,6 +1,7 @@
 """nsqc top, in a real terminal: what it shows, and what keys do."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -164,6 +165,46 @@ def test_other_sizes(node, top):
     screen.until(lambda text: "orders" in text)
     screen.press("q")
     assert screen.end() == 0
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 90, 200])
+def test_the_clock_stays(node, top, columns):
+    """However much there is beside it, stopped or not; and it goes on."""
+    screen = top(columns=columns)
+    clock = re.compile(r"\d\d:\d\d:\d\d$")
+
+    def head(text):
+        return text.splitlines()[0] if text.strip() else ""
+
+    def shown():
+        return clock.search(head(screen.text))[0]
+
+    screen.until(lambda text: clock.search(head(text)), "a clock")
+    assert head(screen.text).startswith("nsqc top  1 node") and len(head(screen.text)) == columns
+    before = shown()
+    screen.until(lambda text: shown() != before, "a later time")
+    screen.press(" ")
+    screen.until(lambda text: re.search(r" stopped \d\d:\d\d:\d\d$", head(text)), "a clock beside stopped")
+    before = shown()
+    screen.until(lambda text: shown() != before, "a later time while it is stopped")
+    screen.resize(columns + 5, 20)
+    screen.until(lambda text: len(head(text)) == columns + 5 and clock.search(head(text)), "a clock in another place")
+    screen.press(" ")
+    screen.until(lambda text: "stopped" not in head(text) and clock.search(head(text)))
+
+
+def test_the_clock_of_a_node_that_does_not_answer(daemon):
+    node = daemon()
+    screen = InTerminal("top", *where(node), "--interval", "200ms", columns=80)
+    try:
+        screen.until("1 node")
+        node.kill()
+        text = screen.until("1 silent")
+        before = text.splitlines()[0][-8:]
+        assert re.fullmatch(r"\d\d:\d\d:\d\d", before)
+        screen.until(lambda text: re.fullmatch(r"\d\d:\d\d:\d\d", text.splitlines()[0][-8:]) and text.splitlines()[0][-8:] != before)
+    finally:
+        screen.close()
 
 
 def test_long_lists_are_scrolled(node, top):

@@ -114,7 +114,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             transport = await self.loop.start_tls(self._live_transport, self, step.context,
                                                   server_hostname=step.server_name)
             if transport is None:
-                raise ConnectError(f"{self.address}: closed by nsqd")
+                raise self.ended()
             self._transport = transport
             transport.set_write_buffer_limits(WRITE_BYTES)
         elif isinstance(step, Compress):
@@ -180,7 +180,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         """Ends the connection."""
         self._lost = True
         text = getattr(reason, "strerror", None) or reason or "closed by nsqd"
-        self._end(ConnectError(f"{self.address}: {text}"))
+        self._end(self.ended(bytes(self._raw), str(text)))
         self._changed()
 
     def pause_writing(self) -> None:

@@ -164,7 +164,8 @@ class Consumer:
     async def _look_up(self, now: float) -> None:
         first = not self._peers.looked_up
         try:
-            addresses = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout)
+            addresses = await in_thread(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
+                                        self._options.tls)
         except LookupFailed as error:
             if first:
                 self._fail(error)

@@ -157,7 +157,8 @@ class Producer:
     async def _dial(self) -> Connection:
         try:
             if self._failover.nsqlookupd:
-                self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout)
+                self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout,
+                                                                self._options.tls)
             address = self._failover.target()
             try:
                 self._connection = await Connection(address, self._options).open()

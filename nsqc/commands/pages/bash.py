@@ -24,7 +24,8 @@ _nsqc_names() {  # arguments: topic or channel; the running node is asked
 }
 
 _nsqc() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} place=nsqc flag='' equals='' prefix='' i
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} place=nsqc
+    local flag='' equals='' prefix='' skip='' count=0 item i
     COMPREPLY=()
     if [[ $word == -*=* ]]; then
         flag=${word%%=*} prefix=${word%%=*}= word=${word#*=} equals=1
@@ -36,10 +37,24 @@ _nsqc() {
         flag=$before
     fi
     [[ $flag == -[!-]* ]] && flag=-$flag
+    # count: words after the command that are neither flags nor values of flags.
     for ((i = 1; i < COMP_CWORD; i++)); do
-        case "$place ${COMP_WORDS[i]}" in
-            @PLACES@) place+=" ${COMP_WORDS[i]}" ;;
-        esac
+        item=${COMP_WORDS[i]}
+        [[ $item == -[!-]* ]] && item=-$item
+        if [[ $item == '=' ]]; then
+            skip=1
+        elif [[ -n $skip ]]; then
+            skip=''
+        elif [[ $item == -* ]]; then
+            case "$place $item" in
+                @TAKING@) skip=1 ;;
+            esac
+        else
+            case "$place $item" in
+                @PLACES@) place+=" $item" ;;
+                *) count=$((count + 1)) ;;
+            esac
+        fi
     done
     # A boolean has a value after = only.
     if [[ -z $equals ]]; then
@@ -74,6 +89,8 @@ def write(root: Node) -> str:
                 implied.append(f'"{node.words} {option.name}"')
     parts = {
         "NAMES": NAMES_COMMAND,
+        "TAKING": JOIN.join(f'"{node.words} {option.name}"' for node in nodes for option in node.options
+                            if option.values and not option.implied),
         "PLACES": JOIN.join(f'"{node.words}"' for node in nodes[1:]),
         "IMPLIED": JOIN.join(implied),
         "VALUES": "\n".join(f"        {JOIN.join(where)})\n            {action(values)}\n            return ;;"
@@ -95,9 +112,13 @@ def action(values: Values) -> str:
 
 
 def words(node: Node) -> str:
-    """The shell code that proposes the words after a command: sub-commands, flags, and its argument's values."""
-    kind = node.argument[1]
-    proposed = [child.path[-1] for child in node.nodes] + (list(kind) if isinstance(kind, tuple) else [])
+    """The shell code that proposes the words after a command: sub-commands, flags, and its arguments' values."""
+    kinds = [word.values for word in node.arguments]
+    proposed = [child.path[-1] for child in node.nodes] + [value for kind in kinds[:1] if isinstance(kind, tuple)
+                                                           for value in kind]
     proposed += [option.name for option in node.options]
     proposal = f"_nsqc_propose -W '{' '.join(proposed)}'"
-    return f"if [[ $word == -* ]]; then {proposal}; else {action(kind)}; fi" if kind in SHELL_CODE else proposal
+    if not any(kind in SHELL_CODE for kind in kinds):
+        return proposal
+    cases = [f"{'*' if word.many else at}) {action(word.values)} ;;" for at, word in enumerate(node.arguments)]
+    return f"if [[ $word == -* ]]; then {proposal}; else case $count in {' '.join(cases)} esac; fi"

@@ -21,8 +21,9 @@ def lines(node: Node) -> list[str]:
     """What can follow a command."""
     start = f"complete -c nsqc -n {quoted(condition(node))}"
     proposals = [f"{start} -a {child.path[-1]} -d {quoted(child.help)}" for child in node.nodes]
-    if argument := action(node.argument[1]):
-        proposals.append(f"{start} {argument}")
+    # fish does not count words, so the values of all arguments are proposed.
+    proposals += [f"{start} {argument}" for argument in dict.fromkeys(action(word.values) for word in node.arguments)
+                  if argument]
     return proposals + [f"{start} {flag(option)} -d {quoted(option.help)}" for option in node.options]
 
 

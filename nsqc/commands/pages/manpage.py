@@ -44,7 +44,7 @@ def commands_and_options(root: Node) -> list[str]:
     options = [escape(
         "These are the flags of nsqc serve. -name and --name are the same; a value follows after = or as the next "
         "word. A boolean alone is true and takes a value after = only. If a flag is repeated the last one counts, but "
-        "lists grow. Durations are written like 250ms, 1.5s or 1h30m.")]
+        "lists grow. Durations are written like 250ms, 1h30m or 7d.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
     return [section("COMMANDS", *(line for node in root.all() if not node.nodes for line in command(node))),
@@ -116,8 +116,7 @@ def command(node: Node) -> list[str]:
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
     head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""
-    if node.argument[0]:
-        name = node.argument[0]
+    for name, _, _ in node.arguments:
         head += f" [{italic(name.strip('[]'))}]" if name.startswith("[") else f" {italic(name)}"
     lines = term(head, node.help)
     for option in own:

@@ -18,7 +18,7 @@ Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serv
 
 Flags have nsqd's grammar: `-name` and `--name` are the same, and a value follows after `=` or as the next word; a
 boolean alone is true, and takes a value after `=` only. If a flag is repeated the last one counts, but lists grow.
-Durations are written like `250ms`, `1.5s` or `1h30m`.
+Durations are written like `250ms`, `1h30m` or `7d`.
 
 `--config` names a TOML file with the keys below; flags win over it. In it a list is a TOML list, and a duration that is
 a plain number is milliseconds. `nsqc config init` writes such a file with every option, `nsqc config check` checks one,

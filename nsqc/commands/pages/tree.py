@@ -40,14 +40,23 @@ class Option(NamedTuple):
     repeated: bool = False
 
 
+class Word(NamedTuple):
+    """An argument: its name in the help (in brackets if optional) and its values. many: the last one, which
+    may be repeated."""
+
+    name: str
+    values: Values
+    many: bool = False
+
+
 class Node(NamedTuple):
-    """A command. path: the words that call it; argument: its name in the help and its values, empty without one."""
+    """A command. path: the words that call it; arguments: in order."""
 
     path: tuple[str, ...]
     help: str
     nodes: list[Node]
     options: list[Option]
-    argument: tuple[str, Values]
+    arguments: list[Word]
 
     @property
     def words(self) -> str:
@@ -85,13 +94,10 @@ def node_of(path: tuple[str, ...], command: Any) -> Node:
     if command.context_settings.get("ignore_unknown_options"):
         declaration = LOOKUPD if path[-1] == "lookupd" else SERVE
         options += [declared_option(name, declaration) for name in declaration.flags]
-    arguments = [(parameter.metavar or "", parameter) for parameter in command.params
-                 if isinstance(parameter, TyperArgument)]
-    argument: tuple[str, Values] = ("", "")
-    if arguments:
-        name, parameter = arguments[0]
-        argument = (name if parameter.required else f"[{name}]", values(parameter, context))
-    return Node(path, " ".join((command.help or "").split("\n\n")[0].split()), nodes, options, argument)
+    arguments = [Word(parameter.metavar or "" if parameter.required else f"[{parameter.metavar}]",
+                      values(parameter, context), parameter.nargs == -1)
+                 for parameter in command.params if isinstance(parameter, TyperArgument)]
+    return Node(path, " ".join((command.help or "").split("\n\n")[0].split()), nodes, options, arguments)
 
 
 def tool_node(tool: Tool | Group) -> Node:
@@ -99,15 +105,13 @@ def tool_node(tool: Tool | Group) -> Node:
     path = ("nsqc", *tool.path)
     help_option = Option("--help", "show this help", "")
     if isinstance(tool, Group):
-        return Node(path, tool.help, [tool_node(child) for child in tool.tools], [help_option], ("", ""))
-    argument: tuple[str, Values] = ("", "")
-    if tool.arguments:
-        first = tool.arguments[0]
-        argument = (first.name if first.required else f"[{first.name}]", tool_values(first))
+        return Node(path, tool.help, [tool_node(child) for child in tool.tools], [help_option], [])
+    arguments = [Word(each.name if each.required else f"[{each.name}]", tool_values(each), each.many)
+                 for each in tool.arguments]
     named = [option for option in map(as_option, tool.arguments) if option is not None]
     options = [Option(f"--{option.name}", option.help, tool_values(option), repeated=option.many)
                for option in (*tool.options, *named)]
-    return Node(path, tool.help, [], [*options, help_option], argument)
+    return Node(path, tool.help, [], [*options, help_option], arguments)
 
 
 def tool_values(declaration: ToolOption | Argument) -> Values:

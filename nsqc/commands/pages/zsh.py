@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqc.commands import NAMES_COMMAND
-from nsqc.commands.pages.tree import Node, Option, Values
+from nsqc.commands.pages.tree import Node, Option, Values, Word
 
 HEAD = """\
 #compdef nsqc
@@ -57,15 +57,20 @@ def function(node: Node) -> str:
     name = "_".join(("", *node.path))
     specs = [f"        {spec(option)}" for option in node.options]
     if not node.nodes:
-        argument = [f"        {quoted(f':{escape(node.argument[0])}:{action(node.argument[1])}')}"] * bool(
-            node.argument[0])
-        return LEAF.format(function=name, specs="".join(f" \\\n{line}" for line in specs + argument))
+        words = [f"        {quoted(word_spec(word))}" for word in node.arguments]
+        return LEAF.format(function=name, specs="".join(f" \\\n{line}" for line in specs + words))
     return GROUP.format(
         function=name,
         options=" \\\n".join(specs) + " \\",
         commands="\n".join(f"                {quoted(f'{child.path[-1]}:{escape(child.help)}')}"
                            for child in node.nodes),
         calls="\n".join(f"                {child.path[-1]}) {name}_{child.path[-1]} ;;" for child in node.nodes))
+
+
+def word_spec(word: Word) -> str:
+    """An argument as _arguments takes it: two colons if optional, a star if repeated."""
+    return f"{'*' if word.many else ''}{'::' if word.name.startswith('[') and not word.many else ':'}" \
+           f"{escape(word.name.strip('[]'))}:{action(word.values)}"
 
 
 def spec(option: Option) -> str:

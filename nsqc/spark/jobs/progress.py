@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from nsqc.log.visible import visible, visible_lines
+
 REDRAW_SECONDS = 0.25
 LINE_SECONDS = 5.0
 RATE_SECONDS = 5.0      # over which a rate is averaged
@@ -63,13 +65,13 @@ class Progress:
         """Prints a line of results."""
         with self._mutex:
             self._clear()
-            print(text, flush=True)
+            print(visible_lines(text), flush=True)
 
     def note(self, text: str) -> None:
         """Prints a line for the user: a warning, or a check that was not possible."""
         with self._mutex:
             self._clear()
-            print(f"{PREFIX}{text}", file=sys.stderr, flush=True)
+            print(f"{PREFIX}{visible(text)}", file=sys.stderr, flush=True)
 
     # ------------------------------------------------------------------ the line
 

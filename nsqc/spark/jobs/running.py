@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from nsqc.log.visible import visible
 from nsqc.spark.jobs.progress import PREFIX, Progress
 from nsqc.spark.reasons import is_sparks, reason
 
@@ -72,7 +73,7 @@ def done_before(progress: Progress) -> str:
 
 def fail(text: str, code: int = FAILED) -> NoReturn:
     """Prints the line; raises typer's Exit."""
-    print(f"{PREFIX}{' '.join(text.split())}", file=sys.stderr)
+    print(f"{PREFIX}{visible(' '.join(text.split()))}", file=sys.stderr)
     raise typer.Exit(code)
 
 

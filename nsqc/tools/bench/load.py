@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from nsqc.client.connection import Connection
 from nsqc.client.encode import mpub, pub
-from nsqc.client.options import ConnectionOptions
+from nsqc.client.options import ConnectionOptions, Options
 from nsqc.tools.errors import NoNode
+from nsqc.tools.probing import connect
 
 SAMPLE_S = 0.1          # rates over time are counted by such intervals
 MOST_TIMES = 200_000    # of single commands that are kept
@@ -35,7 +36,7 @@ class Load(NamedTuple):
 
     def connect(self) -> Connection:
         """One connection. Raises ClientError."""
-        return Connection(self.address, timeout=self.timeout, **self.options)
+        return connect(self.address, Options("bench", (), self.timeout, self.options))
 
     @contextmanager
     def connected(self, count: int) -> Iterator[list[Connection]]:

@@ -34,11 +34,12 @@ def bench(values: Values) -> int:
     load = Load(nodes[0].tcp, cluster.connection_options(), cluster.timeout, topic, CHANNEL,
                 values.number("size"), values.number("batch"), values.number("connections"),
                 values.number("max-in-flight"), values.number("window"), values.decimal("seconds"))
-    api = cluster.http(nodes[0].http)
+    api = cluster.http(nodes[0])
     path = values.text("svg")
     if path:
         check_writable(path)
     try:
+        api.check()
         api.post("/topic/create", {"topic": topic})
         results = [part(load, word, values, wanted, api.post) for word in WHAT if word in wanted]
     finally:
@@ -49,7 +50,7 @@ def bench(values: Values) -> int:
     if values.flag("json"):
         output.as_json({"node": nodes[0].tcp, "size": load.size, "results": [result.as_dict() for result in results]})
     else:
-        output.line(table(results))
+        output.write(table(results))
     if path:
         write_chart(path, chart(results, described(values, nodes[0].tcp)))
     return 0
@@ -114,7 +115,7 @@ def table(results: list[Result]) -> str:
                     ["latency", f"{result.messages:,}", f"{result.rate:,.0f}",
                      *(time(result.at(share)) for share in (0.5, 0.9, 0.99, 0.999, 1))]]
             lines.append(output.table(rows, frozenset(range(1, 8))))
-    return "\n\n".join(lines)
+    return "\n".join(lines)
 
 
 def time(seconds: float) -> str:

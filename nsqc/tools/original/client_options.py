@@ -1,17 +1,23 @@
-"""--consumer-opt and --producer-opt: go-nsq's options, of which nsqc honours what it has; all others are refused."""
+"""--consumer-opt and --producer-opt: go-nsq's options. Options with an equivalent in nsqc work.
+Options that only tune go-nsq are accepted with a warning; those that would change what a tool does are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ssl
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from nsqc.client.backoff import Backoff
 from nsqc.client.options import ConnectionOptions
 from nsqc.options.durations import parse_duration
-from nsqc.tools.original.goflags import Flag, truth, whole
+from nsqc.tools.original.goflags import TRUE, Flag, truth, whole
+from nsqc.tools.original.program import warn_line
 
 MS, S = 10**6, 10**9
 MINUTE = 60 * S
 MOST = 2**62
+NUMBERS: dict[str, Callable[[str], float]] = {"duration": parse_duration, "int": whole, "bool": truth, "float": float}
+GO_PARSERS = {"bool": "ParseBool", "int": "ParseInt", "float": "ParseFloat"}
 # Kind, lowest and highest value; durations in nanoseconds.
 KNOWN: dict[str, tuple[str, float, float]] = {
     "dial_timeout": ("duration", 1, MOST), "write_timeout": ("duration", 100 * MS, 5 * MINUTE),
@@ -23,15 +29,23 @@ KNOWN: dict[str, tuple[str, float, float]] = {
     "tls_key": ("string", 0, 0), "tls_insecure_skip_verify": ("bool", 0, 0), "deflate": ("bool", 0, 0),
     "deflate_level": ("int", 1, 9), "snappy": ("bool", 0, 0), "output_buffer_size": ("int", 0, MOST),
     "output_buffer_timeout": ("duration", 0, MOST), "max_in_flight": ("int", 0, MOST),
-    "msg_timeout": ("duration", 0, MOST), "auth_secret": ("string", 0, 0),
+    "msg_timeout": ("duration", 0, MOST), "auth_secret": ("string", 0, 0), "tls_min_version": ("version", 0, 0),
+    "lookupd_poll_timeout": ("duration", 1, MOST), "lookupd_poll_jitter": ("float", 0, 1),
+    "backoff_strategy": ("strategy", 0, 0), "max_backoff_duration": ("duration", 0, 60 * MINUTE),
+    "backoff_multiplier": ("duration", 0, 60 * MINUTE), "read_timeout": ("duration", 100 * MS, 5 * MINUTE),
+    "low_rdy_idle_timeout": ("duration", 1 * S, 5 * MINUTE), "low_rdy_timeout": ("duration", 1 * S, 5 * MINUTE),
+    "rdy_redistribute_interval": ("duration", 1 * MS, 5 * S), "skip_lookupd_authorization": ("bool", 0, 0),
 }
-# What not every tool has a use for.
-LOOKUP = ("lookupd_poll_interval",)
+# Used by some tools only.
+LOOKUP = ("lookupd_poll_interval", "lookupd_poll_timeout")
 AGAIN = ("default_requeue_delay", "max_requeue_delay", "max_attempts")
-# go-nsq has these, and nsqc has nothing that they could change.
-FOREIGN = ("read_timeout", "local_addr", "lookupd_poll_jitter", "lookupd_poll_timeout", "backoff_strategy",
-           "max_backoff_duration", "backoff_multiplier", "low_rdy_idle_timeout", "low_rdy_timeout",
-           "rdy_redistribute_interval", "tls_min_version", "skip_lookupd_authorization")
+PAUSES = ("backoff_strategy", "max_backoff_duration", "backoff_multiplier")
+# Used by no tool: they tune mechanisms that nsqc does not have.
+TUNING = ("read_timeout", "lookupd_poll_jitter", "low_rdy_idle_timeout", "low_rdy_timeout", "rdy_redistribute_interval")
+WORDS: dict[str, Mapping[str, object]] = {
+    "version": {"ssl3.0": ssl.TLSVersion.MINIMUM_SUPPORTED, "tls1.0": ssl.TLSVersion.TLSv1,
+                "tls1.1": ssl.TLSVersion.TLSv1_1, "tls1.2": ssl.TLSVersion.TLSv1_2},
+    "strategy": {"": False, "exponential": False, "full_jitter": True}}
 
 
 def split(text: str) -> tuple[str, str]:
@@ -40,21 +54,22 @@ def split(text: str) -> tuple[str, str]:
     return key.replace("-", "_"), value if comma else "true"
 
 
-def check(text: str, used: tuple[str, ...]) -> None:
-    """used: those of LOOKUP and AGAIN that the tool has a use for. Raises ValueError with go-nsq's words, where it has
-    any."""
+def check(text: str) -> None:
+    """Raises ValueError with go-nsq's words, where it has any."""
     key, value = split(text)
-    if key == "max_attempts" and value == "0":
-        return      # never to give up is what all tools do
-    if key in FOREIGN or (key in LOOKUP + AGAIN and key not in used):
+    if key == "local_addr" or (key == "skip_lookupd_authorization" and value in TRUE):
         raise ValueError(f"option {key} is not supported by nsqc")
     if key not in KNOWN:
         raise ValueError(f"invalid option {key}")
     kind, least, most = KNOWN[key]
     if not value or kind == "string":
         return
+    if kind in WORDS:
+        if value not in WORDS[kind]:
+            raise ValueError(f"invalid {key} {value}, it is one of {', '.join(filter(None, WORDS[kind]))}")
+        return
     try:
-        number = parse_duration(value) if kind == "duration" else whole(value) if kind == "int" else truth(value)
+        number = NUMBERS[kind](value)
     except ValueError:
         raise ValueError(f"failed to coerce option {key} ({value}) - {why(kind, value)}") from None
     if kind != "bool" and number < least:
@@ -68,7 +83,7 @@ def why(kind: str, value: str) -> str:
     if kind == "duration":
         missing = value.lstrip("+-").replace(".", "", 1).isdecimal()
         return f'time: missing unit in duration "{value}"' if missing else f'time: invalid duration "{value}"'
-    return f'strconv.{"ParseBool" if kind == "bool" else "ParseInt"}: parsing "{value}": invalid syntax'
+    return f'strconv.{GO_PARSERS[kind]}: parsing "{value}": invalid syntax'
 
 
 def plain(kind: str, value: float) -> str:
@@ -78,10 +93,9 @@ def plain(kind: str, value: float) -> str:
     return format_duration(int(value)) if kind == "duration" else f"{value:g}"
 
 
-def flag(name: str, *used: str) -> Flag:
-    """--consumer-opt or --producer-opt; used: as check() has it."""
-    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)",
-                lambda text: check(text, used))
+def flag(name: str) -> Flag:
+    """--consumer-opt or --producer-opt."""
+    return Flag(name, "value", (), "an option of the client, KEY,VALUE (may be repeated)", check)
 
 
 class Given(NamedTuple):
@@ -115,6 +129,22 @@ class Given(NamedTuple):
         """Seconds for connecting and for each answer, which go-nsq has two options for: the longer; 0: not given."""
         return max(self.seconds("dial_timeout", 0), self.seconds("write_timeout", 0))
 
+    @property
+    def pause(self) -> Backoff:
+        """The backoff after consecutive failures; a maximum of 0 disables it."""
+        return Backoff(self.seconds("backoff_multiplier", 1.0), self.seconds("max_backoff_duration", 120.0))
+
+    @property
+    def has_jitter(self) -> bool:
+        """Whether pauses are random, up to the backoff."""
+        return WORDS["strategy"][self.text("backoff_strategy")] is True
+
+    @property
+    def least_tls(self) -> ssl.TLSVersion | None:
+        """The lowest version of TLS, if it is given."""
+        version = WORDS["version"].get(self.text("tls_min_version"))
+        return version if isinstance(version, ssl.TLSVersion) else None
+
     def connection(self, user_agent: str) -> ConnectionOptions:
         """Those that a connection has itself."""
         options: ConnectionOptions = {"user_agent": user_agent}
@@ -136,6 +166,13 @@ class Given(NamedTuple):
         return options
 
 
-def read(texts: Iterable[str]) -> Given:
-    """Options that check() has accepted; of a repeated one the last counts."""
-    return Given({key: value for key, value in map(split, texts) if value})
+def read(texts: Iterable[str], *used: str) -> Given:
+    """Options that check() has accepted; of a repeated one the last counts. used: those of LOOKUP, AGAIN and PAUSES
+    that apply to the tool; warns about the others."""
+    given = Given({key: value for key, value in map(split, texts) if value})
+    for key, value in given.values.items():
+        idle = key in TUNING or (key in LOOKUP + AGAIN + PAUSES and key not in used)
+        # All tools retry forever and back off exponentially anyway.
+        if idle and (key, value) not in (("max_attempts", "0"), ("backoff_strategy", "exponential")):
+            warn_line(f"option {key} has no effect in nsqc")
+    return given

@@ -5,11 +5,13 @@ from __future__ import annotations
 from nsqc import NSQD_VERSION
 from nsqc.client.address import checked_address
 from nsqc.client.errors import BadAddress
+from nsqc.client.httpaddress import http_address
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.declare import Value, Values
 from nsqc.tools.original.client_options import Given
 from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal
+from nsqc.tools.security import user_agent
 
 DIAL_SECONDS = 5.0
 NSQD = Flag("nsqd-tcp-address", "value", (), "TCP address of an nsqd (may be repeated)")
@@ -29,12 +31,13 @@ def check_sources(flags: Flags, stop: str = "") -> None:
 def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given: Given,
                timeout: float = DIAL_SECONDS) -> Cluster:
     """name: of the original, for the user agent; lookupd: also as URLs. Raises Fatal, ToolError."""
-    lookupd = tuple(without_scheme(address) for address in lookupd)
-    for address in (*nsqd, *lookupd):
-        try:
+    try:
+        for address in nsqd:
             checked_address(address)
-        except BadAddress as error:
-            raise Fatal(f"ERROR: {error}") from None
+        for address in lookupd:
+            http_address(address)
+    except BadAddress as error:
+        raise Fatal(f"ERROR: {error}") from None
     values: dict[str, Value] = {
         "nsqd": nsqd, "nsqlookupd": lookupd, "http": (), "config": "", "auth-secret": given.text("auth_secret"),
         "timeout": given.timeout or timeout, "tls": given.on("tls_v1"),
@@ -42,14 +45,12 @@ def cluster_of(name: str, nsqd: tuple[str, ...], lookupd: tuple[str, ...], given
         "tls-key": given.text("tls_key"), "tls-insecure": given.on("tls_insecure_skip_verify"),
         "deflate": 0, "snappy": False}
     cluster = Cluster(Values(values, frozenset()), name)
+    if given.least_tls is not None and cluster.tls is not None:
+        cluster.tls.minimum_version = given.least_tls
+    cluster.lookup_timeout = given.seconds("lookupd_poll_timeout", cluster.timeout)
     cluster.poll_interval = given.seconds("lookupd_poll_interval", 60.0)
-    cluster.extra = given.connection(f"{name}/{NSQD_VERSION} nsqc")
+    cluster.extra = given.connection(user_agent(name, NSQD_VERSION))
     return cluster
-
-
-def without_scheme(address: str) -> str:
-    """HOST:PORT of a URL."""
-    return address.removeprefix("http://").rstrip("/")
 
 
 def check_names(topics: tuple[str, ...], channel: str) -> None:

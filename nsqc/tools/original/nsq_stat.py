@@ -12,6 +12,7 @@ from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program
 from nsqc.tools.running import stop
 from nsqc.tools.stat import ROWS_A_TITLE, Sums, channel_of, row, titles
+from nsqc.wire.answers import Service
 
 
 def whole_rows(text: str) -> None:
@@ -87,7 +88,7 @@ def found_by(lookupd: tuple[str, ...], topic: str, timeout: float) -> list[str]:
     found: dict[str, None] = {}
     for address in lookupd:
         try:
-            answer = NodeHttp(address, timeout).get("/lookup", {"topic": topic})
+            answer = NodeHttp(address, timeout, wants=Service.LOOKUPD_HTTP).get("/lookup", {"topic": topic})
             for producer in answer["producers"]:
                 found[f"{producer['broadcast_address']}:{producer['http_port']}"] = None
         except (ToolError, KeyError, TypeError) as error:

@@ -8,7 +8,7 @@ from nsqc.tools.original import client_options
 from nsqc.tools.original.cluster import LOOKUPD, MAX_IN_FLIGHT, NSQD, check_names, check_sources, cluster_of
 from nsqc.tools.original.goflags import Flag, Flags
 from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
-from nsqc.tools.output import PipeClosed
+from nsqc.tools.output import PipeClosed, is_terminal
 from nsqc.tools.stdout import Stdout
 from nsqc.tools.stopping import Stop
 from nsqc.tools.tail import Tail, as_lines, ephemeral_channel
@@ -28,14 +28,14 @@ def run(flags: Flags) -> int:
         check_names((topic,), channel)
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
-    given = client_options.read(flags.texts("consumer-opt"))
+    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP)
     cluster = cluster_of("nsq_tail", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
     options = Options("nsq_tail", (), cluster.timeout, cluster.connection_options())
     with Stop() as stop, Feed(cluster, topics, channel, min(max(most, 1), count or max(most, 1)), options, stop,
                               warn_line, insists=False) as feed:
         feed.start()
         try:
-            Tail(feed, Stdout(), stop, as_lines(flags.on("print-topic")), count).run()
+            Tail(feed, Stdout(), stop, as_lines(flags.on("print-topic"), is_terminal()), count).run()
         except PipeClosed:
             raise
         except OSError as error:
@@ -50,4 +50,4 @@ PROGRAM = Program("nsq_tail", (
     NSQD, LOOKUPD, MAX_IN_FLIGHT,
     Flag("n", "int", 0, "messages to print before the end; 0: no end"),
     Flag("print-topic", "bool", False, "print the topic before each message"),
-    client_options.flag("consumer-opt", *client_options.LOOKUP)), run)
+    client_options.flag("consumer-opt")), run)

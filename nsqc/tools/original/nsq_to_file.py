@@ -46,7 +46,7 @@ def run(flags: Flags) -> int:
         topics = tuple(topic for topic in topics if pattern.search(topic))
     timeout = max(flags.decimal("http-client-connect-timeout"), flags.decimal("http-client-request-timeout"))
     cluster = cluster_of("nsq_to_file", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"),
-                         client_options.read(flags.texts("consumer-opt")), timeout)
+                         client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP), timeout)
     discovers = not flags.texts("topic")
     code = archive(cluster, Plan(
         "nsq_to_file", topics, (pattern or re.compile("")) if discovers else None, flags.decimal("topic-refresh"),
@@ -135,4 +135,4 @@ PROGRAM = Program("nsq_to_file", (
     Flag("log-level", "string", "info", "lowest level that is logged: debug, info, warn, error or fatal"),
     Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection to nsqlookupd"),
     Flag("http-client-request-timeout", "duration", 5.0, "time for a request to nsqlookupd"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP)), run)
+    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)

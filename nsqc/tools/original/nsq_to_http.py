@@ -12,6 +12,7 @@ from nsqc.tools.original.program import Fatal, Program, log_line, warn_line
 from nsqc.tools.original.status import Status
 from nsqc.tools.tohttp.declaration import LONGEST_DELAY, read_header
 from nsqc.tools.tohttp.running import Settings, send
+from nsqc.tools.tohttp.url import read_url
 
 OCTETS = "application/octet-stream"
 MODES = {"hostpool": "round-robin", "round-robin": "round-robin", "epsilon-greedy": "least-busy"}
@@ -31,18 +32,20 @@ def run(flags: Flags) -> int:
     post, get = flags.texts("post"), flags.texts("get")
     topic, channel = flags.text("topic"), flags.text("channel")
     check(flags, topic, channel, post, get)
-    given = client_options.read(flags.texts("consumer-opt"))
+    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP, *client_options.AGAIN,
+                                *client_options.PAUSES)
     most = flags.number("max-in-flight")
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
     cluster = cluster_of("nsq_to_http", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
-    status = Status(flags.number("status-every"), post or get, log_line)
+    status = Status(flags.number("status-every"), tuple(read_url(text).text for text in post or get), log_line)
     send(cluster, Settings(
         (topic,), channel, post or get, bool(get), headers, flags.text("content-type"),
         f"nsq_to_http v{NSQD_VERSION}", MODES.get(flags.text("mode"), "all"), flags.number("n"), max(most, 1),
         flags.decimal("sample"), flags.decimal("http-client-connect-timeout"),
         flags.decimal("http-client-request-timeout"), given.requeue_delay,
-        given.seconds("max_requeue_delay", LONGEST_DELAY), given.number("max_attempts", 0), tls(), True),
+        given.seconds("max_requeue_delay", LONGEST_DELAY), given.number("max_attempts", 0), given.pause,
+        given.has_jitter, tls(), True),
         warn_line, status.add, insists=False)
     return 0
 
@@ -84,4 +87,4 @@ PROGRAM = Program("nsq_to_http", (
     Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
     Flag("http-client-connect-timeout", "duration", 2.0, "time for a connection"),
     Flag("http-client-request-timeout", "duration", 20.0, "time for a whole request"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP, *client_options.AGAIN)), run)
+    NSQD, LOOKUPD, client_options.flag("consumer-opt")), run)

@@ -31,7 +31,7 @@ def run(flags: Flags) -> int:
     most = flags.number("max-in-flight")
     if most < 0:
         raise Fatal(f"invalid MaxInFlight ! {most} < 0")
-    given = client_options.read(flags.texts("consumer-opt"))
+    given = client_options.read(flags.texts("consumer-opt"), *client_options.LOOKUP, "default_requeue_delay")
     cluster = cluster_of("nsq_to_nsq", flags.texts("nsqd-tcp-address"), flags.texts("lookupd-http-address"), given)
     producers = cluster_of("nsq_to_nsq", addresses, (), client_options.read(flags.texts("producer-opt")))
     options = Options("nsq_to_nsq", (), cluster.timeout, cluster.connection_options())
@@ -59,5 +59,5 @@ PROGRAM = Program("nsq_to_nsq", (
     Flag("whitelist-json-field", "value", (), "relay only this field of each object (may be repeated)"),
     MAX_IN_FLIGHT,
     Flag("status-every", "int", 250, "messages between two status lines; 0: none"),
-    NSQD, LOOKUPD, client_options.flag("consumer-opt", *client_options.LOOKUP, "default_requeue_delay"),
+    NSQD, LOOKUPD, client_options.flag("consumer-opt"),
     client_options.flag("producer-opt")), run)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from nsqc.tools import output
 from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC_OPTION
+from nsqc.tools.family import JSON, OUTPUT, TCP_NODES, TOPIC
 
 PLACE = "nsqc pub"
 ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\r": "\r"}
@@ -14,8 +16,9 @@ LONGEST_DELAY = 2**32 / 1000     # seconds that the protocol can say
 
 def run(values: Values) -> int:
     """`nsqc pub`."""
-    if not values.text("topic"):
-        raise UsageError("--topic is needed", PLACE)
+    topic, files = values.text("TOPIC"), values.texts("FILE")
+    if not files and not values.given("topic") and os.path.isfile(topic):
+        raise UsageError(f"{topic} is a file, and the topic comes first: {PLACE} TOPIC {topic}", PLACE)
     from nsqc.tools.cluster import Cluster
     from nsqc.tools.pub.publishing import Plan, publish
 
@@ -23,7 +26,7 @@ def run(values: Values) -> int:
     if len(delimiter) != 1:
         raise UsageError("--delimiter is one byte, or \\n, \\t, \\r, \\0", PLACE)
     return publish(Cluster(values, PLACE), Plan(
-        place=PLACE, topic=values.text("topic"), files=values.texts("FILE"), delimiter=delimiter[0],
+        place=PLACE, topic=topic, files=files, delimiter=delimiter[0],
         whole=values.flag("whole"), delay_ms=round(values.decimal("defer") * 1000), rate=values.decimal("rate"),
         to_all=values.flag("all"), max_message=values.number("max-msg-size"),
         retries=values.number("retries"), say=say), shows=not values.flag("quiet"), as_json=values.flag("json"))
@@ -36,10 +39,9 @@ def say(text: str) -> None:
 
 TOOL = Tool(
     ("pub",), "Publish lines or files.", run,
-    arguments=(Argument("FILE", "files to publish, - for standard input, which is read without any", Kind.FILE,
+    arguments=(TOPIC, Argument("FILE", "files to publish, - for standard input, which is read without any", Kind.FILE,
                         required=False, many=True),),
     options=(
-        TOPIC_OPTION,
         Option("delimiter", "the byte that ends a message: one character, or \\n, \\t, \\r, \\0", default="\\n",
                metavar="BYTE", short="d"),
         Option("whole", "one message of each file, or of all of standard input", Kind.BOOL, False),
@@ -57,10 +59,10 @@ TOOL = Tool(
         1. After a broken connection what was not acknowledged is sent again, to the next nsqd if there are
         several: it may arrive twice, and is not lost. On SIGINT what was sent is waited for.""",
     examples=(
-        ("nsqc pub --topic orders orders.txt", "a message of each line"),
-        ("journalctl -f -o json | nsqc pub --topic journal --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150",
+        ("nsqc pub orders orders.txt", "a message of each line"),
+        ("journalctl -f -o json | nsqc pub journal --nsqd 10.0.0.1:4150 --nsqd 10.0.0.2:4150",
          "lines as they come, to the second nsqd while the first does not answer"),
-        ("find . -name '*.json' -print0 | nsqc pub --topic names --delimiter '\\0'",
+        ("find . -name '*.json' -print0 | nsqc pub names --delimiter '\\0'",
          "names that may have newlines in them"),
-        ("nsqc pub --topic images --whole --defer 10m *.png", "whole files, delivered in ten minutes"),
-        ("nsqc pub --topic orders --rate 500 < orders.txt", "no more than 500 a second")))
+        ("nsqc pub images --whole --defer 10m *.png", "whole files, delivered in ten minutes"),
+        ("nsqc pub orders --rate 500 < orders.txt", "no more than 500 a second")))

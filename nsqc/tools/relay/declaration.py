@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight, other_side
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight, other_side
 
 PLACE = "nsqc relay"
 REFUSED_DELAY = 90.0    # seconds until a message that a target refuses is tried again
@@ -14,9 +14,7 @@ TARGETS, FILTER, TO_SECURITY = "Targets", "Filter", "TLS, authentication, compre
 
 def run(values: Values) -> int:
     """`nsqc relay`."""
-    topics = tuple(dict.fromkeys(values.texts("topic")))
-    if not topics:
-        raise UsageError("--topic is needed", PLACE)
+    topics = tuple(dict.fromkeys(values.texts("TOPIC")))
     if not values.texts("to"):
         raise UsageError("--to is needed", PLACE)
     if values.given("require-json-value") and not values.given("require-json-field"):
@@ -68,7 +66,6 @@ def say(text: str) -> None:
 TOOL = Tool(
     ("relay",), "Publish the messages of topics to other nsqd.", run,
     options=(
-        TOPICS_OPTION,
         CHANNEL_OPTION._replace(default="nsq_to_nsq"),
         in_flight(5000),
         Option("connections", "connections to each nsqd, for speed", Kind.INT, 1, least=1, most=64),
@@ -87,6 +84,7 @@ TOOL = Tool(
         *TCP_NODES,
         *other_side("to-", TO_SECURITY),
         Option("to-plain", "none of that for the targets", Kind.BOOL, False, TO_SECURITY)),
+    arguments=(TOPICS,),
     text="""A message is finished when a target has acknowledged it: at least once, in no certain order. A
         target that fails is tried again after a pause that grows to 15 s, and the others get its messages.
         Without any target nothing is taken, and what is here goes back. A message that a target refuses, such
@@ -96,11 +94,11 @@ TOOL = Tool(
         TLS, authentication and compression are the same for both sides, unless the targets have options of
         their own (--to-tls and so on, or --to-plain).""",
     examples=(
-        ("nsqc relay --topic orders --to backup:4150", "from the local daemon to another one"),
-        ("nsqc relay --topic orders --nsqlookupd lookup:4161 --to east1:4150 --to east2:4150 --to-topic orders.west",
+        ("nsqc relay orders --to backup:4150", "from the local daemon to another one"),
+        ("nsqc relay orders --nsqlookupd lookup:4161 --to east1:4150 --to east2:4150 --to-topic orders.west",
          "from a whole cluster to another, which calls the topic differently"),
-        ("nsqc relay --topic orders --to backup:4150 --to-tls --to-auth-secret @backup.secret",
+        ("nsqc relay orders --to backup:4150 --to-tls --to-auth-secret @backup.secret",
          "the target wants TLS and a secret, the local daemon neither"),
-        ("nsqc relay --topic events --nsqd 127.0.0.1:4150 --to 127.0.0.1:4150 --to-topic errors "
+        ("nsqc relay events --nsqd 127.0.0.1:4150 --to 127.0.0.1:4150 --to-topic errors "
          "--require-json-field level --require-json-value error",
          "a part of the messages, on the same nsqd")))

@@ -8,7 +8,7 @@ import re
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
 
 PLACE = "nsqc to-file"
 FILES = "Files"
@@ -18,9 +18,9 @@ LEVELS = {"gzip": (6, 9), "zstd": (3, 19), "none": (0, 0)}
 
 def run(values: Values) -> int:
     """`nsqc to-file`."""
-    topics = tuple(dict.fromkeys(values.texts("topic")))
+    topics = tuple(dict.fromkeys(values.texts("TOPIC")))
     if not topics and not values.given("topic-pattern"):
-        raise UsageError("--topic or --topic-pattern is needed", PLACE)
+        raise UsageError("TOPIC or --topic-pattern is missing", PLACE)
     try:
         pattern = re.compile(values.text("topic-pattern")) if values.given("topic-pattern") else None
     except re.error as error:
@@ -81,7 +81,6 @@ class CommandNotes:
 TOOL = Tool(
     ("to-file",), "Store topics in files, a message a line.", run,
     options=(
-        TOPICS_OPTION,
         Option("topic-pattern", "all topics of nsqlookupd that this regular expression finds, also those to come",
                metavar="REGEX"),
         Option("topic-refresh", "time between two looks for such topics", Kind.DURATION, 60.0, least=0.1),
@@ -107,6 +106,7 @@ TOOL = Tool(
                least=0.001),
         Option("verbose", "say what is opened, synced and moved", Kind.BOOL, False, "Output", short="v"),
         *TCP_NODES),
+    arguments=(TOPICS._replace(required=False),),
     text="""A message is finished after it was written and synced (fsync): kill -9 or a power failure loses
         nothing that was finished, and at worst makes messages come again. Each sync ends a gzip member or a
         zstd frame, so what was synced can be unpacked.
@@ -115,8 +115,8 @@ TOOL = Tool(
         cut off, its messages go back to nsqd, and it is tried again after a pause that grows to 30 s. SIGHUP closes the
         files; the next message opens new ones. SIGTERM stores what is here and ends with 0.""",
     examples=(
-        ("nsqc to-file --topic orders -o /srv/archive", "a file for each hour, appended to after a restart"),
-        ("nsqc to-file --topic orders -o /srv/archive --work-dir /srv/growing --compress zstd --rotate-size 1G "
+        ("nsqc to-file orders -o /srv/archive", "a file for each hour, appended to after a restart"),
+        ("nsqc to-file orders -o /srv/archive --work-dir /srv/growing --compress zstd --rotate-size 1G "
          "--nsqlookupd lookup:4161", "complete files appear in /srv/archive at once"),
         ("nsqc to-file --topic-pattern '^app[.]' --nsqlookupd lookup:4161 "
          "--filename-format '<TOPIC>/<DATETIME><REV>.log'", "all topics of an application, a folder for each")))

@@ -9,7 +9,7 @@ from nsqc import __version__
 from nsqc.tools import output
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import UsageError
-from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS_OPTION, in_flight
+from nsqc.tools.family import CHANNEL_OPTION, TCP_NODES, TOPICS, in_flight
 
 PLACE = "nsqc to-http"
 LONGEST_DELAY = 900.0   # seconds until a failed message is delivered again
@@ -19,10 +19,8 @@ HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([ -~\t\x80-\U0010ffff
 
 def run(values: Values) -> int:
     """`nsqc to-http`."""
-    topics = tuple(dict.fromkeys(values.texts("topic")))
+    topics = tuple(dict.fromkeys(values.texts("TOPIC")))
     post, get = values.texts("post"), values.texts("get")
-    if not topics:
-        raise UsageError("--topic is needed", PLACE)
     if bool(post) == bool(get):
         raise UsageError("give either --post or --get", PLACE)
     if get and values.given("content-type"):
@@ -32,6 +30,7 @@ def run(values: Values) -> int:
             raise UsageError(f"--get {text}: needs one %s, for the message", PLACE)
     headers = [read_header(text, PLACE) for text in values.texts("header")]
     from nsqc.tools.cluster import Cluster
+    from nsqc.tools.tohttp.engine import PAUSE
     from nsqc.tools.tohttp.running import Settings, send
 
     return send(Cluster(values, PLACE), Settings(
@@ -39,7 +38,7 @@ def run(values: Values) -> int:
         values.text("content-type") or "application/octet-stream", f"nsqc-to-http/{__version__}", values.text("mode"),
         values.number("at-once"), values.number("max-in-flight"), values.decimal("sample"),
         values.decimal("connect-timeout"), values.decimal("request-timeout"), values.decimal("requeue-delay"),
-        LONGEST_DELAY, values.number("max-attempts"), tls_of(values), values.flag("wait")), say)
+        LONGEST_DELAY, values.number("max-attempts"), PAUSE, False, tls_of(values), values.flag("wait")), say)
 
 
 def read_header(text: str, place: str) -> tuple[str, str]:
@@ -70,7 +69,6 @@ def say(text: str) -> None:
 TOOL = Tool(
     ("to-http",), "Send messages to HTTP servers.", run,
     options=(
-        TOPICS_OPTION,
         CHANNEL_OPTION._replace(default="nsq_to_http"),
         in_flight(200),
         Option("wait", "also take topics that do not exist yet, which nsqd then creates", Kind.BOOL, False),
@@ -94,6 +92,7 @@ TOOL = Tool(
         Option("max-attempts", "drop a message after so many attempts; 0: never", Kind.INT, 0, FAILURES, least=0,
                most=65535),
         *TCP_NODES),
+    arguments=(TOPICS,),
     text="""A message is finished when a server has answered with 200 to 299, a GET with 200. Anything else is a
         failure, also a redirect, which is not followed, and a server that does not answer in time: the message
         goes back, and is delivered again after --requeue-delay. It is never dropped, unless --max-attempts asks
@@ -102,7 +101,7 @@ TOOL = Tool(
         A server that fails is left alone for a while, if there are others. After three failures in a row nothing is
         sent for a second, then a single message; the pauses double, up to 2 minutes.""",
     examples=(
-        ("nsqc to-http --topic orders --post http://127.0.0.1:8080/orders", "each message as the body of a POST"),
-        ("nsqc to-http --topic orders --get 'http://127.0.0.1:8080/seen?order=%s'", "in the URL of a GET"),
-        ("nsqc to-http --topic orders --post https://a.example/in --post https://b.example/in "
+        ("nsqc to-http orders --post http://127.0.0.1:8080/orders", "each message as the body of a POST"),
+        ("nsqc to-http orders --get 'http://127.0.0.1:8080/seen?order=%s'", "in the URL of a GET"),
+        ("nsqc to-http orders --post https://a.example/in --post https://b.example/in "
          "--header 'Authorization: Bearer 123' --content-type application/json --at-once 20", "two servers in turn")))

@@ -26,7 +26,8 @@ REPORT_SECONDS = 5.0            # between two lines about the same server
 
 class Plan(NamedTuple):
     """urls: where to; head: of a request, given its URL and body. mode: round-robin, least-busy or all. requeue_delay:
-    seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is dropped, 0: never."""
+    seconds, times the attempts, at most max_requeue_delay; max_attempts: after which a message is dropped, 0: never.
+    pause: after STREAK failures in a row, up to 0 s: none; has_jitter: a random part of it."""
 
     urls: Sequence[Url]
     is_get: bool
@@ -37,6 +38,8 @@ class Plan(NamedTuple):
     requeue_delay: float
     max_requeue_delay: float
     max_attempts: int
+    pause: Backoff = PAUSE
+    has_jitter: bool = False
     answered: Callable[[str, float], None] | None = None
 
 
@@ -185,9 +188,10 @@ class Engine:
         delay = min(self._plan.requeue_delay * max(job.attempts, 1), self._plan.max_requeue_delay)
         self._feed.requeue(job.delivery, round(delay * 1000))
         self._streak += 1
-        if self._streak >= STREAK and now >= self._resume:
+        if self._streak >= STREAK and now >= self._resume and self._plan.pause.longest > 0:
             self._pauses += 1
-            self._resume = now + PAUSE.pause(self._pauses)
+            pause = self._plan.pause.pause(self._pauses)
+            self._resume = now + (random.uniform(0, pause) if self._plan.has_jitter else pause)
             self._feed.limit(0)
             # What has not begun goes back at once: another consumer may have better luck.
             while self._waiting:

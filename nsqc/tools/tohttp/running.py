@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from nsqc.client.backoff import Backoff
 from nsqc.client.options import Options
 from nsqc.tools.cluster import Cluster
 from nsqc.tools.feed import Feed, check_topics
@@ -34,6 +35,8 @@ class Settings(NamedTuple):
     requeue_delay: float
     max_requeue_delay: float
     max_attempts: int
+    pause: Backoff
+    has_jitter: bool
     tls: ssl.SSLContext
     wait: bool
 
@@ -48,6 +51,8 @@ def head_writer(settings: Settings) -> Callable[[Url, bytes], bytes]:
 
     def head(url: Url, body: bytes) -> bytes:
         own = [] if "host" in given else [f"Host: {url.authority}"]
+        if url.authorization and "authorization" not in given:
+            own.append(url.authorization)
         if settings.is_get:
             return "\r\n".join([f"GET {url.with_body(body)} HTTP/1.1", *own, *lines, "", ""]).encode()
         length = f"Content-Length: {len(body)}"
@@ -69,7 +74,8 @@ def send(cluster: Cluster, settings: Settings, say: Callable[[str], None],
         sender = Sender(settings.connect_timeout, settings.request_timeout, settings.tls, stop.wake)
         try:
             plan = Plan(urls, settings.is_get, head_writer(settings), settings.mode, settings.at_once, settings.sample,
-                        settings.requeue_delay, settings.max_requeue_delay, settings.max_attempts, answered)
+                        settings.requeue_delay, settings.max_requeue_delay, settings.max_attempts, settings.pause,
+                        settings.has_jitter, answered)
             Engine(feed, stop, plan, sender, say).run()
         finally:
             sender.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import NamedTuple
 
-from nsqc.tools.output import printable
+from nsqc.log.visible import visible
 from nsqc.tools.top.model import HISTORY, Row
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
@@ -75,7 +75,7 @@ def titles(fitted: list[tuple[Column, int]], sort: str, backward: bool, unicode:
 def line(row: Row, fitted: list[tuple[Column, int]], unicode: bool) -> str:
     """A row. One with an error has nothing else."""
     if "error" in row.values:
-        return f"{printable(row.key[-1])}  {printable(str(row.values['error']))}"
+        return f"{visible(row.key[-1])}  {visible(str(row.values['error']))}"
     cells = []
     for column, width in fitted:
         if column.kind == "spark":
@@ -84,7 +84,7 @@ def line(row: Row, fitted: list[tuple[Column, int]], unicode: bool) -> str:
         value = row.values.get(column.name, "")
         if isinstance(value, str):
             mark = PAUSED if row.paused and value == row.key[-1] else ""
-            text = cell(cell(printable(value), width - len(mark)).rstrip() + mark, width)
+            text = cell(cell(visible(value), width - len(mark)).rstrip() + mark, width)
             cells.append(text if column.kind == "name" else " " * width)
         elif column.kind == "age":
             cells.append(age(value).rjust(width))

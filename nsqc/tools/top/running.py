@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from nsqc.tools.cluster import Cluster, Node
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoNode
@@ -14,7 +16,6 @@ from nsqc.tools.top.terminal import Terminal
 from nsqc.wire.outside import JSONError
 
 WORDS = "nsqc top"
-CLOCK_S = 1.0       # the screen shows the time
 
 
 def first_look(api: NodeHttp, node: Node) -> Sample:
@@ -47,7 +48,7 @@ def top(values: Values) -> int:
             while not screen.ended:
                 columns, height = terminal.size
                 terminal.show(screen.lines(columns, height))
-                keys = terminal.wait(CLOCK_S, sampler.fileno())
+                keys = terminal.wait(1.0 - time.time() % 1.0, sampler.fileno())    # until the clock changes
                 sampler.calm()
                 if terminal.suspended:
                     terminal.suspend()

@@ -84,7 +84,7 @@ class Sampler:
                 self._use(self.cluster.nodes())
 
     def _ask(self, node: Node) -> None:
-        api = self.cluster.http(node.http)
+        api = self.cluster.http(node)
         before: Sample | None = None
         knows_peek = True
         while not self._closing:
@@ -95,8 +95,8 @@ class Sampler:
                     self.errors.pop(node.http, None)
                     if knows_peek:
                         knows_peek = self._ask_ages(api, node, before)
-                except Exception as error:  # the node is asked again, whatever it has answered
-                    self.errors[node.http] = str(error)
+                except Exception as error:      # whatever a node answers: this thread asks it again
+                    self.errors[node.http] = str(error) or type(error).__name__
                     knows_peek = True
                 self.wake()
             self._hurry.wait(max(self.interval - (time.monotonic() - began), 0.05))
@@ -141,7 +141,7 @@ class Sampler:
         def work() -> None:
             failures = []
             for node in list(self.nodes):
-                api = self.cluster.http(node.http)
+                api = self.cluster.http(node)
                 try:
                     call(api)
                 except (ToolError, ClientError) as error:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nsqc import __version__
-from nsqc.tools.output import printable
+from nsqc.log.visible import visible
 from nsqc.tools.top.drawing import BOLD, DIM, INVERSE, RED, VIEWS, YELLOW, cell, fitting, line, number, titles
 from nsqc.tools.top.model import Model, Row
 
@@ -126,23 +126,23 @@ class Screen:
         silent = f", {totals.silent} silent" if totals.silent else ""
         text = (f"nsqc top {__version__}  {nodes}{silent}  {totals.topics:,} topics  {totals.channels:,} channels  "
                 f"in {number(totals.coming)}/s  out {number(totals.going)}/s  depth {number(totals.depth)}")
-        clock = "stopped" if self._frozen else time.strftime("%H:%M:%S")
-        text = cell(text, columns - len(clock) - 1) if len(text) + len(clock) < columns else cell(text, columns)
-        return (RED if totals.silent else BOLD) + (text + " " + clock if len(text) < columns else text)
+        # The clock stays, whatever else there is to show: it tells that the screen is alive, stopped or not.
+        clock = ("stopped " if self._frozen else "") + time.strftime("%H:%M:%S")
+        return (RED if totals.silent else BOLD) + cell(text, columns - len(clock) - 1) + " " + clock
 
     def _second(self, columns: int) -> str:
         """A question, a filter that is being typed, what has just been done, or where the view is."""
         if self._question is not None:
-            return YELLOW + cell(printable(f"{self._question[0]} [y/N]"), columns)
+            return YELLOW + cell(visible(f"{self._question[0]} [y/N]"), columns)
         if self._typing is not None:
-            return cell(printable(f"filter: {self._typing}_"), columns)
+            return cell(visible(f"filter: {self._typing}_"), columns)
         place = "  ".join(filter(None, (
             self._view, f"of {' / '.join(self._inside)}" if self._inside else "",
             f"with {self._filter!r}" if self._filter else "", f"{len(self._rows):,} shown",
             f"every {self._sampler.interval:g} s")))
         if self._status:
-            return YELLOW + cell(printable(self._status), columns)
-        return DIM + cell(printable(place), columns)
+            return YELLOW + cell(visible(self._status), columns)
+        return DIM + cell(visible(place), columns)
 
     def _table(self, columns: int) -> list[str]:
         fitted = fitting(VIEWS[self._view], columns)

@@ -1,0 +1,42 @@
+"""Connections to HTTP servers, for blocking calls: over TCP, TLS or a unix socket. Import it late: http.client is slow
+to import."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+
+from nsqc.client.httpaddress import HttpAddress
+from nsqc.wire.answers import Answer, recognized
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, timeout: float):
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Opens the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def connection_to(address: HttpAddress, timeout: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """A connection that opens with its first request. tls: the context; None selects HTTP for an address without a
+    scheme, and the system's authorities for an https URL. Raises OSError if those cannot be read."""
+    if address.socket:
+        return UnixConnection(address.socket, timeout)
+    if address.tls or (address.tls is None and tls is not None):
+        return http.client.HTTPSConnection(address.host, address.port, timeout=timeout,
+                                           context=tls or ssl.create_default_context())
+    return http.client.HTTPConnection(address.host, address.port, timeout=timeout)
+
+
+def answered_by(error: http.client.HTTPException) -> Answer | None:
+    """The service behind an answer that is not HTTP; None: unknown."""
+    line = getattr(error, "line", None)
+    return recognized(line.encode("latin-1", "replace")) if isinstance(line, str) else None

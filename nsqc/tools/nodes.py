@@ -1,0 +1,143 @@
+"""`nsqc nodes`: lists nodes with version, uptime, health and contents."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsqc.tools import output
+from nsqc.tools.declare import Tool, Values
+from nsqc.tools.errors import EXIT_FAILED, EXIT_NO_NODE, ToolError
+from nsqc.tools.family import HTTP_NODES, JSON
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Cluster, Node
+
+WORDS = "nsqc nodes"
+AT_ONCE = 16
+HEADS = ["NODE", "HTTP", "HOST", "VERSION", "TOPICS", "CHANNELS", "DEPTH", "UP", "HEALTH"]
+
+
+class State(NamedTuple):
+    """The answers of a node. error: why there are none; then nsqlookupd may still have told hostname and version.
+    start_time: unix seconds."""
+
+    hostname: str = ""
+    version: str = ""
+    topics: int = 0
+    channels: int = 0
+    depth: int = 0
+    start_time: int = 0
+    health: str = ""
+    error: str = ""
+
+
+def run(values: Values) -> int:
+    """`nsqc nodes`."""
+    from nsqc.tools.cluster import Cluster
+
+    states = ask_all(Cluster(values, WORDS))
+    if values.flag("json"):
+        for node, state in states.items():
+            output.as_json(as_dict(node, state))
+    elif states:
+        output.write(output.table([HEADS, *(row(node, state) for node, state in states.items())],
+                                  frozenset({4, 5, 6, 7})))
+    else:
+        output.line("no nodes")
+    silent = sum(bool(state.error) for state in states.values())
+    return 0 if not silent else EXIT_NO_NODE if silent == len(states) else EXIT_FAILED
+
+
+def ask_all(cluster: Cluster) -> dict[Node, State]:
+    """Asks all nodes, AT_ONCE in parallel, so that timeouts do not add up; keeps their order. Raises NoNode,
+    UsageError."""
+    announced = cluster.announced()
+    if announced:
+        cluster.http(next(iter(announced))).close()     # reports unusable certificates once, as a usage error
+    waiting = deque(announced)
+    states: dict[Node, State] = {}
+
+    def ask() -> None:
+        with suppress(IndexError):      # another thread took the last one
+            while waiting:
+                node = waiting.popleft()
+                states[node] = state_of(cluster, node, announced[node])
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(AT_ONCE, len(announced)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {node: states.get(node, State(error="answers as no nsqd does")) for node in announced}
+
+
+# Any: JSON
+def state_of(cluster: Cluster, node: Node, producer: dict[str, Any]) -> State:
+    """Asks a node. producer: its entry in the answer of nsqlookupd."""
+    from nsqc.tools.acting import topics_of
+
+    known = State(text(producer, "hostname"), text(producer, "version"))
+    api = cluster.http(node)
+    try:
+        api.check()
+        info = api.get("/info")
+        stats = api.get("/stats", {"format": "json", "include_clients": "false", "include_mem": "false"})
+        topics = topics_of(api, stats)
+    except ToolError as error:
+        return known._replace(error=str(error).removeprefix(f"{api.address}: "))
+    finally:
+        api.close()
+    channels = [channel for topic in topics for channel in topic["channels"]]
+    started = stats.get("start_time")
+    return State(text(info, "hostname") or known.hostname, text(stats, "version"), len(topics), len(channels),
+                 sum(int(each["depth"]) for each in (*topics, *channels)),
+                 started if isinstance(started, int) else 0, text(stats, "health"))
+
+
+# Any: JSON
+def text(answer: Any, key: str) -> str:
+    """A text in an answer; empty without one."""
+    found = answer.get(key) if isinstance(answer, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def uptime(state: State) -> float:
+    """Seconds; below 0: not known."""
+    return max(time.time() - state.start_time, 0.0) if state.start_time else -1.0
+
+
+def row(node: Node, state: State) -> list[str]:
+    """A line of the table."""
+    from nsqc.tools.top.drawing import age
+
+    if state.error:
+        return [node.tcp, node.http, state.hostname, state.version, "", "", "", "", state.error]
+    return [node.tcp, node.http, state.hostname, state.version, str(state.topics), str(state.channels),
+            str(state.depth), age(uptime(state)), state.health]
+
+
+def as_dict(node: Node, state: State) -> dict[str, object]:
+    """For --json; unknown values are null."""
+    found: dict[str, object] = {"node": node.http, "tcp": node.tcp, "hostname": state.hostname or None,
+                                "version": state.version or None}
+    if state.error:
+        return {**found, "topics": None, "channels": None, "depth": None, "start_time": None, "uptime_seconds": None,
+                "health": None, "error": state.error}
+    seconds = uptime(state)
+    return {**found, "topics": state.topics, "channels": state.channels, "depth": state.depth,
+            "start_time": state.start_time or None, "uptime_seconds": None if seconds < 0 else round(seconds, 3),
+            "health": state.health or None, "error": None}
+
+
+TOOL = Tool(
+    ("nodes",), "List nodes with version, uptime, health and what they hold.", run, options=(JSON, *HTTP_NODES),
+    text="""The nodes are those of --nsqlookupd, or of --nsqd. Each node is asked itself. If one does not answer,
+        its line gives the reason, and the exit code is 1, or 3 if none answers. DEPTH counts messages that wait in
+        topics and channels.""",
+    examples=(("nsqc nodes --nsqlookupd lookup:4161", "all nodes that are registered"),
+              ("nsqc nodes --nsqlookupd lookup:4161 --json | jq -r 'select(.error) | .node'",
+               "those that do not answer, for a script")))

@@ -1,0 +1,167 @@
+"""`nsqc topic log` and `nsqc topic read`: what the log of a topic holds, and its messages by offset or time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nsqc.tools import output
+from nsqc.tools.acting import Acting
+from nsqc.tools.declare import Kind, Option, Tool, Values
+from nsqc.tools.errors import EXIT_FAILED, UsageError
+from nsqc.tools.family import FROM, HTTP_NODES, JSON, TOPIC
+
+if TYPE_CHECKING:
+    from nsqc.tools.cluster import Node
+    from nsqc.tools.logreader import Form, LogReader
+    from nsqc.tools.nodehttp import NodeHttp
+
+LOG_WORDS, READ_WORDS = "nsqc topic log", "nsqc topic read"
+UNTIL = Option("until", "end before this place: end (as it is now), an offset, a time in RFC 3339, or how long ago",
+               Kind.PLACE, "end")
+
+
+# ---------------------------------------------------------------------- topic log
+
+def show(values: Values) -> int:
+    """`nsqc topic log`."""
+    acting, topic = Acting(values, LOG_WORDS), values.text("TOPIC")
+    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+
+    def look(api: NodeHttp, _: Node) -> dict[str, Any]:     # Any: JSON
+        from nsqc.tools.logreader import LogReader
+
+        return LogReader(api, topic).state(values.flag("segments"))
+
+    found = acting.cluster.each(nodes, look, acting.warn)
+    if values.flag("json"):
+        for node, state in found.items():
+            output.as_json({"node": node.http, **state})
+        return acting.code
+    rows = [["NODE", "FIRST", "NEXT", "BYTES", "SEGMENTS", "DAMAGED", "MISSING", "SYNC", "FIRST MESSAGE",
+             "LAST MESSAGE"]]
+    rows += [[node.http, *(str(state[key]) for key in ("first_offset", "next_offset", "bytes", "segments", "damaged",
+                                                       "missing", "sync")),
+              moment(state.get("first_time")), moment(state.get("last_time"))] for node, state in found.items()]
+    output.write(output.table(rows, frozenset(range(1, 7))))
+    for title, table in (("CHANNEL", channel_rows(found)), ("SEGMENT", segment_rows(found))):
+        if len(table) > 1:
+            assert table[0][0] == title
+            output.write("\n" + output.table(table, frozenset(range(2, len(table[0])))))
+    return acting.code
+
+
+# Any: JSON
+def channel_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
+    """How far channels are, by node."""
+    from nsqc.tools.top.drawing import age
+
+    rows = [["CHANNEL", "NODE", "POSITION", "OLDEST UNFINISHED", "LAG", "WAITS", "IN FLIGHT", "DEFERRED"]]
+    for node, state in found.items():
+        for channel in state["channels"]:
+            seconds = channel.get("lag_seconds")
+            rows.append([channel["channel_name"], node.http,
+                         *(str(channel[key]) for key in ("position", "oldest_unfinished", "lag_messages")),
+                         age(seconds) if isinstance(seconds, int | float) and channel["lag_messages"] else "",
+                         str(channel["in_flight"]), str(channel["deferred"])])
+    return rows
+
+
+# Any: JSON
+def segment_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
+    """Segments, if they were asked for."""
+    rows = [["SEGMENT", "NODE", "FIRST", "NEXT", "BYTES"]]
+    for node, state in found.items():
+        listed = state.get("segment_list")
+        for number, segment in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(segment, list) and len(segment) == 3:
+                rows.append([str(number), node.http, *map(str, segment)])
+    return rows
+
+
+def moment(ns: object) -> str:
+    """A time of the log; empty without one."""
+    from nsqc.tools.peek import time
+
+    return time(ns) if isinstance(ns, int) else ""
+
+
+# ---------------------------------------------------------------------- topic read
+
+def read(values: Values) -> int:
+    """`nsqc topic read`."""
+    from nsqc.options.places import BEGINNING, Place, parse_place
+    from nsqc.tools.logreader import LogReader, as_json, as_lines
+
+    acting, topic = Acting(values, READ_WORDS), values.text("TOPIC")
+    begin = parse_place(values.text("from")) if values.given("from") else Place(BEGINNING)
+    end = parse_place(values.text("until"))
+    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    if max(begin.offset, end.offset) >= 0 and len(nodes) > 1:
+        raise UsageError(f"an offset belongs to one node, and {len(nodes)} have the topic: choose one by --nsqd",
+                         READ_WORDS)
+    if 0 <= end.offset < begin.offset:
+        raise UsageError(f"--until {end.offset} is before --from {begin.offset}", READ_WORDS)
+    form = as_json("node", lambda node: node.http) if values.flag("json") else as_lines(False, output.is_terminal())
+    left, damaged = values.number("count") or 2**62, 0
+
+    def copy(api: NodeHttp, node: Node) -> None:
+        nonlocal left, damaged
+        reader = LogReader(api, topic)
+        reader.begin(begin)
+        stop = reader.locate(end)
+        before = left
+        left, lost = copied(reader, node, stop, left, form)
+        damaged += lost
+        if lost:
+            acting.warn(f"{reader.place}: {lost} damaged messages are left out, after {before - left} that are not")
+
+    acting.cluster.each(nodes, copy, acting.warn)
+    return EXIT_FAILED if damaged else acting.code
+
+
+def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> tuple[int, int]:
+    """Prints the messages of a node up to an offset, at most so many; how many may still come, and how many were
+    damaged. Raises PipeClosed, OSError, ToolError."""
+    from nsqc.tools.nodehttp import Unreachable
+
+    damaged = 0
+    while most > 0 and reader.offset < stop:
+        offset = reader.offset
+        piece = reader.read(min(most, stop - offset))
+        if piece.first >= stop:
+            break
+        damaged += piece.damaged
+        if not piece.data:
+            if reader.offset == offset:
+                break       # deleted and created again meanwhile, and empty
+            continue
+        try:
+            text, count = form(reader.topic, node, piece, min(most, stop - piece.first))
+        except ValueError:
+            raise Unreachable(f"{node.http}: does not answer as nsqc does") from None
+        output.write_bytes(text)
+        most -= count
+    return most, damaged
+
+
+LOG = Tool(
+    ("topic", "log"), "Show what the log of a topic holds, and how far its channels are.", show,
+    options=(Option("segments", "list the segments, too", Kind.BOOL, False), JSON, *HTTP_NODES), arguments=(TOPIC,),
+    text="""Offsets are of one node: FIRST is the first message there is, NEXT the one that is published next. The nodes
+        have to be nsqc's, and the topic has to be kept in a log.""",
+    examples=(("nsqc topic log orders", "of the local daemon"),
+              ("nsqc topic log orders --json | jq .next_offset", "for a script")))
+READ = Tool(
+    ("topic", "read"), "Print messages of a topic in a log, by offset or time, without taking them.", read,
+    options=(
+        FROM._replace(help=f"{FROM.help}; the beginning by default"), UNTIL,
+        Option("count", "at most this many messages; 0: all", Kind.INT, 0, least=0, short="n"),
+        JSON._replace(help="an object for each message, with node, offset, id and time"), *HTTP_NODES),
+    arguments=(TOPIC,),
+    text="""Bodies are written as they are, one a line; on a terminal, characters that it would obey are shown as
+        escapes. No channel is touched. Several nodes are read one after the other. `nsqc tail --from` also prints what
+        is published later.""",
+    examples=(
+        ("nsqc topic read orders --from 1000 --until 2000 --json", "a range of offsets, with everything known of each"),
+        ("nsqc topic read orders --from 2026-11-22T08:00:00Z --until 2026-11-22T09:00:00Z > orders.txt", "an hour"),
+        ("nsqc topic read orders --from -1h -n 10", "the first ten of the last hour")))
