@@ -1,4 +1,7 @@
-"""Jobs on topics that are kept in a log."""
+"""Jobs on topics that are kept in a log.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import json
 import re
