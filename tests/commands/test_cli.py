@@ -77,7 +77,7 @@ def test_its_own_version_is_beside_that_of_nsq(words):
 def test_the_version_line_is_as_parsers_expect_it(words):
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"nsqd v(1\.3\.0) \(built w/(\S+)\)\n", done.stdout)
+    assert re.fullmatch(rf"nsqd v(1\.3\.0) \(built w/(nsqc-{re.escape(__version__)}-\S+)\)\n", done.stdout)
 
 
 def test_version_and_help_load_neither_daemon_nor_typer():
