@@ -7,10 +7,10 @@ NSQD_VERSION = "1.3.0"
 
 
 def own_version() -> str:
-    """What people are shown: nsqc's version, and that of the NSQ whose place it takes."""
+    """What people are shown: nsqc's version and the NSQ version it is compatible with."""
     import sys
 
-    return f"nsqc {__version__} (in place of NSQ {NSQD_VERSION}, Python {sys.version.split()[0]})"
+    return f"nsqc {__version__} (compatible with NSQ {NSQD_VERSION}, Python {sys.version.split()[0]})"
 
 
 def version_line(name: str = "nsqd") -> str:

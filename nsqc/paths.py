@@ -1,4 +1,4 @@
-"""Paths as people give them: `~/x`, `file:/x`, and URIs of systems that are not files of this machine."""
+"""Paths as users give them: `~/x`, `file:/x`, and URIs of other file systems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE_URI = re.compile(r"file:(?://(localhost)?(?=/))?(?=/(?!/))", re.IGNORECASE)
 
 
 def is_foreign(text: str) -> bool:
-    """Whether a path is a URI of anything but files of this machine."""
+    """Whether a path is a URI of another file system."""
     return scheme(text) not in ("", "file")
 
 
@@ -22,21 +22,20 @@ def scheme(text: str) -> str:
 
 
 def local(text: str) -> str:
-    """A path of this machine: `~` expanded, `file:` removed. Nothing is decoded, as in Hadoop's paths. Raises
-    ValueError."""
+    """The local path: `~` expanded, `file:` removed. Percent signs stay, as in Hadoop's paths. Raises ValueError."""
     if not scheme(text):
         return os.path.expanduser(text)
     if is_foreign(text):
-        raise ValueError(f"{text} is not a path of this machine; give the one where that file system is mounted")
+        raise ValueError(f"{text} is not a local path; give the path where that file system is mounted")
     head = FILE_URI.match(text)
     if head is None:
-        raise ValueError(f"{text} is not file:///PATH, an absolute path of this machine")
+        raise ValueError(f"{text} is not a local path; write file:///PATH")
     return text[head.end():]
 
 
 def absolute(text: str) -> str:
-    """The same for a path that processes with other working folders use, so not a relative one. Raises ValueError."""
+    """local() for a path that other processes use as well: refuses relative paths. Raises ValueError."""
     path = local(text)
     if not os.path.isabs(path):
-        raise ValueError(f"{text} is a relative path; processes have different working folders, give an absolute path")
+        raise ValueError(f"{text} is relative; give an absolute path, because processes have different working folders")
     return path

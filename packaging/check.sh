@@ -1,5 +1,5 @@
 #!/bin/sh
-# Names in one line everything that this machine lacks: `check.sh` for building, `check.sh tests` also for the tests.
+# Lists everything this machine lacks in one line: `check.sh` for the build, `check.sh tests` for build and tests.
 # PYTHON, CC and JAVA_HOME are those of the Makefile.
 
 python=${PYTHON:-python3}
@@ -53,6 +53,6 @@ if [ "$1" = tests ]; then
 fi
 
 [ -z "$lacking" ] && exit
-[ "$1" = tests ] && what="nsqc's tests need" || what="nsqc needs"
-echo "$what more than this machine has: $lacking (Debian: apt-get install$packages)" >&2
+[ "$1" = tests ] && what="The tests" || what="The build"
+echo "$what cannot run: this machine lacks $lacking. On Debian: apt-get install$packages" >&2
 exit 1

@@ -23,11 +23,11 @@ LOOKUPD_CONFIG = "etc/nsqc/lookupd.cfg"
 COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr/share/zsh/vendor-completions/_nsqc",
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
-# As in the source, so that their links to each other lead somewhere. What else they link to is in DOC, too.
+# Installed with the source's layout, so that links between them work. Includes the files that they link to.
 PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "perf/RESULTS.md", "packaging/grafana/nsqc.json",
          "packaging/prometheus/nsqc.rules.yml")
 DOC = "usr/share/doc/nsqc"
-# The only links to the source.
+# Links to source files, which are not installed.
 SOURCE = re.compile(r"\[([^\]]*)\]\(\.\./nsqc/[^)]*\)")
 MAINTAINER = "The nsqc project <nsqc@nsqc.invalid>"
 CONTROL = """\

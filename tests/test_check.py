@@ -36,13 +36,13 @@ def check(tmp_path):
 
 def packages(told: str) -> set[str]:
     assert told.count("\n") == 1
-    return set(re.search(r"\(Debian: apt-get install (.+)\)\n$", told)[1].split())
+    return set(re.search(r"\. On Debian: apt-get install (.+)\n$", told)[1].split())
 
 
 def test_an_empty_machine_lacks_everything_at_once(check):
     code, told = check()
     assert (code, packages(told)) == (1, BUILD)
-    assert told.startswith("nsqc needs more than this machine has: Python 3.11 or later, a C compiler (")
+    assert told.startswith("The build cannot run: this machine lacks Python 3.11 or later, a C compiler. On Debian: ")
 
 
 def test_and_more_for_the_tests(check):

@@ -30,7 +30,7 @@ COMMANDS = (
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("diskqueue", DAEMON, "Look into nsqd's disk queues, check and mend their files.", "nsqc.tools.diskqueue"),
-    Command("version", DAEMON, "Print nsqc's version, and the version of NSQ in whose place it works."),
+    Command("version", DAEMON, "Print nsqc's version and the NSQ version it is compatible with."),
     Command("pub", MESSAGES, "Publish lines or files (to_nsq).", "nsqc.tools.pub"),
     Command("tail", MESSAGES, "Print the messages of topics as they come (nsq_tail).", "nsqc.tools.tail"),
     Command("to-file", MESSAGES, "Store topics in files (nsq_to_file).", "nsqc.tools.tofile"),

@@ -7,5 +7,5 @@ from nsqc.commands.output import print_text
 
 
 def command() -> None:
-    """Print nsqc's version, and the version of NSQ in whose place it works."""
+    """Print nsqc's version and the NSQ version it is compatible with."""
     print_text(own_version())

@@ -26,8 +26,8 @@ def read_config(path: str, declaration: Declaration[OptionSet] = SERVE) -> tuple
     """The values of a file by attribute name, and a warning for each unknown key. Raises OptionError.
 
     As with nsqd, unknown keys are ignored, because tools and releases share files; but one that looks like a misspelt
-    option is refused. So a key with a dash is ignored, however close it is: nsq's own example files had `log-level`,
-    which no nsqd has ever read. Values out of range are left to declared.check.
+    option is refused. A key with a dash is ignored, however close it is: nsq's own example files had `log-level`, which
+    nsqd ignores. Values out of range are left to declared.check.
     """
     try:
         tables = toml.parse(read_text(path))

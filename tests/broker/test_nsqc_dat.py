@@ -116,6 +116,7 @@ def test_a_kill_brings_no_deferred_counts_back_for_what_is_gone(daemon):
 
 
 def test_while_it_runs_only_the_ids_are_noted(daemon):
+    """Slow: ids are noted every 5 s."""
     node = daemon()
     consumer = node.connect().sub("t", "c", 100)
     node.post("/pub?topic=t&defer=600000", b"x")

@@ -59,6 +59,7 @@ def test_every_compiled_module_within_reach_has_a_stub():
 
 
 def test_stubs_agree_with_the_compiled_modules(tmp_path, cache):
+    """Slow: mypy checks all compiled modules."""
     allowed = tmp_path / "allowed"
     allowed.write_text(NOT_IN_STUBS)
     modules = [".".join(path.with_suffix("").parts) for path in STUBS if path.parts[1] != "client"]

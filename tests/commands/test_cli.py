@@ -70,14 +70,14 @@ def http_port(lines) -> int:
 def test_its_own_version_is_beside_that_of_nsq(words):
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(rf"nsqc {re.escape(__version__)} \(in place of NSQ 1\.3\.0, Python 3\.\S+\)\n", done.stdout)
+    assert re.fullmatch(rf"nsqc {re.escape(__version__)} \(compatible with NSQ 1\.3\.0, Python 3\.\S+\)\n", done.stdout)
 
 
 @pytest.mark.parametrize("words", [["serve", "--version"], ["serve", "-version=true"]])
 def test_the_version_line_is_as_parsers_expect_it(words):
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.fullmatch(r"nsqd v(1\.3\.0) \(built w/(\S+)\)\n", done.stdout)
+    assert re.fullmatch(rf"nsqd v(1\.3\.0) \(built w/(nsqc-{re.escape(__version__)}-\S+)\)\n", done.stdout)
 
 
 def test_version_and_help_load_neither_daemon_nor_typer():

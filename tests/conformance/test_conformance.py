@@ -70,6 +70,7 @@ def expected() -> dict[str, str]:
 
 @pytest.mark.parametrize("storage", ["memory", "log"])
 def test_all_scenarios(storage, expected, capsys, tmp_path):
+    """Slow: 280 scenarios, each with a server of its own, many with times to wait for."""
     if storage == "log":
         expected = expected | listed("expected-log.toml")
     others, these = divided(tmp_path, expected.keys())

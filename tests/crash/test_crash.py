@@ -1,4 +1,7 @@
-"""`make crash` in short."""
+"""`make crash` in short.
+
+Slow: each round loads, kills, starts and checks a daemon.
+"""
 
 from __future__ import annotations
 

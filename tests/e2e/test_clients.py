@@ -116,6 +116,7 @@ def test_nsqjs_requeue(node, nsqjs):
 
 
 def test_nsqjs_defer_and_touch(node, nsqjs):
+    """Slow: a message is touched four times, a second apart."""
     answer = nsqjs(node, "defer")
     assert answer["seen"] == [["x", 1]]
     assert answer["waited"] >= 650
@@ -192,6 +193,7 @@ def test_pynsq_publish_multi_publish_and_many_consumers(node):
 
 
 def test_pynsq_requeue_touch_timeout_and_deferred(node):
+    """Slow: a message is touched four times, more than a second apart."""
     answer = pynsq(node, """
         began = time.time()
         finished = set()

@@ -47,6 +47,7 @@ def publish_tcp(port: int, pause_s: float) -> None:
 
 
 def test_restarts_refuse_and_reset_nobody(daemon, tmp_path):
+    """Slow: it restarts under publishers that connect for each message."""
     certificates = make_certificates(tmp_path)
     sockets = [listening() for _ in range(3)]
     ports = [sock.getsockname()[1] for sock in sockets]

@@ -3,6 +3,8 @@
 A case causes the event and returns the messages that each channel must then deliver. Between the event and the kill no
 client talks to the daemon: it has to write without a reply that depends on it. The kill comes at the worst moment, when
 the topic's positions on disk have passed the messages, or when a sync has been due for a while.
+
+Slow: a case waits until a sync must have become due (2 s), and for time-outs before that.
 """
 
 from __future__ import annotations

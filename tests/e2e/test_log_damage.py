@@ -166,7 +166,7 @@ def tails(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
 
 
 def test_torn_at_every_byte(daemon, origin, tmp_path):
-    """As after a kill: nothing of it is damage."""
+    """As after a kill: nothing of it is damage. Slow: there is a topic for each byte."""
     copies = Copies(origin, tmp_path / "copies")
     for name, size, required in tails(origin):
         copies.add(name, lambda data, size=size: data[:size], f"{size} bytes", required)
@@ -200,6 +200,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_changed_bit_in_every_byte(daemon, origin, tmp_path, part):
+    """Slow: there is a topic for each byte."""
     copies = Copies(origin, tmp_path / "copies")
     for number, (name, at, required) in enumerate(flips(origin)):
         if number % 2 == part:

@@ -401,6 +401,7 @@ class LogMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("sync", ["write", "fsync"])
 def test_model_and_daemon_agree(daemon, sync):
+    """Slow: the steps that wait for delays and time-outs wait in earnest."""
     node = daemon(*FLAGS, f"--log-sync={sync}")
 
     class Machine(LogMachine):

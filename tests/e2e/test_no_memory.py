@@ -68,6 +68,7 @@ def test_publishing(daemon, queue):
 
 
 def test_delivering_to_a_client_that_receives_everything_and_finishes_nothing(daemon):
+    """Slow: 200,000 messages are received one by one."""
     node = daemon("--mem-queue-size=10000000", "--max-rdy-count=10000000", "--msg-timeout=2s")
     producer, count = node.connect(), 200_000
     node.post("/topic/create?topic=t")

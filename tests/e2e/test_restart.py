@@ -36,6 +36,7 @@ def meta(node) -> tuple[int, list[int]]:
 
 
 def test_graceful_stop_keeps_memory_in_flight_and_deferred(daemon):
+    """Slow: the delay has to outlast a restart."""
     node = daemon()
     consumer = node.connect().sub("t", "c", 3)
     producer = node.connect()
@@ -287,6 +288,7 @@ class TestMetadata:
 
 
 def test_descriptors_of_idle_and_spilled_queues(daemon):
+    """Slow: queues count as idle after some seconds."""
     node = daemon("--mem-queue-size=0", "--sync-timeout=200ms")
     producer = node.connect()
     for n in range(40):
@@ -398,6 +400,7 @@ def test_unix_sockets_are_removed_at_a_stop_and_replaced_after_a_kill(daemon):
 
 
 def test_memory_comes_back_after_a_peak(daemon):
+    """Slow: 200,000 messages are received one by one."""
     node = daemon("--mem-queue-size=1000000")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")

@@ -70,6 +70,7 @@ def test_others_are_served_while_statistics_are_made(large, daemon):
 
 
 def test_topics_deleted_meanwhile_are_left_out(large):
+    """Slow: each answer has all topics of the large daemon."""
     gone = [f"gone{n}" for n in range(300)]
     publish(large, gone)
     stop = threading.Event()
@@ -100,7 +101,8 @@ def test_a_stop_and_a_kill_keep_many_topics(large):
 
 
 def test_names_are_found_whatever_was_deleted(daemon):
-    """The table of names closes the gaps that deleted topics leave."""
+    """The table of names closes the gaps that deleted topics leave. Slow: 1,500 times a topic is
+    made, which takes a write of the metadata, or deleted, which waits for its files."""
     node = daemon("--mem-queue-size=100")
     chance = random.Random(3)
     counts: dict[str, int] = {}

@@ -340,7 +340,7 @@ def test_under_nohup_a_closed_terminal_is_ignored(tmp_path):
 
 
 def test_a_hangup_during_the_start_stops_it_too(tmp_path):
-    """At any moment: the exit code is always that of a clean stop."""
+    """At any moment: the exit code is always that of a clean stop. Slow: it starts twelve times."""
     for part in range(12):
         process = subprocess.Popen([*SERVE, "--http-address=127.0.0.1:0", "--tcp-address=127.0.0.1:0",
                                     f"--data-path={tmp_path}"], stderr=subprocess.DEVNULL,

@@ -61,6 +61,7 @@ def fill(node, bodies, limit=0) -> tuple[list[bytes], bytes]:
 
 
 def test_publishes_are_refused_in_time_and_it_heals(small):
+    """Slow: 100 MiB are published and consumed."""
     node = small(100, "--mem-queue-size=10", "--sync-timeout=100ms")
     limit = 5 * MIB                         # 5 %
     reason = REASON % limit
@@ -128,6 +129,7 @@ def test_the_limit_changes_with_a_reload(small, tmp_path):
 
 
 def test_without_a_limit_the_disk_itself_refuses(small):
+    """Slow: the disk is filled more than once."""
     node = small(20, "--mem-queue-size=0", "--min-free-disk=0")
     done, error = fill(node, numbered(30_000, size=1000))
     assert error == b"E_MPUB_FAILED MPUB failed No space left on device"

@@ -2,6 +2,8 @@
 
 Only addresses and places are put in for those of the pages (127.0.0.1:4150, /shared, /checkpoints, /copy, /var/lib), and
 the access log has fewer lines; figures in the outputs are compared by their form. One Spark session serves all.
+
+Slow: every block of the pages is a Spark program.
 """
 
 import json

@@ -68,7 +68,7 @@ def test_the_first_hour(shell):
     log = (shell.folder / "nsqd.log").read_text()
     assert "NSQ: bye" in log and "ERROR" not in log
 
-    assert rest.startswith(f"nsqc {__version__} (in place of NSQ 1.3.0, ")
+    assert rest.startswith(f"nsqc {__version__} (compatible with NSQ 1.3.0, ")
     assert (shell.folder / "nsqc.1").read_text().startswith((".TH", ".\\\"", ".nh"))
 
 

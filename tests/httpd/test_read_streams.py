@@ -149,6 +149,7 @@ def test_long_reads_let_short_ones_pass(start):
 
 
 def test_clients_that_read_nothing_cost_neither_threads_nor_memory(large, content):
+    """Slow: connections that are given up are closed after 5 s."""
     before = large.rss()
     idle = [large.wire(receive_buffer=1) for _ in range(300)]
     try:

@@ -159,6 +159,7 @@ def test_the_rule_of_a_deleted_topic_goes_with_it(daemon):
 
 
 def test_ten_thousand_rules(daemon):
+    """Slow: each of ten thousand rules is on disk before it is answered."""
     node = daemon()
     names = [f"topic.{number}" for number in range(10_000)]
 

@@ -344,6 +344,17 @@ def test_what_is_allowed(daemon, authd, anchored):
     assert names == {topic for topic, _, loosely, strictly in cases if (strictly if anchored else loosely)}
 
 
+def test_the_http_api_stays_open(daemon, authd):
+    """As nsqd's does (conformance, auth/first)."""
+    server = authd(reply(authorizations=[]))
+    node = guarded(daemon, server)
+    for call in ("topic/create?topic=t", "channel/create?topic=t&channel=c", "topic/empty?topic=t", "topic/delete?topic=t"):
+        node.post(f"/{call}")
+    node.post("/pub?topic=t", b"x")
+    assert node.stats("t")["message_count"] == 1
+    assert server.asked == []
+
+
 def test_every_publish_to_another_topic_is_checked(daemon, authd):
     server = authd(reply(authorizations=[{"topic": "^[ab]$", "channels": [".*"], "permissions": ["publish"]}]))
     node = guarded(daemon, server)

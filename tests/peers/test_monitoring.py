@@ -2,12 +2,15 @@
 
 import json
 import re
+import resource
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.leaks.test_leaks import limit_file_size
 from tests.support.daemon import wait_until
 from tests.support.pages import ROOT, blocks
 from tests.support.patience import WAIT_SECONDS
@@ -65,14 +68,205 @@ def test_statsd_keys_and_types(daemon, statsd):
     assert sent() == wanted
 
 
-def test_log_lines_are_the_daemons():
-    sources = "".join(path.read_text() for path in (ROOT / "nsqc").rglob("*.py*") if path.suffix in (".py", ".pyx"))
-    table = [row[0] for row in rows("part of the line")]
-    for part in table:
-        assert part in sources, part
+# ---------------------------------------------------------------------- log lines
+
+# Rooms whose lines are the daemon's.
+ROOMS = ("broker", "httpd", "log", "loop", "net", "options", "peers", "process", "store", "tcp")
+CALL = re.compile(r"""(?:\.(?:warn|error)\(\s*|text = f|return f|report\()f?"((?:[^"\\]|\\.)*"(?:\s*f?"(?:[^"\\]|\\.)*")*)""")
+
+
+def formats() -> set[str]:
+    """The texts that the daemon's sources log as warnings or errors."""
+    sources = [ROOT / "nsqc/daemon.py", *(path for room in ROOMS for path in (ROOT / "nsqc" / room).rglob("*")
+                                          if path.suffix in (".py", ".pyx"))]
+    return {re.sub(r'"\s*f?"', "", text).rstrip('"') for path in sources for text in CALL.findall(path.read_text())}
+
+
+def alert() -> re.Pattern[str]:
+    """What the page's journalctl looks for."""
     command, = [block for block in blocks(PAGE) if block.startswith("journalctl")]
-    looked_for = re.search(r"--grep='(.+)'", command)[1]
-    assert sum(bool(re.search(looked_for, part)) for part in table) >= 6
+    return re.compile(re.search(r"--grep='(.+)'", command)[1])
+
+
+def test_log_lines_are_the_daemons():
+    known = formats()
+    assert len(known) > 100
+    for part, *_ in rows("part of the line"):
+        assert any(part in text for text in known), part
+
+
+# Those that deserve an alert at once.
+URGENT = ("write failed - ", "failed to sync - ", "failed to persist metadata - ", "failed to write ",
+          "publishes that need the disk are refused", "messages are lost", "are gone, with their segment", "reached the disk",
+          "is damaged", "damaged records", "uncaught exception")
+
+
+def test_the_alert_finds_what_is_urgent_and_nothing_else():
+    known, looked_for = formats(), alert()
+    parts = [part for part, *_ in rows("part of the line")]
+    assert set(URGENT) <= set(parts)
+    for part in parts:
+        texts = [text for text in known if part in text]
+        if part in URGENT:
+            assert any(looked_for.search(text) for text in texts), part
+        else:
+            assert not any(looked_for.search(text) for text in texts), part
+
+
+def lines(node) -> list[str]:
+    return [line for line in node.log.splitlines() if " INFO: " not in line]
+
+
+def full_disk(daemon, tmp_path):
+    node = daemon("--mem-queue-size=0")
+    node.post("/topic/create?topic=t")
+    limit_file_size(node.pid, 1000)
+    client = node.connect()
+    client.command("PUB t", b"x" * 2000)
+    assert client.frame()[1].startswith(b"E_PUB_FAILED")
+    limit_file_size(node.pid, resource.RLIM_INFINITY)
+    return node
+
+
+def no_room_for_metadata(daemon, tmp_path):
+    node = daemon()
+    for name in ("nsqd.dat", "nsqd.dat.last"):
+        (node.data_path / f"{name}.{node.pid}.tmp").mkdir()     # the file that would replace it
+    node.post("/topic/create?topic=t")
+    wait_until(lambda: "failed to persist metadata" in node.log)
+    return node
+
+
+def full_disk_at_a_stop(daemon, tmp_path):
+    node = daemon()
+    node.connect().pub("t", *[b"x" * 1000] * 10)
+    limit_file_size(node.pid, 2000)
+    assert node.stop() == 1
+    return node
+
+
+def little_room(daemon, tmp_path):
+    node = daemon(f"--min-free-disk={1 << 60}")
+    wait_until(lambda: node.http("GET", "/ping")[0] == 500)
+    return node
+
+
+def killed(daemon, tmp_path):
+    """The positions are those of a stop before, and a byte of a record is another one."""
+    node = daemon("--mem-queue-size=0", "--sync-timeout=1h", "--sync-every=1000000")
+    node.connect().pub("t", *[b"%d" % n for n in range(10)])
+    assert node.stop() == 0
+    node.start()
+    node.connect().pub("t", *[b"%d" % n for n in range(10, 100)])
+    node.kill()
+    path, = node.data_path.glob("t.diskqueue.*0.dat")
+    data = bytearray(path.read_bytes())
+    data[37 * 5 + 3] ^= 0x40
+    path.write_bytes(data)
+    (node.data_path / "nsqd.dat").write_text('{"topics": [{"name": "t"}, 5')
+    node.start()
+    node.connect().sub("t", "c", 100).messages(90)
+    wait_until(lambda: "is damaged at" in node.log)
+    return node
+
+
+def queue_files_gone(daemon, tmp_path):
+    node = daemon("--mem-queue-size=0")
+    node.connect().pub("t", b"x", b"y")
+    assert node.stop() == 0
+    for path in node.data_path.glob("t.diskqueue.0*.dat"):
+        path.unlink()
+    node.start()
+    return node
+
+
+def log_files_gone_and_damaged(daemon, tmp_path):
+    node = daemon("--topic-storage=log", "--max-bytes-per-file=400", "--log-retain-time=1h")
+    node.connect().pub("t", b"first")
+    node.post("/channel/create?topic=t&channel=c&from=beginning")
+    for number in range(60):
+        node.connect().pub("t", b"%d" % number)
+    assert node.stop() == 0
+    segments = sorted((node.data_path / "t.log").glob("*.dat"))
+    data = bytearray(segments[0].read_bytes())
+    data[31] ^= 1
+    segments[0].write_bytes(data)
+    for path in (segments[2], segments[2].with_suffix(".idx")):
+        path.unlink()
+    node.start()
+    node.connect().sub("t", "c", 100).messages(30)
+    wait_until(lambda: "damaged records" in node.log)
+    return node
+
+
+def limits_reached(daemon, tmp_path):
+    node = daemon("--max-connections=2")
+    clients = [node.connect() for _ in range(2)]
+    for client in clients:
+        client.ok("SUB t c")
+    assert node.connect().frame() is None
+    return node
+
+
+def reload_refused(daemon, tmp_path):
+    config = tmp_path / "nsqd.cfg"
+    config.write_text("")
+    node = daemon(f"--config={config}")
+    config.write_text("max_rdy_count = -1\n")
+    node.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "RELOAD: no option" in node.log)
+    return node
+
+
+def slow_loop(daemon, tmp_path):
+    node = daemon("--slow-loop=1ns")
+    wait_until(lambda: "LOOP: " in node.log)
+    return node
+
+
+def drain_over(daemon, tmp_path):
+    node = daemon()
+    consumer = node.connect().sub("t", "c", 1)
+    node.connect().pub("t", b"x")
+    consumer.message()
+    node.post("/drain?keep=true&timeout=100ms")
+    wait_until(lambda: "DRAIN: the time" in node.log)
+    return node
+
+
+def repeated(daemon, tmp_path):
+    node = daemon()
+    for _ in range(50):
+        node.connect().command("NOPE")
+    wait_until(lambda: node.log.count("E_INVALID invalid command NOPE") >= 10)
+    assert node.stop() == 0
+    return node
+
+
+def no_lookup_server(daemon, tmp_path):
+    node = daemon("--lookupd-tcp-address=127.0.0.1:1")
+    wait_until(lambda: "LOOKUPD(127.0.0.1:1): " in "\n".join(lines(node)))
+    return node
+
+
+CAUSED = {
+    full_disk: ("write failed - ",), no_room_for_metadata: ("failed to persist metadata - ",),
+    full_disk_at_a_stop: ("failed to write ", "messages are lost"),
+    little_room: ("publishes that need the disk are refused",), killed: ("was not closed cleanly", "is damaged"),
+    queue_files_gone: ("messages are lost",), log_files_gone_and_damaged: ("are gone, with their segment", "damaged records"),
+    limits_reached: ("refused: ",), reload_refused: ("no option is changed, the old ones stay",), slow_loop: ("LOOP: ",),
+    drain_over: ("DRAIN: the time is over",), repeated: ("more like this in the last",), no_lookup_server: ("LOOKUPD(",),
+}
+
+
+@pytest.mark.parametrize("cause", CAUSED, ids=lambda cause: cause.__name__)
+def test_lines_that_a_daemon_writes(daemon, tmp_path, cause):
+    told = lines(cause(daemon, tmp_path))
+    looked_for = alert()
+    for part in CAUSED[cause]:
+        matching = [line for line in told if part in line]
+        assert matching, (part, told[-10:])
+        assert all(looked_for.search(line) for line in matching) == (part in URGENT), part
 
 
 def commands() -> list[str]:

@@ -1,4 +1,7 @@
-"""The perf harness works: every bench and every workload gives results. What they are is not judged here."""
+"""The perf harness works: every bench and every workload gives results. What they are is not judged here.
+
+Slow: each bench runs, if only for a moment.
+"""
 
 import dataclasses
 import importlib

@@ -3,6 +3,8 @@
 A daemon publishes under the shim and is killed. Then the disk is rebuilt as it could have been at moments of the trace,
 and a daemon that starts on it has to deliver what was acknowledged by then. With --log-sync=fsync nothing of that may be
 missing, whatever the disk has made of the rest.
+
+Slow: disks are rebuilt, and daemons start on them.
 """
 
 from __future__ import annotations
@@ -230,7 +232,8 @@ def test_nothing_acknowledged_is_lost_with_fsync(daemon, traced, tmp_path):
 
 @pytest.mark.long
 def test_batches_are_whole_with_fsync_whatever_the_disk_has_made_of_them(traced, tmp_path):
-    """Many disks, without a daemon for each: what its start makes of the folder is looked at."""
+    """Many disks, without a daemon for each: what its start makes of the folder is looked at. Slow: hundreds of disks
+    are rebuilt and read."""
     node, trace, books = traced(*LOG, "--log-sync=fsync")
     make_channels(node)
     begin = trace.position
@@ -318,7 +321,7 @@ def by_turns(node: Daemon, books: Books, seed: int) -> list[tuple[int, int]]:
 
 
 def test_an_ok_under_fsync_speaks_for_everything_before_it(daemon, traced, tmp_path):
-    """While the rule changes, over a kill."""
+    """While the rule changes, over a kill. Slow: disks are rebuilt, and a daemon starts on each."""
     node, trace, books = traced(*LOG, "--log-sync=write", "--sync-timeout=1h", "--sync-every=1000000")
     make_channels(node, "kept")
     promises = []

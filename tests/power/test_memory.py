@@ -45,6 +45,7 @@ def durable(trace: Trace, until: int) -> set[bytes]:
 
 @pytest.mark.parametrize("channels", [["c"], ["a", "b", "c"]], ids=["one-channel", "three-channels"])
 def test_what_was_synced_is_delivered(daemon, tmp_path, channels):
+    """Slow: disks are rebuilt, and a daemon starts on each."""
     data = tmp_path / "data"
     data.mkdir()
     trace = Trace(tmp_path / "trace", data)

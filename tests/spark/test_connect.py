@@ -1,4 +1,7 @@
-"""The formats through Spark Connect: a server that has nsqc, and a client that knows Spark by its protocol only."""
+"""The formats through Spark Connect: a server that has nsqc, and a client that knows Spark by its protocol only.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import os
 import subprocess

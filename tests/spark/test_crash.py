@@ -1,6 +1,9 @@
 """kill -9 at random moments: of the process that consumes, of the workers of tasks, of the daemon, of the driver with
 all that it has started. Nothing may be lost. Doubled is nothing either, while the staging directory and the files of
-the daemon survive, and the sink takes a batch once, as Spark's files do. The seed of the moments is in the failure."""
+the daemon survive, and the sink takes a batch once, as Spark's files do. The seed of the moments is in the failure.
+
+Slow: Spark is started and killed three times.
+"""
 
 import os
 import random

@@ -1,4 +1,7 @@
-"""The jobs from end to end: an access log into a topic, from there into an archive, a report of it, and back."""
+"""The jobs from end to end: an access log into a topic, from there into an archive, a report of it, and back.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import csv
 import json

@@ -1,4 +1,7 @@
-"""Jobs on topics that are kept in a log."""
+"""Jobs on topics that are kept in a log.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import json
 import re
@@ -450,7 +453,7 @@ def test_a_lag_that_cannot_be_shown(job, log_node, nsqd, topic, tmp_path):
         ([*one, f"--checkpoint={deep}"], 1, "is the checkpoint of a query that reads no topic in a log"),
         ([*one, f"--checkpoint={tmp_path}"], 1, "is not a checkpoint of a query: it has no folder offsets"),
         ([*one, f"--checkpoint={tmp_path}/no"], 2, f"{tmp_path}/no is not a folder"),
-        ([*one, "--checkpoint=s3://bucket/c"], 2, "s3://bucket/c is not a path of this machine"),
+        ([*one, "--checkpoint=s3://bucket/c"], 2, "s3://bucket/c is not a local path"),
         ([*one, f"--checkpoint={tmp_path}/empty"], 1, "its query has not begun a batch"),
         ([*one, f"--checkpoint={kafka}"], 1, "is the checkpoint of a query that reads no topic in a log"),
         ([*one, f"--checkpoint={broken}"], 1, "does not have the offsets of a query"),

@@ -1,4 +1,7 @@
-"""Topics in a log by offset: tables and streams through a real Spark and real daemons."""
+"""Topics in a log by offset: tables and streams through a real Spark and real daemons.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import http.client
 import json

@@ -114,10 +114,10 @@ def test_the_options_that_are_paths():
 
 @pytest.mark.parametrize(("read", "given", "name"), EVERY_PATH)
 @pytest.mark.parametrize(("text", "says"), [
-    ("dbfs:/x", "dbfs:/x is not a path of this machine"), ("s3a://bucket/x", "not a path of this machine"),
-    ("hdfs://host:9000/x", "not a path of this machine"), ("file://host/x", "is not file:///PATH"),
-    ("file:x", "is not file:///PATH"), ("x/y", "x/y is a relative path"), ("dbfs:x", "relative path"),
-    ("~nobody-of-that-name/x", "relative path")])
+    ("dbfs:/x", "dbfs:/x is not a local path"), ("s3a://bucket/x", "not a local path"),
+    ("hdfs://host:9000/x", "not a local path"), ("file://host/x", "is not a local path; write file:///PATH"),
+    ("file:x", "is not a local path; write file:///PATH"), ("x/y", "x/y is relative"), ("dbfs:x", "is relative"),
+    ("~nobody-of-that-name/x", "is relative")])
 def test_a_path_that_is_no_absolute_one_of_this_machine_is_refused(read, given, name, text, says):
     with pytest.raises(OptionError, match=f"option {name}={text}: .*{says}"):
         read({**given, name: text})

@@ -1,4 +1,7 @@
-"""Bodies as columns: nsqc.spark.json and .text."""
+"""Bodies as columns: nsqc.spark.json and .text.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import pytest
 from pyspark.sql.types import DoubleType, StructType

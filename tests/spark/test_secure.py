@@ -1,4 +1,7 @@
-"""Sink and staging over TLS, compressed and authorised, without Spark."""
+"""Sink and staging over TLS, compressed and authorised, without Spark.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import pyarrow as pa
 import pytest

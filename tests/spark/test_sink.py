@@ -1,4 +1,7 @@
-"""df.write and df.writeStream through Spark itself."""
+"""df.write and df.writeStream through Spark itself.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""spark.readStream.format("nsq") and spark.read.format("nsq_diskqueue") through Spark itself."""
+"""spark.readStream.format("nsq") and spark.read.format("nsq_diskqueue") through Spark itself.
+
+Slow: each query or job starts Python workers, and plans and commits batches; the first one waits for Java.
+"""
 
 import json
 import re

@@ -23,15 +23,15 @@ CRASHED = [-number for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS,
 COMMAND = (sys.executable, "-m", "nsqc", "serve")
 
 
-def wait_until(condition, what: str = "the condition") -> Any:
-    """Polls until condition() is true and returns its value; fails after WAIT_SECONDS."""
-    deadline = time.monotonic() + WAIT_SECONDS
+def wait_until(condition, what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
+    """Polls until condition() is true and returns its value; fails after seconds."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not come true within {WAIT_SECONDS:.0f} s")
+    raise AssertionError(f"{what} did not come true within {seconds:.0f} s")
 
 
 def unwatched(flags: tuple[str, ...]) -> tuple[str, ...]:

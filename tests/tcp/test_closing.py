@@ -35,6 +35,7 @@ def unread(daemon):
 
 
 def test_a_client_that_takes_nothing_is_given_up(unread):
+    """Slow: the daemon gives a client up after 5 s."""
     node, sock = unread
     sock.sendall(b"NONE\n")
     wait_until(lambda: "invalid command NONE" in node.log)

@@ -218,6 +218,7 @@ def test_a_bomb_of_commands_lets_others_go_on_and_takes_no_memory(daemon):
 
 @pytest.mark.parametrize("limit", [MIB, 4096])
 def test_a_bomb_of_publishes_whose_answers_are_not_read_stops_at_a_bound(daemon, limit):
+    """Slow: a million publishes are answered, and each answer is read."""
     node = daemon(f"--max-buffered-bytes={limit}")
     client = connect(node, "deflate", heartbeat_interval=-1)
     before = node.rss()

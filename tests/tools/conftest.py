@@ -19,6 +19,7 @@ from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = WAIT_SECONDS
 NAMES = itertools.count()
 ENV = {name: value for name, value in os.environ.items() if name != "NSQC_CONFIG"} | {
     "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "COLUMNS": "100"}

@@ -43,7 +43,7 @@ def result(node: Daemon, command: str, is_stopped: bool, **more) -> str:
                                stdin=subprocess.DEVNULL, **more)
     try:
         wait_until(lambda: not node.channel("orders", channel)["depth"] and not node.channel("orders", channel)["in_flight_count"],
-                   command, WAIT_SECONDS)
+                   command)
         process.send_signal(signal.SIGINT)
         return "^C\n" + process.communicate(timeout=WAIT_SECONDS)[0]
     finally:

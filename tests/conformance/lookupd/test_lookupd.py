@@ -15,6 +15,7 @@ PATIENCE = 40
 
 
 def test_all_scenarios(capsys):
+    """Slow: each scenario has a server of its own."""
     done = subprocess.run(
         [sys.executable, HERE / "replay_lookupd.py", "--server", f"{sys.executable} -m nsqc lookupd", "--jobs", str(JOBS),
          "--patience", str(PATIENCE), "--verbose"], capture_output=True, text=True, timeout=RUN_SECONDS)
