@@ -7,9 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from nsqc.log.visible import visible_lines
+from typing import TextIO
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 STDOUT = 1
@@ -23,7 +21,7 @@ class Stdout:
     """Stdout for printing. Raises NotWritten where that fails; that a reader has left early (`--help | head`) is no
     failure."""
 
-    def __init__(self, stream: Any):
+    def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -38,7 +36,7 @@ class Stdout:
         with writing():
             self._stream.flush()
 
-    def __getattr__(self, name: str) -> Any:    # everything else of a text stream
+    def __getattr__(self, name: str) -> object:     # everything else of a text stream
         return getattr(self._stream, name)
 
 
@@ -63,6 +61,8 @@ def refused(error: NotWritten) -> int:
 def print_text(text: str) -> None:
     """Prints text, with terminal controls escaped: names in damaged files may contain any bytes. Raises SystemExit if
     that cannot be done."""
+    from nsqc.log.visible import visible_lines  # here: --help does without
+
     try:
         if sys.stdout is None:
             raise NotWritten(errno.EBADF, os.strerror(errno.EBADF), "stdout")

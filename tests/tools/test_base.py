@@ -62,7 +62,7 @@ EVERY_PATH = [(tool, item) for tool in LEAVES for item in (*tool.options, *tool.
 def test_a_path_is_one_of_this_machine(tool, item, monkeypatch):
     """s3a://bucket/x would become a folder s3a: in the working folder, where messages are finished."""
     monkeypatch.setenv("HOME", "/home/of/mine")
-    names = [argument.name.lower() for argument in tool.arguments if argument is not item]
+    names = ["end" if argument.kind is Kind.PLACE else argument.name.lower() for argument in tool.arguments if argument is not item]
     is_option, place = isinstance(item, Option), f"--{item.name}" if isinstance(item, Option) else item.name
 
     def read(path):

@@ -180,7 +180,7 @@ def test_the_clock_stays(node, top, columns):
         return clock.search(head(screen.text))[0]
 
     screen.until(lambda text: clock.search(head(text)), "a clock")
-    assert head(screen.text).startswith("nsqc top  1 node") and len(head(screen.text)) == columns
+    assert head(screen.text).startswith(f"nsqc top {__version__}  1 node") and len(head(screen.text)) == columns
     before = shown()
     screen.until(lambda text: shown() != before, "a later time")
     screen.press(" ")
