@@ -35,6 +35,9 @@ def pytest_configure():
     # A shell that starts the tests in the background has them ignore SIGINT, and all that they start.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # nohup has them ignore SIGHUP. These go on doing so, and what they start does not.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
     wanted = os.environ.get("NSQC_BUILD", "release")
     if wanted != "release" and TREE.name != "tree":
         raise pytest.UsageError(f"NSQC_BUILD={wanted}: run the tests in build/{wanted}/tree, as `make {wanted}-test` does")
