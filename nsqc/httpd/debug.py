@@ -29,6 +29,7 @@ from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments
 from nsqc.httpd.site import Site
 from nsqc.loop.steps import Steps
+from nsqc.process.census import Census
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
@@ -155,8 +156,6 @@ async def _reachable(app: Site) -> Counter[type]:
 
 
 async def _count(app: Site) -> Counter[type]:
-    from nsqc.process.census import Census  # here: few look at this page
-
     count = Census([sys.modules, app, *threading.enumerate(), *sys._current_frames().values(), *asyncio.all_tasks()])
     try:
         while count.go_on(_SLICE_NS):
