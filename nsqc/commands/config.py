@@ -11,6 +11,7 @@ import typer
 
 from nsqc.commands import TAKES_FLAGS
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
+from nsqc.log.secrets import mask
 from nsqc.options.declared import (
     FLAGS,
     NO_KEY,
@@ -22,7 +23,7 @@ from nsqc.options.declared import (
     OptionSet,
     TopicTable,
 )
-from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show
+from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags, plain, show, shown
 from nsqc.options.resolve import effective
 from nsqc.options.topic_tables import KEY as TOPICS
 
@@ -36,7 +37,7 @@ command = typer.Typer(help="Check, show and write configurations.")
 
 def refuse(text: str, code: int = EXIT_REFUSED) -> int:
     """Prints an error; returns the exit code."""
-    print(f"nsqc config: {text}", file=sys.stderr)
+    print(f"nsqc config: {mask(text)}", file=sys.stderr)
     return code
 
 
@@ -68,7 +69,7 @@ def conclude(file: str, report: Report[Chosen], more: str = "") -> int:
     """Prints what was found, or that the file is ok, and more; returns the exit code."""
     for line, fatal, text in report.findings:
         place = f"{file}:{line}" if line else file
-        print_text(f"{place}: {'error' if fatal else 'warning'}: {text}")
+        print_text(f"{place}: {'error' if fatal else 'warning'}: {mask(text)}")
     if any(fatal for _, fatal, _ in report.findings):
         return EXIT_REFUSED
     print_text(f"{file}: ok, {report.option_count} option{'' if report.option_count == 1 else 's'}{more}")
@@ -130,7 +131,7 @@ def as_table(declaration: Declaration[OptionSet], options: OptionSet, tables: tu
              sources: dict[str, str]) -> str:
     """Key, value and source, under the titles of the groups."""
     keys = {name: key for key, name in declaration.keys.items()}
-    values = {key: show(declaration.flags[name].kind, options.value(name)) or '""' for name, key in keys.items()}
+    values = {key: shown(declaration.flags[name].kind, options.value(name)) or '""' for name, key in keys.items()}
     key_width, value_width = max(map(len, values)), min(40, max(map(len, values.values())))
     lines: list[str] = []
     for group, names in declaration.by_group().items():

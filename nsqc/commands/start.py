@@ -12,6 +12,7 @@ from typing import NoReturn
 from nsqc import version_line
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.log import Log
+from nsqc.log.secrets import mask
 from nsqc.options.declared import SERVE, Declaration, OptionError, OptionSet, Value
 from nsqc.options.flags import FlagError, HelpWanted, help_text, parse_flags
 from nsqc.options.resolve import resolve, resolve_again
@@ -35,7 +36,7 @@ def launch(words: list[str], declaration: Declaration[OptionSet], run: Callable[
         print_text(help_text(declaration))
         return 0
     except FlagError as error:
-        print(f"{declaration.command}: {error} (--help lists all flags)", file=sys.stderr)
+        print(f"{declaration.command}: {mask(str(error))} (--help lists all flags)", file=sys.stderr)
         return EXIT_USAGE
     if flags.pop("version", False):
         print_text(version_line(declaration.original))

@@ -87,6 +87,7 @@ class App(Site):
         self.writable = writable
         self.drain = drain
         self.watched = watched
+        self.null_options: set[str] = set() # keys of empty lists that were set to null over HTTP
         self.started = False                # all listeners accept
         self.memory = MemoryWatch()
         self.memory.start()

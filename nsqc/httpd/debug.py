@@ -28,7 +28,9 @@ from typing import cast
 from nsqc.httpd.reply import ApiError, Reply, plain
 from nsqc.httpd.request import BOOLEANS, Request, read_arguments
 from nsqc.httpd.site import Site
+from nsqc.log.secrets import mask_word
 from nsqc.loop.steps import Steps
+from nsqc.process.census import Census
 
 _DEFAULT_SECONDS = 30.0
 _MAX_SECONDS = 600.0
@@ -46,9 +48,10 @@ def index(app: Site, request: Request) -> Reply:
 
 
 def cmdline(app: Site, request: Request) -> Reply:
-    """The daemon's command line."""
+    """The program's command line, without the passwords of addresses."""
     with open("/proc/self/cmdline", "rb") as file:
-        return plain(file.read().rstrip(b"\0").decode("utf-8", "replace"))
+        words = file.read().rstrip(b"\0").decode("utf-8", "replace").split("\0")
+    return plain("\0".join(map(mask_word, words)))
 
 
 async def profile(app: Site, request: Request) -> Reply:
@@ -155,8 +158,6 @@ async def _reachable(app: Site) -> Counter[type]:
 
 
 async def _count(app: Site) -> Counter[type]:
-    from nsqc.process.census import Census  # here: few look at this page
-
     count = Census([sys.modules, app, *threading.enumerate(), *sys._current_frames().values(), *asyncio.all_tasks()])
     try:
         while count.go_on(_SLICE_NS):

@@ -22,6 +22,12 @@ class Held:
         self._parts = deque(memoryview(part)[at:at + _WRITTEN_AT_ONCE] for part in parts
                             for at in range(0, len(part), _WRITTEN_AT_ONCE))
         self.length = self.left = sum(map(len, self._parts))
+        self._spent = 0     # bytes that were sent, of a part that is still held
+
+    @property
+    def in_memory(self) -> int:
+        """See Stream."""
+        return self.left + self._spent
 
     def send(self, socket: int) -> bytes:
         """See Stream."""
@@ -51,6 +57,10 @@ class Held:
         self.left -= count
         while count:
             part = self._parts.popleft()
-            if len(part) > count:
-                self._parts.appendleft(part[count:])
-            count -= min(len(part), count)
+            taken = min(len(part), count)
+            if taken < len(part):
+                self._parts.appendleft(part[taken:])
+            count -= taken
+            self._spent += taken
+            if not self._parts or self._parts[0].obj is not part.obj:
+                self._spent = 0

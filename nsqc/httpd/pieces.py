@@ -32,6 +32,11 @@ class Pieces:
         self._piece = memoryview(b"")
         self._made = False      # there is nothing behind the piece
 
+    @property
+    def in_memory(self) -> int:
+        """See Stream."""
+        return len(self._piece)
+
     def send(self, socket: int) -> bytes:
         """See Stream."""
         allowed = _SENT_AT_ONCE

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from nsqc.httpd.site import ServerState, Site
 
 
+# A longer answer is sent by worker threads.
+_LONG_BYTES = 256 * 1024
+_PATIENCE_S = 5.0
+
+
 class Source(Protocol):
     """The connection that requests come from."""
 
@@ -107,13 +112,17 @@ class Pipeline:
         self._write_paused = self.blocked = True
         if self._feeder is not None:
             self._feeder.paused = True
+        self._app.untaken.add(self)
 
     def resume(self) -> None:
         """The client reads again."""
         self._write_paused = False
         if self._feeder is not None:
             self._feeder.resume()
-        elif not self._waits():
+            self._app.untaken.add(self)
+            return
+        self._app.untaken.discard(self)
+        if not self._waits():
             self._unblock()
 
     def end(self) -> None:
@@ -126,6 +135,7 @@ class Pipeline:
         """The connection is gone. What handlers are doing they still finish."""
         self.closing = self.ended = True
         self._next = None
+        self._app.untaken.discard(self)
         self.drop()
         if self._feeder is not None:
             self._feeder.stop()
@@ -156,6 +166,16 @@ class Pipeline:
             self._answer(request)
         self.writer.flush()
         self._source.unblocked()
+
+    def untaken(self) -> int:
+        """See Taker."""
+        return self.writer.unsent() + (0 if self._feeder is None else self._feeder.in_memory())
+
+    def give_up(self) -> None:
+        """See Taker."""
+        self._app.log.warn("%s takes no answers, and others hold too much memory: closing", self._source)
+        self.closing = self.ended = True
+        self.writer.transport.abort()
 
     def rest(self) -> None:
         """The requests' share of this iteration is used up: everything else waits for the next one."""
@@ -195,6 +215,10 @@ class Pipeline:
         if request is None:
             return  # the client has left
         self._request = self._feeder = None
+        if self._write_paused:
+            self._app.untaken.add(self)
+        else:
+            self._app.untaken.discard(self)
         if error is not None:
             # The client sees that less has come than was announced.
             self.closing = self.ended = True
@@ -221,6 +245,9 @@ class Pipeline:
         if request.http10 and isinstance(reply.stream, Pieces):
             stays = reply.stream.chunked = False    # only the end of the connection can say where it ends
         head = request.method == b"HEAD"
+        if reply.stream is None and reply.length() > _LONG_BYTES:
+            # Somebody may read it page by page; but nobody waits for the end of a connection that is to be closed.
+            reply.hold(None if stays else _PATIENCE_S)
         data = reply.render(self._app.date(), http10=request.http10, close=not stays and not request.http10,
                             keep=stays and request.http10, head=head)
         if reply.stream is not None and not head and not self.writer.transport.is_closing():
@@ -237,6 +264,7 @@ class Pipeline:
         self._request = request
         self._feeder = Feeder(self._app.readers, self.writer.transport, self._state.tls, stream)
         self._feeder.paused = self._write_paused
+        self._app.untaken.add(self)
         self.writer.add(head, [])
         self.writer.flush()
         self._state.loop.create_task(self._feeder.run()).add_done_callback(self._fed)

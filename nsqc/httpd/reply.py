@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from nsqc.httpd.held import Held
 from nsqc.httpd.streaming import Stream
 
 JSON = "application/json; charset=utf-8"
@@ -50,10 +51,20 @@ class Reply:
         self.nsq = nsq                      # with X-NSQ-Content-Type
         self.extra = extra                  # further header lines, each with its line end
 
+    def length(self) -> int:
+        """Bytes of a body that is no stream."""
+        return len(self.body) + sum(map(len, self.parts)) if self.parts else len(self.body)
+
+    def hold(self, patience_s: float | None) -> None:
+        """Has worker threads send the body. patience_s: see Stream."""
+        self.stream = Held([self.body, *self.parts], patience_s)
+        self.body = b""
+        self.parts = []
+
     def render(self, date: str, *, http10: bool = False, close: bool = False, keep: bool = False,
                head: bool = False) -> bytes:
         """The bytes to send, without parts. close, keep: add the Connection header; head: omit the body."""
-        length = len(self.body) + sum(map(len, self.parts)) if self.stream is None else self.stream.length
+        length = self.length() if self.stream is None else self.stream.length
         if length is not None:
             size = f"Content-Length: {length}\r\n"
         else:

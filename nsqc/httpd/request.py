@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
+from nsqc.log.secrets import mask
 from nsqc.options.declared import Options
 
 # nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
@@ -85,7 +86,8 @@ class Request:
 
     def __str__(self) -> str:
         """For the log: what was asked for, and by whom."""
-        return f"{self.method.decode('latin-1')} {self.url[:_SHOWN].decode('latin-1')} ({self.remote})"
+        target = mask(self.url.decode("latin-1"))[:_SHOWN]
+        return f"{self.method.decode('latin-1')} {target} ({self.remote})"
 
     def arguments(self) -> dict[bytes, bytes]:
         """The first value of each key in the query; ValueError: it is malformed."""

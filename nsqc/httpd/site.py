@@ -14,6 +14,7 @@ from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
 from nsqc.httpd.streaming import Readers
 from nsqc.httpd.turn import Turn
+from nsqc.httpd.untaken import Untaken
 from nsqc.log import Log
 from nsqc.loop.slow import SlowLoop
 from nsqc.loop.unread import Unread
@@ -70,6 +71,7 @@ class Site:
         self.servers: list[Endpoint] = []
         self.dates = Dates()
         self.turn = Turn()
+        self.untaken = Untaken()
 
     def body_limit(self, route: Route) -> int | None:
         """Bytes of body that a route wants; None: none."""

@@ -13,15 +13,12 @@ from msgspec import Raw, Struct
 from nsqc import NSQD_VERSION, version_line
 from nsqc.broker.stats import ChannelStats, ClientStats, Latency, Slice, TopicStats, producers_of, topics_of
 from nsqc.httpd.app import App
-from nsqc.httpd.held import Held
 from nsqc.httpd.reply import JSON, TEXT, Reply
 from nsqc.httpd.request import BOOLEANS, Request, read_whole
 from nsqc.log.visible import visible
 from nsqc.options.durations import format_duration
 
 _SECOND_NS = 1_000_000_000
-_PATIENCE_S = 5.0
-_JOINED_BYTES = 256 * 1024      # a larger answer is sent by worker threads
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,12 +30,10 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
         channel=arguments.get(b"channel", b"").decode("utf-8", "replace"),
         clients=BOOLEANS.get(arguments.get(b"include_clients", b""), True),
         memory=BOOLEANS.get(arguments.get(b"include_mem", b""), True),
-        # Somebody may read it page by page; but nobody waits for the end of a connection that is to be closed.
-        patience_s=None if request.keep_alive else _PATIENCE_S,
     )
     part = Slice()
     work = (_json if arguments.get(b"format") == b"json" else _text)(app, query, part)
-    if query.topic or not app.surveys.locked():
+    if (query.topic or not app.surveys.locked()) and not app.untaken.full:
         reply = _next_slice(work)
         if reply is not None:
             return reply
@@ -48,6 +43,7 @@ def stats(app: App, request: Request) -> Reply | Awaitable[Reply]:
 async def _in_slices(app: App, work: Generator[None, None, Reply], part: Slice) -> Reply:
     """One survey at a time: each takes a slice of every loop iteration."""
     async with app.surveys:
+        await app.untaken.room()
         while True:
             await asyncio.sleep(0)
             part.renew()
@@ -73,7 +69,6 @@ class _Query(Struct, frozen=True, gc=False):
     channel: str
     clients: bool
     memory: bool
-    patience_s: float | None    # see Stream
 
 
 def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
@@ -96,7 +91,7 @@ def _json(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
         # An empty list is null here, as in nsqd.
         parts[start:] = [b"null"]
     parts.append(b"}")
-    return _reply(parts, JSON, query.patience_s)
+    return Reply(200, content_type=JSON, nsq=True, parts=parts)
 
 
 def _is_known(app: App, query: _Query) -> bool:
@@ -158,13 +153,7 @@ def _text(app: App, query: _Query, part: Slice) -> Generator[None, None, Reply]:
     if empty:
         out.append("\nProducers: None\n")
     parts.append("".join(out).encode())
-    return _reply(parts, TEXT, query.patience_s)
-
-
-def _reply(parts: list[bytes], content_type: str, patience_s: float | None) -> Reply:
-    if sum(map(len, parts)) < _JOINED_BYTES:
-        return Reply(200, b"".join(parts), content_type, nsq=True)
-    return Reply(200, content_type=content_type, nsq=True, stream=Held(parts, patience_s))
+    return Reply(200, content_type=TEXT, nsq=True, parts=parts)
 
 
 def _text_head(app: App, query: _Query) -> str:

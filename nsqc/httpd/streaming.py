@@ -31,6 +31,10 @@ class Stream(Protocol):
     def patience_s(self) -> float | None:
         """How long its client may take nothing; None: as long as it likes."""
 
+    @property
+    def in_memory(self) -> int:
+        """About how many bytes it holds."""
+
     left: int       # bytes that have not been sent; of a stream without a length, 0 once everything is
 
     def send(self, socket: int) -> bytes:
@@ -107,6 +111,10 @@ class Feeder:
                 self._transport.write(data)
         if not self._transport.is_closing():
             self._transport.set_write_buffer_limits()
+
+    def in_memory(self) -> int:
+        """Bytes of the body that are in memory."""
+        return self._stream.in_memory
 
     def resume(self) -> None:
         """The transport has room again."""

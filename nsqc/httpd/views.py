@@ -1,14 +1,18 @@
 """What the daemon shows of itself: /ping, /info, /config."""
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from nsqc import NSQD_VERSION
+from nsqc.broker.stats import whole
 from nsqc.httpd.app import App
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Request
 from nsqc.log import LEVELS
+from nsqc.log.secrets import mask_address
 from nsqc.options.declared import OptionError, Value
 from nsqc.wire.gojson import GoJSONError, decode_strings
+
+_NULL = Raw(b"null")
 
 
 class Info(Struct, frozen=True, gc=False):
@@ -55,11 +59,16 @@ def info(app: App, request: Request) -> Info:
 
 
 def get_config(app: App, request: Request) -> object:
-    """One option, by its key in a config file."""
+    """One option, by its key in a config file, as Go's JSON has it and without the passwords of addresses."""
     try:
-        return app.settings.now.by_config_name(request.param)
+        value = app.settings.now.by_config_name(request.param)
     except KeyError:
         raise ApiError(400, "INVALID_OPTION") from None
+    if request.param in app.null_options and not value:
+        return _NULL
+    if isinstance(value, list):
+        return [mask_address(item) if isinstance(item, str) else whole(item) for item in value]
+    return mask_address(value) if isinstance(value, str) else value
 
 
 def put_config(app: App, request: Request) -> object:
@@ -70,14 +79,18 @@ def put_config(app: App, request: Request) -> object:
         raise ApiError(413, "INVALID_VALUE")
     if request.param == "log_level":
         fields: dict[str, Value] = {"log_level": _log_level(request.body)}
+        is_null = False
     elif request.param == "nsqlookupd_tcp_addresses":
-        fields = {"lookupd_tcp_address": _addresses(request.body)}
+        addresses = _addresses(request.body)
+        fields = {"lookupd_tcp_address": addresses or ()}
+        is_null = addresses is None
     else:
         raise ApiError(400, "INVALID_OPTION")
     try:
         app.settings.change(**fields)
     except OptionError:
         raise ApiError(400, "INVALID_VALUE") from None
+    (app.null_options.add if is_null else app.null_options.discard)(request.param)
     return get_config(app, request)
 
 
@@ -88,8 +101,10 @@ def _log_level(body: bytes) -> int:
     return level
 
 
-def _addresses(body: bytes) -> tuple[str, ...]:
+def _addresses(body: bytes) -> tuple[str, ...] | None:
+    """None for null, which nsqd answers as null from then on."""
     try:
-        return tuple(decode_strings(body))
+        addresses = tuple(decode_strings(body))
     except GoJSONError:
         raise ApiError(400, "INVALID_VALUE") from None
+    return None if body.strip() == b"null" else addresses

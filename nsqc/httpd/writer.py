@@ -6,8 +6,6 @@ import asyncio
 
 # Collected answers are sent before the iteration ends once they exceed this.
 _FLUSH_BYTES = 64 * 1024
-# More than this is not copied into one piece.
-_JOINED_BYTES = 1024 * 1024
 # How long a connection that ends with unread input stays half open for its client to read the answer: seconds.
 _LINGER_SECONDS = 0.5
 # How long a closed connection's client may take none of its answers: by then its network has resent lost packets.
@@ -42,10 +40,7 @@ class Writer:
         """Passes what was collected to the transport."""
         out = self.out
         if out and not self.transport.is_closing():
-            if self._out_bytes > _JOINED_BYTES:
-                self.transport.writelines(out)
-            else:
-                self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
         out.clear()
         self._out_bytes = 0
 

@@ -13,6 +13,7 @@ from nsqc.log.fields import fields_of, kind_of
 from nsqc.log.formats import AUTO, make, one_line
 from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
 from nsqc.log.repeats import Kind, Repeats
+from nsqc.log.secrets import mask
 
 __all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "LEVELS", "WARN", "WORDS", "Log", "one_line"]
 
@@ -95,7 +96,7 @@ class Log:
             if (full := self._repeats.full(key, text)) is not None:
                 full.count += 1
                 return
-        written = one_line(text % arguments if arguments else text)
+        written = one_line(mask(text % arguments if arguments else text))
         fields = self._fields(level, text, arguments)
         with self._changed:
             if not self._repeats.admit(key, text, level, written, fields, time.monotonic()):
@@ -107,13 +108,13 @@ class Log:
         if self._size >= MAX_WAITING:
             self._put_in("")
             return
-        written = one_line(text % arguments if arguments else text)
+        written = one_line(mask(text % arguments if arguments else text))
         self._put_in(self._form.line(time.time_ns(), level, written, self._fields(level, text, arguments)))
 
     def _fields(self, level: int, text: str, arguments: tuple[object, ...]) -> dict[str, str]:
         if not self._form.has_fields:
             return {}
-        return {name: one_line(value) for name, value in fields_of(level, text, arguments).items()}
+        return {name: one_line(mask(value)) for name, value in fields_of(level, text, arguments).items()}
 
     def _put_in(self, line: str) -> None:
         with self._changed:

@@ -78,6 +78,7 @@ def lookup(site: LookupSite, request: Request) -> Reply | Awaitable[Reply]:
 
 async def _lookup_all(site: LookupSite) -> Reply:
     async with site.surveys:
+        await site.untaken.room()
         registry, parts = site.registry, Parts(site.turns)
         parts.add(b'{"channels":[')
         await parts.items(channel.quoted for channel in registry.find_channels(ALL))
@@ -113,6 +114,7 @@ def _names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply |
 
 async def _many_names(site: LookupSite, title: bytes, found: list[Registration]) -> Reply:
     async with site.surveys:
+        await site.untaken.room()
         parts = Parts(site.turns)
         parts.add(b'{"%b":[' % title)
         await parts.items(one.quoted for one in found)
@@ -123,6 +125,7 @@ async def _many_names(site: LookupSite, title: bytes, found: list[Registration])
 async def nodes(site: LookupSite, request: Request) -> Reply:
     """All nodes with their topics, and whether each is tombstoned."""
     async with site.surveys:
+        await site.untaken.room()
         registry, parts = site.registry, Parts(site.turns)
         parts.add(b'{"producers":[')
         await parts.items(_node(registry, peer) for peer in registry.active(registry.clients.producers)
@@ -144,6 +147,7 @@ def _node(registry: Registry, peer: Peer) -> bytes:
 async def debug(site: LookupSite, request: Request) -> Reply:
     """Every registration that has a node, active or not."""
     async with site.surveys:
+        await site.untaken.room()
         parts = Parts(site.turns)
         parts.add(b"{")
         first = True

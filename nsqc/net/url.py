@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from nsqc.log.secrets import mask_address
 from nsqc.net.remote import join_address
 
 PORTS = {"http": 80, "https": 443}
@@ -30,7 +31,7 @@ class Server(NamedTuple):
 
 def parse_server(text: str) -> Server:
     """The server of a URL, or of HOST:PORT, whose path is /auth. Raises ValueError."""
-    refusal = f"{text!r} is neither HOST:PORT nor an http or https URL"
+    refusal = f"{mask_address(text)!r} is neither HOST:PORT nor an http or https URL"
     try:
         url = urlsplit(text if "://" in text else f"http://{text}/auth")
         hostname, port = url.hostname or "", url.port

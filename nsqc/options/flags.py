@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from nsqc.log import LEVELS
+from nsqc.log.secrets import mask_address
 from nsqc.options.declared import SERVE, TLS_VERSIONS, Declaration, Flag, Kind, OptionSet, Value, flag_name
 from nsqc.options.durations import format_duration
 from nsqc.options.values import from_text
@@ -91,6 +92,13 @@ def show(kind: Kind, value: Value) -> str:
     if kind is Kind.TLS_REQUIRED:
         return ("false", "tcp-https", "true")[value]
     return str(value)
+
+
+def shown(kind: Kind, value: Value) -> str:
+    """The same for people: without the passwords of addresses."""
+    if isinstance(value, tuple):
+        return ",".join(mask_address(str(item)) for item in value)
+    return mask_address(show(kind, value))
 
 
 def plain(kind: Kind, value: Value) -> bool | int | str | list[str | float]:

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from nsqc.log import Log
 from nsqc.net.tls import Certificates
 from nsqc.options.declared import FLAGS, KEYS, Field, OptionError, Options, Settings, TopicTable
-from nsqc.options.flags import show
+from nsqc.options.flags import shown
 from nsqc.options.tls import settle
 from nsqc.options.topic_tables import KEY as TOPICS
 from nsqc.options.topic_tables import written
@@ -83,10 +83,10 @@ class Reloader:
             old, new = self._settings.now.value(name), options.value(name)
             kind = FLAGS[name].kind
             if name in changes:
-                self._log.info("RELOAD: %s is now %s", key, show(kind, new) or "empty")
+                self._log.info("RELOAD: %s is now %s", key, shown(kind, new) or "empty")
             elif not FLAGS[name].live and new != old:
                 self._log.warn("RELOAD: %s needs a restart: it stays %s, the new value is %s", key,
-                               show(kind, old) or "empty", show(kind, new) or "empty", each=True)
+                               shown(kind, old) or "empty", shown(kind, new) or "empty", each=True)
         self._log.info("RELOAD: %d options changed", len(changes))
 
 

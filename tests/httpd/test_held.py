@@ -59,3 +59,13 @@ def test_a_client_that_has_left_is_left_to_the_transport():
         theirs.close()
         held = Held(PARTS, 5.0)
         assert held.send(ours.fileno()) == b"".join(PARTS)[:1], "the first part, which the transport fails to send"
+
+
+def test_what_it_holds_are_whole_parts():
+    held = Held([b"x" * 3_000_000, b"y" * 100_000], None)
+    sizes = []
+    while held.left:
+        sizes.append(held.in_memory)
+        held.send(-1)
+    assert set(sizes) == {3_100_000, 100_000}
+    assert held.in_memory == 0

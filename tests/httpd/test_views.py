@@ -111,3 +111,24 @@ def test_every_option_can_be_asked_for(server):
     reply = server.call("GET", "/config/tls_cert")
     assert (reply.body, reply.headers.get("content-type")) == (b"", None)
     assert json.loads(server.call("GET", "/config/sync_timeout").body) == 2_000_000_000
+
+
+def test_numbers_are_written_as_by_go(start):
+    server = start("--e2e-processing-latency-percentile=1.0,0.99,0.5")
+    assert server.call("GET", "/config/e2e_processing_latency_percentiles").body == b"[1,0.99,0.5]"
+
+
+def test_null_stays_null(start):
+    """As a nil slice of Go's does, until there is another value."""
+    server = start()
+
+    def put(body: bytes) -> tuple[bytes, bytes]:
+        answer = server.call("PUT", "/config/nsqlookupd_tcp_addresses", body)
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/json; charset=utf-8")
+        return answer.body, server.call("GET", "/config/nsqlookupd_tcp_addresses").body
+
+    assert server.call("GET", "/config/nsqlookupd_tcp_addresses").body == b"[]"
+    assert put(b" null\n") == (b"null", b"null")
+    assert put(b"[]") == (b"[]", b"[]")
+    assert put(b"null") == (b"null", b"null")
+    assert put(b'["127.0.0.1:1"]') == (b'["127.0.0.1:1"]', b'["127.0.0.1:1"]')
