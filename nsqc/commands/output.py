@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 EXIT_REFUSED, EXIT_USAGE = 1, 2
 STDOUT = 1
@@ -21,7 +21,7 @@ class Stdout:
     """Stdout for printing. Raises NotWritten where that fails; that a reader has left early (`--help | head`) is no
     failure."""
 
-    def __init__(self, stream: Any):
+    def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -36,7 +36,8 @@ class Stdout:
         with writing():
             self._stream.flush()
 
-    def __getattr__(self, name: str) -> Any:    # everything else of a text stream
+    # Any: everything else of a text stream
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
 
