@@ -371,7 +371,7 @@ def killed_after(steps: int, patch, run) -> bool:
 
 
 def test_an_export_that_is_killed_anywhere_is_finished_by_the_next(data, daemon, tmp_path, monkeypatch):
-    """Before each call that changes a name, in turn."""
+    """Before each call that changes a name, in turn. Slow: an export is killed at each of its steps, and done again."""
     steps, killed = 0, True
     while killed:
         copied = tmp_path / f"copy{steps}"

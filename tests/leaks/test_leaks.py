@@ -125,7 +125,8 @@ def test_logs_that_are_deleted(daemon, sync):
 
 
 def test_pages_that_are_dropped_half_way(daemon):
-    """Messages that a page has found are let go, also if their channel is deleted before it is complete."""
+    """Messages that a page has found are let go, also if their channel is deleted before it is complete. Slow: the
+    deferred messages are published one by one."""
     assert gc.is_tracked(Page(1, 1, 1))     # so the collector counts it
     node = daemon("--mem-queue-size=100", "--max-bytes-per-file=3000")
     producer = node.connect()

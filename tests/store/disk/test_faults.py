@@ -469,7 +469,8 @@ def test_read_blocks_go_with_what_they_were_read_for(tmp_path):
 
 
 def test_queue_that_is_collected_with_its_syncer_leaves_nothing(tmp_path):
-    """They refer to each other, so the collector takes them apart in any order."""
+    """They refer to each other, so the collector takes them apart in any order. Slow: Python's collector goes through
+    everything, again and again."""
     gc.collect()
     before = segment.alive()
     for number in range(20):

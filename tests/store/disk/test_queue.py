@@ -171,6 +171,7 @@ class QueueModel(RuleBasedStateMachine):
 
 
 def test_like_a_deque(tmp_path):
+    """Slow: hypothesis drives a queue and a model of it through thousands of steps, on a disk."""
     QueueModel.folder = tmp_path
     run_state_machine_as_test(QueueModel, settings=settings(
         stateful_step_count=40, max_examples=120, deadline=None, suppress_health_check=list(HealthCheck)))
