@@ -25,7 +25,7 @@ MAX_TOPICS, MAX_CHANNELS = LIMITS = ("--max-topics", "--max-channels-per-topic")
 
 
 class LimitReached(Exception):
-    """A client cannot create a topic or channel: there are as many as the option allows. The text is for the client."""
+    """A client may not create a topic or channel: the limit is reached. The text is for the client."""
 
     def __init__(self, option: str, limit: int):
         what = "topic" if option == MAX_TOPICS else "channel"

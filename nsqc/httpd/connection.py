@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
             pipeline.end()
 
     def _take(self, data: bytes, at: int) -> int:
-        """Takes the requests in data[at:] that this iteration has time for; returns the index behind them.
+        """Takes the requests in data[at:] that this iteration has time for; returns the index after them.
 
         A read can hold thousands of requests: it blocks if that is not all.
         """

@@ -38,7 +38,7 @@ _SAMPLES_PER_SECOND = 100
 _TYPES_SHOWN = 40
 _ADDED_AT_ONCE = 4096       # a fraction of a millisecond
 _SLICE_NS = 500_000         # of each iteration, for a page that takes several
-_EXACT_BLOCKS = 500_000     # of memory, with so many objects at most: listing them takes some ten milliseconds
+_EXACT_BLOCKS = 500_000     # of memory, and at most that number of objects: listing them takes tens of milliseconds
 
 
 def index(app: Site, request: Request) -> Reply:
@@ -150,7 +150,7 @@ def _all_objects() -> Counter[type]:
 
 
 async def _reachable(app: Site) -> Counter[type]:
-    """Objects that can be reached, in slices. Whoever asks meanwhile gets the same."""
+    """Reachable objects, counted in slices. Concurrent callers share one count."""
     if app.census is None:
         app.census = asyncio.get_running_loop().create_task(Steps(_count(app), "counting", "objects"))
         app.census.add_done_callback(lambda _: setattr(app, "census", None))

@@ -52,7 +52,7 @@ class Reply:
         self.extra = extra                  # further header lines, each with its line end
 
     def length(self) -> int:
-        """Bytes of a body that is no stream."""
+        """Bytes of a body that is not a stream."""
         return len(self.body) + sum(map(len, self.parts)) if self.parts else len(self.body)
 
     def hold(self, patience_s: float | None) -> None:

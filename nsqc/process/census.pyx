@@ -82,7 +82,7 @@ cdef class Census:
         return not self.full
 
     def go_on(self, int64_t for_ns) -> bool:
-        """Counts for about so many nanoseconds; whether there is more to count."""
+        """Counts for about the given number of nanoseconds; whether there is more to count."""
         cdef int64_t end = now_ns() + for_ns
         cdef int count = 0
         while self.depth or self.large is not None:

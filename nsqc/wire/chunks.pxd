@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 
 cdef enum State:
     SIZE            # the digits of a chunk's size
-    BLANKS          # spaces behind it
+    BLANKS          # spaces after it
     EXTENSION
     SIZE_LF
     DATA

@@ -48,7 +48,7 @@ cdef struct Fields:
 
 
 def head_end(data not None, Py_ssize_t start) -> int:
-    """The index behind the first empty line in data[start:] that follows another line; -1: there is none yet.
+    """The index after the first empty line in data[start:] that follows another line; -1: none yet.
 
     data: bytes or a bytearray.
     """
@@ -71,7 +71,7 @@ def head_end(data not None, Py_ssize_t start) -> int:
 
 
 def skip_empty_lines(bytes data not None, Py_ssize_t at) -> int:
-    """The index of the first byte of data[at:] that is no line end. Some clients send one behind a body."""
+    """The index of the first byte of data[at:] that is not a line end. Some clients send one after a body."""
     cdef const unsigned char *c_data = bytes_of(data)
     while 0 <= at < len(data) and (c_data[at] == c'\r' or c_data[at] == c'\n'):
         at += 1
@@ -118,7 +118,7 @@ def parse_head(bytes data not None) -> Head:
     if head.host is None and head.minor > 0:
         raise HeadError(400, "missing required Host header")
     if fields.chunked:
-        # Whoever has passed the request on may see another end of the body.
+        # A proxy in front may see another end of the body.
         if fields.length_digits or head.minor == 0:
             raise HeadError(400)
         head.length = -1
