@@ -44,7 +44,7 @@ cdef int64_t now_ns() noexcept nogil:
 cdef class Census:
     """One count, which begins at some objects."""
 
-    def __cinit__(self, roots):
+    def __init__(self, roots):
         cdef size_t size = 1024
         while size < 2 * (<size_t> sys.getallocatedblocks() + SPARE):
             size *= 2

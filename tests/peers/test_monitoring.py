@@ -117,13 +117,18 @@ def lines(node) -> list[str]:
     return [line for line in node.log.splitlines() if " INFO: " not in line]
 
 
+# Bytes that a limited file may have: the log, which is limited as well, needs less.
+LOG_ROOM = 300_000
+
+
 def full_disk(daemon, tmp_path):
     node = daemon("--mem-queue-size=0")
     node.post("/topic/create?topic=t")
-    limit_file_size(node.pid, 1000)
+    limit_file_size(node.pid, LOG_ROOM)
     client = node.connect()
-    client.command("PUB t", b"x" * 2000)
+    client.command("PUB t", b"x" * 2 * LOG_ROOM)
     assert client.frame()[1].startswith(b"E_PUB_FAILED")
+    wait_until(lambda: "write failed - " in node.log)
     limit_file_size(node.pid, resource.RLIM_INFINITY)
     return node
 
@@ -139,8 +144,8 @@ def no_room_for_metadata(daemon, tmp_path):
 
 def full_disk_at_a_stop(daemon, tmp_path):
     node = daemon()
-    node.connect().pub("t", *[b"x" * 1000] * 10)
-    limit_file_size(node.pid, 2000)
+    node.connect().pub("t", *[b"x" * LOG_ROOM] * 3)
+    limit_file_size(node.pid, LOG_ROOM)
     assert node.stop() == 1
     return node
 
