@@ -10,7 +10,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from nsqc import version_line
@@ -45,6 +44,7 @@ from nsqc.process.hangup import Hangup
 from nsqc.process.lock import LockError, lock
 from nsqc.process.notify import ServiceManager
 from nsqc.process.terminal import Terminal
+from nsqc.process.workers import Workers
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.guid import GuidFactory
 from nsqc.store.log import openfiles
@@ -149,8 +149,11 @@ class Daemon:
             raise StartError(f"failed to instantiate nsqd - {error}") from None
         log.info("%s", version_line("nsqd"))
         log.info("ID: %d", options.node_id)
-        self.workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
-        self.sync_workers = ThreadPoolExecutor(SYNC_WORKERS, thread_name_prefix="nsqc-sync")
+        try:
+            self.workers = Workers(WORKERS, "nsqc-worker")
+            self.sync_workers = Workers(SYNC_WORKERS, "nsqc-sync")
+        except RuntimeError as error:
+            raise StartError(f"failed to start threads - {error}; raise the limit of processes (ulimit -u, pids.max)") from None
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._bind("TCP", self.settings.now.tcp_address)
         self._build()
@@ -234,7 +237,7 @@ class Daemon:
         self.space_watch.start()
         for topic in list(self.broker.topics.values()):
             topic.start()
-        self.retention = Retention(self.loop, self.broker)
+        self.retention = Retention(self.loop, self.broker, self.log)
         self.rules.on_change(self.retention.rule_changed)
         self._tick()
         # Nobody had to wait for the disk until here: what the start has replaced becomes durable now.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from nsqc.broker.broker import Broker
 from nsqc.broker.stats import Slice
+from nsqc.log import Log
 
 EVERY_S = 0.5  # between two looks at the logs that have more than one segment
 
@@ -14,9 +15,10 @@ EVERY_S = 0.5  # between two looks at the logs that have more than one segment
 class Retention:
     """Looks after the logs of a broker, a few milliseconds of each loop iteration at most."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker):
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, log: Log):
         self._loop = loop
         self._broker = broker
+        self._log = log
         self._work: list[Iterator[None]] = []
         self._timer = loop.call_later(EVERY_S, self._tick)
         self._running = False
@@ -45,8 +47,13 @@ class Retention:
         part = Slice()
         self._running = False
         while self._work and not self._closed:
-            if next(self._work[0], self) is self:
+            try:
+                if next(self._work[0], self) is self:
+                    self._work.pop(0)
+            except Exception as error:
+                # The next look begins anew: a generator that has raised goes no further.
                 self._work.pop(0)
+                self._log.error("LOG: failed to remove segments or to follow a rule - %r", error)
             if part.over():
                 self._running = True
                 self._loop.call_soon(self._run)

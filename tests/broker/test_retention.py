@@ -1,0 +1,40 @@
+"""Retention goes on after an exception."""
+
+import asyncio
+
+from nsqc.broker.retention import Retention
+from tests.support.log import RecordingLog
+
+
+class Broker:
+    """Its work fails as often as it is told to."""
+
+    def __init__(self, failures):
+        self.failures = failures
+        self.looks = 0
+
+    def retain(self):
+        self.looks += 1
+        yield
+        if self.looks <= self.failures:
+            raise RuntimeError("can't start new thread")
+
+    def rule_changed(self, name):
+        yield
+        raise OSError("no")
+
+
+def test_a_look_that_fails_does_not_end_the_next(monkeypatch):
+    monkeypatch.setattr("nsqc.broker.retention.EVERY_S", 0.01)
+
+    async def main():
+        broker, log = Broker(failures=2), RecordingLog()
+        retention = Retention(asyncio.get_running_loop(), broker, log)
+        retention.rule_changed(None)
+        while broker.looks < 5:
+            await asyncio.sleep(0.01)
+        retention.close()
+        return log
+
+    log = asyncio.run(main())
+    assert sum("failed to remove segments" in str(line) for line in log.lines) == 3
