@@ -153,7 +153,8 @@ class Daemon:
             self.workers = Workers(WORKERS, "nsqc-worker")
             self.sync_workers = Workers(SYNC_WORKERS, "nsqc-sync")
         except RuntimeError as error:
-            raise StartError(f"failed to start threads - {error}; raise the limit of processes (ulimit -u, pids.max)") from None
+            raise StartError(f"failed to start threads - {error}; raise the limit of processes "
+                             "(ulimit -u, pids.max)") from None
         self.reloader = Reloader(loop, self.workers, self.settings, reread, self.certificates, log)
         self.listener = self._bind("TCP", self.settings.now.tcp_address)
         self._build()
