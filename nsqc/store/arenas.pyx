@@ -71,10 +71,12 @@ cdef enum:
     ARENA_CHUNKS = 32
     SMALL = 0
     HUGE = 1
-    # Free chunks that are kept for good, and how many may be populated ahead.
+    # Free chunks that are kept for good, and how many may be populated ahead: a share of those in use, so that memory
+    # stays in proportion to the messages.
     KEPT = 4
     LEAST_AHEAD = 2
     MOST_AHEAD = 16
+    SHARE_AHEAD = 8
     # Chunks of one kind of page between two tries of the other; doubled while that stays dearer.
     FIRST_TRY = 4
     LAST_TRY = 512
@@ -266,7 +268,7 @@ cdef void pace() noexcept nogil:
     global ahead, missed, grown, paced_ns
     cdef int64_t now = monotonic_ns()
     if missed or (grown and ahead == 0):
-        ahead = min(max(2 * ahead, <int64_t> LEAST_AHEAD), <int64_t> MOST_AHEAD)
+        ahead = max(min(2 * ahead, used_chunks // SHARE_AHEAD, <int64_t> MOST_AHEAD), <int64_t> LEAST_AHEAD)
     elif not grown and now - paced_ns >= LOOK_NS:
         ahead //= 2
         paced_ns = now
