@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MASK = "xxxxx"      # as in Go's url.Redacted
-# Behind the user of a URL, up to the last @ before the next URL: a password may have been written without escapes. A
+# After the user of a URL, up to the last @ before the next URL: a password may have been written without escapes. A
 # port is none.
 _IN_URL = re.compile(r"(://[^\s/?#@:\[]*:)(?!\d*(?:[\s/?#]|$))(?:(?!://)\S)*@")
 _IN_ADDRESS = re.compile(r"((?:[A-Za-z][\w+.-]*://)?[^\s/?#@:\[]*:)(?!\d*(?:[/?#]|$)).*@", re.DOTALL)

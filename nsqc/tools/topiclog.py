@@ -120,7 +120,7 @@ def read(values: Values) -> int:
 
 
 def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> tuple[int, int]:
-    """Prints the messages of a node up to an offset, at most so many; how many may still come, and how many were
+    """Prints the messages of a node up to an offset, up to a count; returns how many may still come, and how many were
     damaged. Raises PipeClosed, OSError, ToolError."""
     from nsqc.tools.nodehttp import Unreachable
 

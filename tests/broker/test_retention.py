@@ -1,4 +1,4 @@
-"""Retention goes on after an exception."""
+"""Retention continues after an exception."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from tests.support.log import RecordingLog
 
 
 class Broker:
-    """Its work fails as often as it is told to."""
+    """Its first looks raise."""
 
     def __init__(self, failures):
         self.failures = failures

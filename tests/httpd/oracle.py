@@ -21,7 +21,7 @@ class Seen(NamedTuple):
 
 
 class Meaning(NamedTuple):
-    """The complete requests in some bytes, and whether their server has to close behind them."""
+    """The complete requests in some bytes, and whether their server has to close after them."""
 
     requests: list[Seen]
     closes: bool
