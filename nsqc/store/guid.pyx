@@ -29,6 +29,11 @@ cdef inline uint64_t hex_of(uint64_t number) noexcept nogil:
     return number + <uint64_t> 0x3030303030303030 + letters * (c'a' - c'0' - 10)
 
 
+cdef void guid_write(int64_t id, char *c_to) noexcept nogil:
+    store_i64(c_to, <int64_t> hex_of(<uint64_t> id >> 32))
+    store_i64(c_to + 8, <int64_t> hex_of(<uint32_t> id))
+
+
 @cython.final
 cdef class GuidFactory:
     """Makes the ids of one daemon; node_id is from 0 to 1023."""
@@ -61,8 +66,15 @@ cdef class GuidFactory:
             self.unit += 1
             self.sequence = 0
         number = (self.unit - EPOCH_UNITS) << (SEQUENCE_BITS + NODE_BITS) | self.node_bits | self.sequence
-        store_i64(c_to, <int64_t> hex_of(<uint64_t> number >> 32))
-        store_i64(c_to + 8, <int64_t> hex_of(<uint32_t> number))
+        guid_write(number, c_to)
+
+    cdef int64_t take(self, int64_t count, int64_t wall_ns) noexcept:
+        cdef int64_t next_ = max(self.unit << SEQUENCE_BITS | self.sequence, ((wall_ns >> UNIT_BITS) << SEQUENCE_BITS) - 1) + 1
+        cdef int64_t last = next_ + count - 1
+        self.unit = last >> SEQUENCE_BITS
+        self.sequence = last & LAST_SEQUENCE
+        return (((next_ >> SEQUENCE_BITS) - EPOCH_UNITS) << (SEQUENCE_BITS + NODE_BITS) | self.node_bits
+                | next_ & LAST_SEQUENCE)
 
     @property
     def reached(self) -> int:

@@ -1,0 +1,78 @@
+# A frame: the unit in which a log is written, checked and lost. See docs/ondisk.md.
+#
+#   offset  bytes  field            all numbers big-endian
+#        0      4  magic
+#        4      4  CRC-32C of the segment's salt, the frame's position, and bytes 8 to 63
+#        8      4  payload, bytes
+#       12      4  CRC-32C of the payload
+#       16      2  flags that a reader must know
+#       18      2  flags that a reader may ignore
+#       20      4  records
+#       24      4  delayed records
+#       28      4  0
+#       32      8  offset of the first record
+#       40      8  publish time, nanoseconds since 1970
+#       48      8  id of the first record
+#       56      8  position up to which the segment was durable when the frame was written
+#       64      n  the payload: the records, each a size and a body as in an MPUB; then the delays, each a record's index
+#                  (4), its due time (8, nanoseconds since 1970) and the delay asked for (4, milliseconds)
+#                  zeros up to a multiple of 8
+#
+# The salt and the position make a frame valid in one place only: a copy inside a body, or one that an earlier file left
+# on the disk, never counts.
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+
+from nsqc.store.message cimport Message
+from nsqc.wire.hton cimport load_i32
+
+cdef enum:
+    FRAME_HEAD = 64
+    FRAME_ALIGN = 8
+    DELAY_BYTES = 16
+    RECORD_SIZE = 4             # before each body
+    MORE = 1                    # flags: the batch continues in the next frame
+    DELAYS = 2
+    KNOWN_FLAGS = 3
+    FRAME_FULL = 65536          # payload bytes at which a frame is closed; one larger record makes a larger frame
+
+cdef enum FrameCheck:
+    FRAME_SOUND
+    FRAME_SHORT                 # more bytes are needed: Frame.length of them
+    FRAME_DAMAGED               # a sound head with a damaged payload: exactly its records are lost
+    FRAME_NONE                  # no head: the next one has to be searched, in steps of FRAME_ALIGN
+    FRAME_UNKNOWN               # a flag that this version does not know
+
+
+cdef struct Frame:
+    int64_t first               # offset of its first record
+    int64_t time_ns
+    int64_t id                  # of its first record, see guid.pxd
+    int64_t synced
+    int64_t length              # in the file, with head and padding
+    int64_t payload
+    uint32_t records, delays
+    uint32_t crc                # of the payload
+    uint16_t flags
+
+
+# Whether a valid frame begins at c_at, of which `have` bytes are in memory. Without FRAME_SOUND only the head may be
+# used, and that only after FRAME_DAMAGED and FRAME_SHORT (of more than a head).
+cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64_t position,
+                            Frame *frame) noexcept nogil
+# The head of a frame that was checked already.
+cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil
+# Completes the heads of frames that frames.pxd has made, and that are about to be written at this position; returns the
+# offset after the last record.
+cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first,
+                         int64_t synced) noexcept nogil
+cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil    # an unsealed head
+
+cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
+    return (FRAME_HEAD + payload + FRAME_ALIGN - 1) & ~<int64_t> (FRAME_ALIGN - 1)
+
+cdef inline int64_t record_length(const char *c_record) noexcept nogil:
+    return RECORD_SIZE + <int64_t> <uint32_t> load_i32(c_record)
+
+# The message of a record of a valid frame; NULL: no memory.
+cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil

@@ -1,0 +1,110 @@
+"""Frames: stored, loaded and checked. See the .pxd."""
+
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+from nsqc.store.guid cimport guid_after, guid_write
+from nsqc.store.message cimport Message, message_new
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
+
+cdef enum:
+    MAGIC_AT = 0
+    HEAD_CRC_AT = 4
+    PAYLOAD_AT = 8
+    PAYLOAD_CRC_AT = 12
+    FLAGS_AT = 16
+    RECORDS_AT = 20
+    DELAYS_AT = 24
+    FIRST_AT = 32
+    TIME_AT = 40
+    ID_AT = 48
+    SYNCED_AT = 56
+    SEEDED_BYTES = 72           # salt, position, and the head after its checksum
+    MAGIC = 0x6E714652
+
+
+cdef uint32_t head_crc(const char *c_head, uint64_t salt, int64_t position) noexcept nogil:
+    cdef char seeded[SEEDED_BYTES]
+    store_i64(seeded, <int64_t> salt)
+    store_i64(seeded + 8, position)
+    memcpy(seeded + 16, c_head + PAYLOAD_AT, FRAME_HEAD - PAYLOAD_AT)
+    return crc32c(<const unsigned char *> seeded, SEEDED_BYTES)
+
+
+cdef void frame_load(const char *c_at, Frame *frame) noexcept nogil:
+    frame.payload = <int64_t> <uint32_t> load_i32(c_at + PAYLOAD_AT)
+    frame.crc = <uint32_t> load_i32(c_at + PAYLOAD_CRC_AT)
+    frame.flags = load_u16(c_at + FLAGS_AT)
+    frame.records = <uint32_t> load_i32(c_at + RECORDS_AT)
+    frame.delays = <uint32_t> load_i32(c_at + DELAYS_AT)
+    frame.first = load_i64(c_at + FIRST_AT)
+    frame.time_ns = load_i64(c_at + TIME_AT)
+    frame.id = load_i64(c_at + ID_AT)
+    frame.synced = load_i64(c_at + SYNCED_AT)
+    frame.length = frame_length(frame.payload)
+
+
+cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil:
+    memset(c_at, 0, FRAME_HEAD)
+    store_i32(c_at, MAGIC)
+    store_i32(c_at + PAYLOAD_AT, <int> <uint32_t> frame.payload)
+    store_u16(c_at + FLAGS_AT, frame.flags)
+    store_i32(c_at + RECORDS_AT, <int> frame.records)
+    store_i32(c_at + DELAYS_AT, <int> frame.delays)
+    store_i64(c_at + TIME_AT, frame.time_ns)
+    store_i64(c_at + ID_AT, frame.id)
+
+
+cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t position, int64_t first,
+                         int64_t synced) noexcept nogil:
+    cdef int64_t at = 0, payload
+    cdef char *c_head
+    while at < length:
+        c_head = c_at + at
+        payload = <int64_t> <uint32_t> load_i32(c_head + PAYLOAD_AT)
+        store_i32(c_head + PAYLOAD_CRC_AT, <int> crc32c(<const unsigned char *> c_head + FRAME_HEAD, payload))
+        store_i64(c_head + FIRST_AT, first)
+        store_i64(c_head + SYNCED_AT, synced)
+        store_i32(c_head + HEAD_CRC_AT, <int> head_crc(c_head, salt, position + at))
+        first += <int64_t> <uint32_t> load_i32(c_head + RECORDS_AT)
+        at += frame_length(payload)
+    return first
+
+
+cdef FrameCheck frame_check(const char *c_at, int64_t have, uint64_t salt, int64_t position,
+                            Frame *frame) noexcept nogil:
+    frame.length = FRAME_HEAD
+    if have < FRAME_HEAD:
+        return FRAME_SHORT
+    if (load_i32(c_at) != MAGIC or position % FRAME_ALIGN
+            or <uint32_t> load_i32(c_at + HEAD_CRC_AT) != head_crc(c_at, salt, position)):
+        return FRAME_NONE
+    frame_load(c_at, frame)
+    if frame.flags & ~<int> KNOWN_FLAGS:
+        return FRAME_UNKNOWN
+    if have < frame.length:
+        return FRAME_SHORT
+    if crc32c(<const unsigned char *> c_at + FRAME_HEAD, frame.payload) != frame.crc or not is_walkable(c_at, frame):
+        return FRAME_DAMAGED
+    return FRAME_SOUND
+
+
+cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
+    """Whether the records fill the payload: a checksum vouches for what was written, and anybody may have written a
+    file."""
+    cdef const char *c_record = c_at + FRAME_HEAD
+    cdef int64_t left = frame.payload - <int64_t> frame.delays * DELAY_BYTES
+    cdef uint32_t index
+    for index in range(frame.records):
+        if left < RECORD_SIZE or record_length(c_record) > left:
+            return False
+        left -= record_length(c_record)
+        c_record += record_length(c_record)
+    return left == 0 and frame.records > 0
+
+
+cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+    cdef char c_id[16]
+    guid_write(guid_after(frame.id, index), c_id)
+    return message_new(c_id, frame.time_ns, c_record + RECORD_SIZE, <uint32_t> load_i32(c_record))

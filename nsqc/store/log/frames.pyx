@@ -1,0 +1,128 @@
+"""Collects frames. See the .pxd."""
+
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from nsqc.store.guid cimport GuidFactory
+from nsqc.store.log.buffer cimport buffer_free, buffer_room
+from nsqc.store.log.frame cimport (DELAY_BYTES, DELAYS, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, MORE, RECORD_SIZE,
+                                   frame_length, frame_store, record_length)
+from nsqc.wire.hton cimport store_i32, store_i64
+
+cdef enum:
+    NS_PER_MS = 1000000
+    SAME_TIME_NS = 1000000      # messages of one frame have one time
+
+
+cdef inline bint fits(const Frames *frames, int64_t wall_ns, int64_t length) noexcept:
+    """Whether the open frame takes so many bytes more."""
+    return (frames.open.records > 0 and frames.open.payload + length <= FRAME_FULL
+            and 0 <= wall_ns - frames.open.time_ns < SAME_TIME_NS)
+
+
+cdef int add_records(Frames *frames, GuidFactory guids, int64_t wall_ns, int64_t length, char **c_to) noexcept:
+    """Room for bytes of records in the open frame, or in a new one; -1: no memory."""
+    if fits(frames, wall_ns, length):
+        if buffer_room(&frames.out, length + FRAME_ALIGN) < 0:
+            return -1
+    else:
+        # Room for the delays and padding of the frame that is closed, and for the padding of the new one.
+        if buffer_room(&frames.out, frames.delays.length + FRAME_HEAD + length + 2 * FRAME_ALIGN) < 0:
+            return -1
+        frames_close(frames, guids)
+        frames.open_at = frames.out.length
+        frames.open.time_ns = wall_ns
+        frames.out.length += FRAME_HEAD
+    c_to[0] = frames.out.c_data + frames.out.length
+    frames.out.length += length
+    frames.open.payload += length
+    return 0
+
+
+cdef int frames_add(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_body, uint32_t size,
+                    uint32_t defer_ms) noexcept:
+    cdef char *c_to = NULL
+    cdef char *c_delay
+    if defer_ms and buffer_room(&frames.delays, DELAY_BYTES) < 0:
+        return -1
+    if add_records(frames, guids, wall_ns, RECORD_SIZE + <int64_t> size, &c_to) < 0:
+        return -1
+    store_i32(c_to, <int> size)
+    memcpy(c_to + RECORD_SIZE, c_body, size)
+    if defer_ms:
+        c_delay = frames.delays.c_data + frames.delays.length
+        store_i32(c_delay, <int> frames.open.records)
+        store_i64(c_delay + 4, wall_ns + <int64_t> defer_ms * NS_PER_MS)
+        store_i32(c_delay + 12, <int> defer_ms)
+        frames.delays.length += DELAY_BYTES
+    frames.open.records += 1
+    frames.records += 1
+    return 0
+
+
+cdef int frames_add_batch(Frames *frames, GuidFactory guids, int64_t wall_ns, const char *c_payload, int64_t length,
+                          int64_t records) noexcept:
+    cdef char *c_to = NULL
+    cdef int64_t part = length, count = records, left = length
+    # Heads and padding for the most frames that it can fill: two that follow each other hold more than one full one.
+    if buffer_room(&frames.out, frames.delays.length + length
+                   + (2 + 2 * length // FRAME_FULL) * (FRAME_HEAD + FRAME_ALIGN)) < 0:
+        return -1
+    if not fits(frames, wall_ns, length):
+        frames_close(frames, guids)     # a batch that needs several frames begins one
+    while left:
+        if left > FRAME_FULL:
+            part = whole_records(c_payload, left, &count)
+        else:
+            part, count = left, records
+        add_records(frames, guids, wall_ns, part, &c_to)
+        memcpy(c_to, c_payload, <size_t> part)
+        frames.open.records += <uint32_t> count
+        frames.records += count
+        c_payload += part
+        left -= part
+        records -= count
+        if left:
+            frames.open.flags |= MORE
+            frames_close(frames, guids)
+    return 0
+
+
+cdef int64_t whole_records(const char *c_payload, int64_t length, int64_t *count) noexcept:
+    """Bytes of the records that fill a frame; one at least."""
+    cdef int64_t at = 0, size
+    count[0] = 0
+    while at < length:
+        size = record_length(c_payload + at)
+        if at and at + size > FRAME_FULL:
+            break
+        at += size
+        count[0] += 1
+    return at
+
+
+cdef void frames_close(Frames *frames, GuidFactory guids) noexcept:
+    """There is room for delays and padding: add_records() has seen to that, or does it here."""
+    cdef int64_t end
+    if frames.open.records == 0:
+        return
+    frames.open.id = guids.take(frames.open.records, frames.open.time_ns)
+    if frames.delays.length and buffer_room(&frames.out, frames.delays.length + FRAME_ALIGN) == 0:
+        # Without memory they are delivered at once: late delivery is a courtesy that loses nothing.
+        memcpy(frames.out.c_data + frames.out.length, frames.delays.c_data, <size_t> frames.delays.length)
+        frames.open.delays = <uint32_t> (frames.delays.length // DELAY_BYTES)
+        frames.open.flags |= DELAYS
+        frames.open.payload += frames.delays.length
+        frames.out.length += frames.delays.length
+    frames.delays.length = 0
+    frame_store(frames.out.c_data + frames.open_at, &frames.open)
+    end = frames.open_at + frame_length(frames.open.payload)
+    memset(frames.out.c_data + frames.out.length, 0, <size_t> (end - frames.out.length))
+    frames.out.length = end
+    memset(&frames.open, 0, sizeof(Frame))
+
+
+cdef void frames_free(Frames *frames) noexcept nogil:
+    buffer_free(&frames.out)
+    buffer_free(&frames.delays)
+    memset(frames, 0, sizeof(Frames))

@@ -1,0 +1,82 @@
+"""The manifest of a log. See the .pxd."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy, memset
+from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
+from posix.unistd cimport close, unlink
+
+from nsqc.store.disk.names cimport PATH_BYTES
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_rename, io_sync_data, io_write
+from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, SEGMENT_VERSION
+from nsqc.wire.crc32c cimport crc32c
+from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
+
+cdef const char *MANIFEST_MAGIC = b"NSQCMAN\n"
+
+cdef enum:
+    MANIFEST_BYTES = 128
+    MAGIC_BYTES = 8
+    CRC_AT = MANIFEST_BYTES - 4
+
+
+cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_data[MANIFEST_BYTES]
+    cdef int64_t got
+    cdef int fd
+    memset(manifest, 0, sizeof(Manifest))
+    snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
+    fd = io_open(c_path, O_RDONLY)
+    if fd < 0:
+        return fd
+    got = io_read(fd, c_data, MANIFEST_BYTES, 0)
+    close(fd)
+    if got < 0:
+        return <int> got
+    if (got != MANIFEST_BYTES or memcmp(c_data, MANIFEST_MAGIC, MAGIC_BYTES)
+            or <uint32_t> load_i32(c_data + CRC_AT) != crc32c(<const unsigned char *> c_data, CRC_AT)):
+        return HEAD_DAMAGED
+    if load_i32(c_data + 8) != SEGMENT_VERSION or load_i32(c_data + 12):
+        return HEAD_UNKNOWN
+    manifest.log_id = <uint64_t> load_i64(c_data + 16)
+    manifest.newest = load_i64(c_data + 24)
+    manifest.reserved = load_i64(c_data + 32)
+    manifest.end_position = load_i64(c_data + 40)
+    manifest.end = load_i64(c_data + 48)
+    manifest.end_size = load_i64(c_data + 56)
+    manifest.end_synced = load_i64(c_data + 64)
+    return HEAD_SOUND
+
+
+cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef char c_temporary[PATH_BYTES]
+    cdef char c_data[MANIFEST_BYTES]
+    cdef int64_t written
+    cdef int error, fd
+    memset(c_data, 0, MANIFEST_BYTES)
+    memcpy(c_data, MANIFEST_MAGIC, MAGIC_BYTES)
+    store_i32(c_data + 8, SEGMENT_VERSION)
+    store_i64(c_data + 16, <int64_t> manifest.log_id)
+    store_i64(c_data + 24, manifest.newest)
+    store_i64(c_data + 32, manifest.reserved)
+    store_i64(c_data + 40, manifest.end_position)
+    store_i64(c_data + 48, manifest.end)
+    store_i64(c_data + 56, manifest.end_size)
+    store_i64(c_data + 64, manifest.end_synced)
+    store_i32(c_data + CRC_AT, <int> crc32c(<const unsigned char *> c_data, CRC_AT))
+    snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
+    snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
+    fd = io_open(c_temporary, O_RDWR | O_CREAT | O_TRUNC)
+    if fd < 0:
+        return -fd
+    error = io_write(fd, c_data, MANIFEST_BYTES, 0, &written)
+    if error == 0 and syncs:
+        error = io_sync_data(fd)
+    close(fd)
+    if error == 0:
+        error = io_rename(c_temporary, c_path)
+    if error:
+        unlink(c_temporary)
+    return error

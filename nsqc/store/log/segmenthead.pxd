@@ -1,0 +1,53 @@
+# The header of a segment, and its file. Twice in the first block of the file, in sectors of their own: a segment whose
+# header is lost has lost its salt, and with that all its frames.
+#
+#   offset  bytes  field            all numbers big-endian
+#        0      8  magic
+#        8      4  version
+#       12      4  flags, none of which is known
+#       16      8  id of the log
+#       24      8  sequence: number of the segment, from 1
+#       32      8  offset of its first record, also its file name
+#       40      8  salt, random
+#       48      8  when it was made, nanoseconds since 1970
+#       56      8  the segment before it: salt,
+#       64      8  where its frames end,
+#       72      8  and the offset after its last record
+#       80      8  records in all segments before it
+#       88      8  sequence before which all segments were durable
+#      124      4  CRC-32C of the bytes before
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+cdef enum:
+    FRAMES_AT = 4096            # where the first frame begins
+    SEGMENT_VERSION = 2
+    HEAD_ROOM = 128             # of one copy
+    COPY_AT = 2048              # of the second
+
+cdef enum HeadCheck:
+    HEAD_SOUND
+    HEAD_DAMAGED
+    HEAD_UNKNOWN                # a version or a flag that this one does not know
+
+
+cdef struct SegmentHead:
+    uint64_t log_id, salt
+    int64_t sequence
+    int64_t first
+    int64_t made_ns
+    uint64_t before_salt        # 0: it is the first one
+    int64_t before_position, before_end
+    int64_t before_records
+    int64_t durable_from
+
+
+# c_block: FRAMES_AT bytes.
+cdef void head_store(char *c_block, const SegmentHead *head) noexcept nogil
+cdef HeadCheck head_load(const char *c_block, SegmentHead *head) noexcept nogil
+# Reads the header of an open file; HeadCheck, or -errno.
+cdef int head_read(int fd, SegmentHead *head) noexcept nogil
+# Makes the file with its header under a temporary name and renames it; its descriptor or -errno. syncs: the file is
+# durable; its name is when the folder is synced.
+cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs) noexcept nogil
+cdef void segment_path(char *c_path, const char *c_folder, int64_t first) noexcept nogil    # room for PATH_BYTES

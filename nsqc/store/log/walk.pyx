@@ -1,0 +1,94 @@
+"""A walk over frames. See the .pxd."""
+
+from libc.errno cimport ENOMEM, EOPNOTSUPP
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove, memset
+
+from nsqc.store.disk.syscalls cimport io_read, io_read_cached
+from nsqc.store.log.frame cimport (FRAME_ALIGN, FRAME_DAMAGED, FRAME_HEAD, FRAME_NONE, FRAME_SHORT, FRAME_SOUND,
+                                   FRAME_UNKNOWN, FrameCheck, frame_check)
+
+cdef enum:
+    STEP_BYTES = 262144
+
+
+cdef void walk_open(Walk *walk, int fd, uint64_t salt, int64_t position, int64_t limit, int64_t least) noexcept nogil:
+    memset(walk, 0, sizeof(Walk))
+    walk.fd = fd
+    walk.salt = salt
+    walk.limit = limit
+    walk.least = least
+    walk.step = STEP_BYTES
+    walk.next = position
+    walk.hole = -1
+
+
+cdef void walk_free(Walk *walk) noexcept nogil:
+    free(walk.c_data)
+    walk.c_data = NULL
+    walk.room = walk.length = 0
+
+
+cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
+    """Bytes in memory from a position on, `need` unless the segment ends before; -errno."""
+    cdef int64_t kept = 0, wanted, got
+    cdef char *c_grown
+    need = min(need, walk.limit - at)
+    if walk.start <= at and at + need <= walk.start + walk.length:
+        return walk.start + walk.length - at
+    if walk.start <= at < walk.start + walk.length:
+        kept = walk.start + walk.length - at
+        memmove(walk.c_data, walk.c_data + (at - walk.start), <size_t> kept)
+    walk.start = at
+    walk.length = kept
+    wanted = min(max(need, walk.step), walk.limit - at)
+    if wanted > walk.room:
+        c_grown = <char *> realloc(walk.c_data, <size_t> wanted)
+        if c_grown is NULL:
+            return -ENOMEM
+        walk.c_data = c_grown
+        walk.room = wanted
+    if walk.cached:
+        got = io_read_cached(walk.fd, walk.c_data + kept, wanted - kept, at + kept)
+    else:
+        got = io_read(walk.fd, walk.c_data + kept, wanted - kept, at + kept)
+    if got < 0:
+        return got
+    walk.length += got
+    return walk.length
+
+
+cdef int walk_next(Walk *walk) noexcept nogil:
+    cdef FrameCheck answer
+    cdef int64_t have
+    walk.hole = -1
+    while walk.next < walk.limit:
+        have = fill(walk, walk.next, FRAME_HEAD)
+        if have < 0:
+            return <int> have
+        answer = frame_check(walk.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+        if answer == FRAME_SHORT and not (walk.heads and have >= FRAME_HEAD):
+            if have >= FRAME_HEAD and walk.next + walk.frame.length <= walk.limit:
+                have = fill(walk, walk.next, walk.frame.length)
+                if have < 0:
+                    return <int> have
+                answer = frame_check(walk.c_data + (walk.next - walk.start), have, walk.salt, walk.next, &walk.frame)
+            if answer == FRAME_SHORT:
+                answer = FRAME_DAMAGED      # the file ends within it
+        elif answer == FRAME_SHORT:
+            answer = FRAME_SOUND
+        if answer == FRAME_UNKNOWN:
+            return -EOPNOTSUPP
+        if answer == FRAME_SOUND and walk.frame.first >= walk.least:
+            walk.position = walk.next
+            walk.next += walk.frame.length
+            walk.least = walk.frame.first + walk.frame.records
+            return 1
+        if walk.hole < 0:
+            walk.hole = walk.next
+        if answer == FRAME_NONE:
+            walk.next += FRAME_ALIGN
+        else:
+            walk.next = min(walk.next + walk.frame.length, walk.limit)
+    return 0
