@@ -1,11 +1,11 @@
-# Publishing to a topic that is kept in a log. A batch is appended as a whole or not at all: while it takes several
-# slices, what is published of it is staged.
+# Publishing to a topic that is kept in a log. A batch is appended as a whole or not at all: from where it has arrived, if
+# it lies there in one piece and is not long; otherwise it is staged, in slices.
 
 from libc.stdint cimport uint32_t
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
 
-# Adds a message, with a new id; PutResult. more: its batch continues with the next one.
-cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms, bint more) noexcept
+# Adds a message; PutResult.
+cdef int append(TopicState topic, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
 # Topic.publish_slice() for a log.
 cdef bint append_slice(TopicState topic, Batch *batch) noexcept
 # The lines that are not empty, until the slice is over; where it ended. result: PutResult once all are published, or

@@ -259,8 +259,8 @@ cdef class Broker(TopicOwner):
     # ------------------------------------------------------------------ logs
 
     def _give_log(self, Topic topic, rule):
-        log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, rule.sync == "fsync")
-        topic.set_log(log, opened.earlier, rule)
+        log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, self.guids)
+        topic.set_log(log, None if opened is None else opened.earlier, rule)
         self._settle_segments(topic)
         self.watched[topic.name] = topic
 

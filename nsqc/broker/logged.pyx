@@ -7,7 +7,6 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.broker.channel cimport Channel
 from nsqc.store.log.cursor cimport Cursor
 from nsqc.store.log.earlier cimport TopicPlace, new_cursor
-from nsqc.store.log.format cimport FULL_FROM
 from nsqc.store.log.segments cimport segments_rank
 
 
@@ -32,14 +31,7 @@ cdef int attach_log(TopicState topic, TopicLog log, Earlier earlier, rule) excep
         hold_log(topic)
     elif not topic.started:
         log.hold(log.next)      # channels that are still to come get what is published until then
-    if is_used_up(topic) and topic.logs:
-        set_full(topic, True)
     return 0
-
-
-cdef bint is_used_up(TopicState topic) noexcept:
-    """Whether offsets end: only a file from elsewhere leads a log there."""
-    return topic.log.appended() >= FULL_FROM
 
 
 cdef int follow_rule(TopicState topic, rule) except -1:
@@ -78,7 +70,7 @@ cdef void log_grew(TopicState topic, int64_t records) noexcept:
     if topic.log.segments.count != topic.segment_count or topic.log.delays.count:
         topic.segment_count = topic.log.segments.count
         topic.owner.on_log_grew(topic)
-    if (0 < topic.most_bytes <= topic.log.segments.bytes or is_used_up(topic)) and not topic.log_full:
+    if 0 < topic.most_bytes <= topic.log.segments.bytes and not topic.log_full:
         retain_log(topic)
     if topic.log.held:
         return
@@ -136,10 +128,8 @@ cdef bint retain_log(TopicState topic) except -1:
         if channel.cursor is not None:
             needed = min(needed, channel.cursor.needed_from())
     topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
-    topic.log.drop_delays()
-    set_full(topic, topic.logs and (is_used_up(topic) or (
-        not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
-        and topic.log.segments.items[0].end > needed)))
+    set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
+             and topic.log.segments.items[0].end > needed)
     if not topic.logs and needed >= topic.log.next and topic.log.unwritten_records() == 0 and not topic.log.busy:
         leave_log(topic)
         return False
@@ -150,8 +140,6 @@ cdef int set_full(TopicState topic, bint full) except -1:
     if full != topic.log_full:
         topic.log_full = full
         topic.full_reason = ("" if not full else
-                             f"the log is full: its offsets end at {FULL_FROM}; it has to be deleted"
-                             if is_used_up(topic) else
                              f"the log is full: it has {topic.log.bytes} bytes, retain_bytes is {topic.most_bytes}")
         topic.owner.on_log_full(topic, full)
     return 0

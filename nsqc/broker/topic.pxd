@@ -11,7 +11,7 @@
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.broker.seams cimport Publisher
 from nsqc.broker.topicstate cimport Batch, TopicState
-from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.message cimport Message
 
 
@@ -23,7 +23,7 @@ cdef class Topic(TopicState):
     # Publishes messages of a batch until the slice is over; whether all of them are published.
     cdef bint publish_slice(self, Batch *batch) noexcept
     # Whether a publisher has to wait before it continues; if so, publish_on() follows.
-    cdef int _publish_staged(self, LogBuf *staged) noexcept
+    cdef int _publish_staged(self, Buffer *staged) noexcept
     cdef bint holds(self, Publisher publisher) noexcept
     # Takes the reference unless it is_refused().
     cdef int put(self, Message *message, uint32_t defer_ms) noexcept

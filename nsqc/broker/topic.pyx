@@ -18,11 +18,10 @@ from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMOR
                                  CallWaiter, Commit, CommitSchedule, is_refused)
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.queue cimport DiskQueue
-from nsqc.store.disk.segment cimport HEAD_BYTES
 from nsqc.store.fifo cimport Entry, fifo_pop
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.earlier cimport Earlier
-from nsqc.store.log.jobs cimport LogBuf, buf_free
+from nsqc.store.log.buffer cimport Buffer, buffer_free
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport message_new, message_ref, message_unref
 from nsqc.store.rules cimport CHECKS, broken
@@ -78,7 +77,7 @@ cdef class Topic(TopicState):
         if self.exiting:
             return PUT_EXITING
         if self.logs:
-            return append(self, c_body, size, defer_ms, False)
+            return append(self, c_body, size, defer_ms)
         self.guids.next(self.clock.wall, c_id)
         message = message_new(c_id, self.clock.wall, c_body, size)
         if message is NULL:
@@ -91,7 +90,7 @@ cdef class Topic(TopicState):
     cdef int publish_gathered(self, Message *message) noexcept:
         cdef int result = PUT_EXITING
         if self.logs and not self.exiting:
-            result = append(self, message.body, message.size, 0, False)
+            result = append(self, message.body, message.size, 0)
             message_unref(message)
             return result
         if not self.exiting:
@@ -139,19 +138,17 @@ cdef class Topic(TopicState):
                 left = STEPS
         return True
 
-    cdef int _publish_staged(self, LogBuf *staged) noexcept:
+    cdef int _publish_staged(self, Buffer *staged) noexcept:
         """The topic has left its log since the batch began: what was staged for that goes where the rest goes."""
         cdef int64_t at = 0, size
         cdef int put, result = PUT_MEMORY
-        self.message_count -= <uint64_t> staged.records
-        self.message_bytes -= <uint64_t> (staged.length - staged.records * HEAD_BYTES)
         while at < staged.length and not is_refused(result):
-            size = SIZE_BYTES + <int64_t> load_i32(staged.c_data + at)
-            put = self.publish_bytes(staged.c_data + at + HEAD_BYTES, <uint32_t> (size - HEAD_BYTES), 0)
+            size = load_i32(staged.c_data + at)
+            put = self.publish_bytes(staged.c_data + at + SIZE_BYTES, <uint32_t> size, 0)
             if put == PUT_DISK or is_refused(put):
                 result = put
-            at += size
-        buf_free(staged)
+            at += SIZE_BYTES + size
+        buffer_free(staged)
         return result
 
     cdef bint holds(self, Publisher publisher) noexcept:

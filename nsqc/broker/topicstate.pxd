@@ -11,7 +11,7 @@ from nsqc.store.clock cimport Clock
 from nsqc.store.fifo cimport Fifo
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.earlier cimport Earlier, TopicPlace
-from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.message cimport Message
 from nsqc.store.slices cimport Slicer
@@ -24,12 +24,12 @@ cdef struct Batch:
     Fifo *gathered          # not owned; NULL: they are at c_at
     int32_t left
     int result              # PutResult of those published so far
-    LogBuf *staged          # of a log: those published so far; they are appended together with the rest. Not owned
+    Buffer *staged          # of a log: those published so far; they are appended together with the rest. Not owned
 
 
 cdef class OpenBatch:
     # A multi-publish over HTTP that takes several slices.
-    cdef LogBuf staged          # owned
+    cdef Buffer staged          # owned
 
 
 cdef class TopicState(ChannelOwner):

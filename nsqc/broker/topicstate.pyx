@@ -2,7 +2,7 @@
 
 cimport cython
 
-from nsqc.store.log.jobs cimport buf_free
+from nsqc.store.log.buffer cimport buffer_free
 
 
 @cython.final
@@ -10,7 +10,7 @@ cdef class OpenBatch:
     """What a multi-publish has published so far, if that is to be appended to a log as a whole."""
 
     def __dealloc__(self):
-        buf_free(&self.staged)
+        buffer_free(&self.staged)
 
 
 cdef class TopicState(ChannelOwner):

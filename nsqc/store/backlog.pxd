@@ -60,8 +60,6 @@ cdef class CommitLog(JobOwner):
     cdef bint begin_write(self) noexcept
     cdef int64_t unwritten_records(self) noexcept
     cdef bint shares_syncs(self) noexcept     # each write syncs: it should be for many publishers
-    # The rest of a write that has delivered already: see CommitSchedule.sends. Commit.one_ended() follows.
-    cdef void end_write(self) noexcept
 
 
 cdef class WriteWatch:
@@ -94,15 +92,9 @@ cdef class CommitSchedule:
     cdef list due               # Scheduled
     cdef bint scheduled
     cdef bint awaited           # somebody calls run() at the end of this loop iteration
-    # Whoever calls run() sends what it delivers, and calls end_writes() after that: consumers, who wait longer than
-    # publishers, do not wait for what can be written meanwhile.
-    cdef bint sends
-    cdef list unended           # CommitLog
-    cdef list held              # Scheduled: what is to be written only behind the rest of those
 
     cdef void add(self, Scheduled work) noexcept
     cpdef run(self)
-    cdef void end_writes(self) noexcept
 
 
 cdef class Commit(Scheduled):

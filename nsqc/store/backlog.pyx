@@ -56,9 +56,6 @@ cdef class CommitLog(JobOwner):
     cdef bint shares_syncs(self) noexcept:
         return False
 
-    cdef void end_write(self) noexcept:
-        pass
-
 
 cdef class Scheduled(JobOwner):
     """What the next loop iteration begins."""
@@ -102,8 +99,6 @@ cdef class CommitSchedule:
         self.watch = watch
         self.space = DiskSpace() if space is None else space
         self.due = []
-        self.unended = []
-        self.held = []
 
     cdef void add(self, Scheduled work) noexcept:
         # What fails here, for want of memory, is retried with the next record.
@@ -124,18 +119,6 @@ cdef class CommitSchedule:
         self.due = []
         for work in due:
             work.listed = False
-            work.begin()
-
-    cdef void end_writes(self) noexcept:
-        cdef CommitLog log
-        cdef Scheduled work
-        cdef list unended = self.unended, held = self.held
-        self.sends = False
-        self.unended = []
-        self.held = []
-        for log in unended:
-            log.end_write()
-        for work in held:
             work.begin()
 
     def finish(self):

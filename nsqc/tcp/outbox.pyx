@@ -61,21 +61,12 @@ cdef class Iteration:
     def end(self):
         """Called by the loop once in an iteration in which something was collected."""
         cdef int64_t began_ns = monotonic_ns()
-        cdef int64_t until_ns
         self.reading = self.commits.awaited = False
         if self.slicer.unread is not None:
             self.slicer.unread.answered()       # now: what is delivered to a consumer is not put off for an answer
         if self.commits.scheduled:
-            self.commits.sends = True
-            try:
-                self.commits.run()  # what can be written at once is answered and delivered with the rest
-                until_ns = monotonic_ns() + ITERATION_NS
-                self._send_due(until_ns)
-            finally:
-                self.commits.end_writes()
-        else:
-            until_ns = began_ns + ITERATION_NS
-        self._send_due(until_ns)
+            self.commits.run()  # what can be written at once is answered and delivered with the rest
+        self._send_due(monotonic_ns() + ITERATION_NS)
         self.scheduled = False
         if self.due:
             self.schedule()

@@ -6,7 +6,7 @@ from nsqc.broker.channel cimport Channel
 from nsqc.broker.consumer cimport Consumer
 from nsqc.broker.topic cimport Topic
 from nsqc.broker.topicstate cimport Batch
-from nsqc.store.log.jobs cimport LogBuf
+from nsqc.store.log.buffer cimport Buffer
 from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outbox cimport Outbox
@@ -60,7 +60,7 @@ cdef class Session(Consumer):
     cdef uint64_t topic_count
     cdef Batch batch                    # the rest of a multi-publish
     cdef Topic batch_topic              # to this topic
-    cdef LogBuf staged                  # of batch, if the topic is a log; owned
+    cdef Buffer staged                  # of batch, if the topic is a log; owned
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
     cdef dict published                 # topic name to messages published, in order of the first
     cdef Guard guard                    # None: no auth server is asked; otherwise topic has passed it

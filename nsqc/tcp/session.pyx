@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from nsqc.broker.consumer cimport wants_more
 from nsqc.store.message cimport Message
-from nsqc.store.log.jobs cimport buf_free
+from nsqc.store.log.buffer cimport buffer_free
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outcome cimport FATAL
 
@@ -43,7 +43,7 @@ cdef class Session(Consumer):
     """One client's state. The Connection owns it; a channel knows it as a Consumer."""
 
     def __dealloc__(self):
-        buf_free(&self.staged)
+        buffer_free(&self.staged)
 
     def __init__(self, Broker broker not None, Limits limits not None, Link link not None, options, log,
                  Outbox outbox not None, address):

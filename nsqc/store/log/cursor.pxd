@@ -7,8 +7,9 @@
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.fifo cimport Entry
-from nsqc.store.log.blocks cimport Reader
 from nsqc.store.log.offsets cimport OffsetSet
+from nsqc.store.log.read cimport Spot
+from nsqc.store.log.reader cimport Reader
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
 from nsqc.store.log.uses cimport Uses
@@ -31,7 +32,8 @@ cdef class Cursor(Journaled):
     cdef Uses uses
     cdef Reader ahead               # reads on from next
     cdef Reader again               # reads requeued messages
-    cdef int64_t tail_serial, tail_offset, tail_at  # where a record is in the log's tail
+    cdef Spot tail                  # where a record is in the log's tail
+    cdef int64_t tail_serial        # of which
     cdef readonly int read_error    # errno while the log cannot be read
 
     # The next message; its reference and its offset go to the caller. False: there is none for now; if any waits,
@@ -57,13 +59,12 @@ cdef class Cursor(Journaled):
     cdef void let_go(self) noexcept                             # of the channel
 
     cdef bint _pop_requeued(self, Entry *entry) noexcept
-    cdef const char *_next_record(self, int64_t *length) noexcept
+    cdef const char *_next_record(self, Spot **spot) noexcept
     cdef const char *_tail_record(self) noexcept
     cdef bint _read(self, Reader *reader, int64_t offset, int64_t want) noexcept
     cdef bint _was_read(self, Reader *reader) noexcept
     cdef void _step_over(self, int64_t next) noexcept
     cdef bint _is_gone(self, int64_t offset) noexcept
     cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
-    cdef void _tell_no_index(self, int64_t first) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept
     cdef void _advance(self, int64_t next) noexcept

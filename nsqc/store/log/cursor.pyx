@@ -2,7 +2,7 @@
 
 cimport cython
 from libc.errno cimport EAGAIN, ENOENT, ENOMEM
-from libc.stdint cimport int64_t, uint16_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -10,11 +10,11 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.disk.segment cimport record_load
-from nsqc.store.log.blocks cimport find_record, forget_reader, known_damaged, release_reader
 from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offsets_next, offsets_remove
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
-from nsqc.store.log.reads cimport run_read_records
+from nsqc.store.log.frame cimport frame_message
+from nsqc.store.log.read cimport Spot, run_read, spot_find
+from nsqc.store.log.reader cimport has_offset, known_damaged, reader_forget, reader_release
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
 from nsqc.store.log.uses cimport drop_before, drop_unused, use_add, use_end
 from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferred_free, deferred_least, deferred_pop,
@@ -22,8 +22,6 @@ from nsqc.store.log.waiting cimport (Deferred, Requeued, deferred_first, deferre
                                      requeued_pop, requeued_push)
 from nsqc.store.message cimport message_unref
 from nsqc.store.slices cimport STEPS
-from nsqc.wire.const cimport SIZE_BYTES
-from nsqc.wire.hton cimport load_i32
 
 cdef enum:
     FIRST_WANT = 16384          # bytes of the first block; each further one is four times as large
@@ -59,8 +57,8 @@ cdef class Cursor(Journaled):
     cdef bint pop(self, Entry *entry) noexcept:
         cdef Requeued *first
         cdef const char *c_record
-        cdef uint16_t attempts
-        cdef int64_t length, due_ns
+        cdef Spot *spot
+        cdef int64_t due_ns
         cdef int steps = STEPS
         if self.recorder.is_full():
             return False
@@ -79,7 +77,7 @@ cdef class Cursor(Journaled):
                 if entry.message is NULL:
                     continue            # it cannot be read any more
                 return True
-            c_record = self._next_record(&length)
+            c_record = self._next_record(&spot)
             if c_record is NULL:
                 return False
             due_ns = self.log.delay_of(self.next) if self.log.delays.count else 0
@@ -91,14 +89,14 @@ cdef class Cursor(Journaled):
                     self.owner.on_unreadable()
                     return False
                 continue
-            entry.message = record_load(c_record, &attempts)
+            entry.message = frame_message(&spot.frame, c_record, spot.index)
             if entry.message is NULL or not use_add(&self.uses, &self.log.segments, self.next):
                 if entry.message is not NULL:
                     message_unref(entry.message)
                 self.read_error = ENOMEM
                 self.owner.on_unreadable()
                 return False
-            entry.attempts = attempts
+            entry.attempts = 0
             entry.defer_ms = 0
             self.offset = self.next
             self._advance(self.next + 1)
@@ -114,7 +112,6 @@ cdef class Cursor(Journaled):
         """False: it is not readable now. entry.message is NULL if it will never be."""
         cdef Requeued item = requeued_first(&self.requeued)[0]
         cdef const char *c_record
-        cdef uint16_t attempts
         entry.message = NULL
         if item.offset < self.log.first_offset():
             requeued_pop(&self.requeued)
@@ -122,16 +119,16 @@ cdef class Cursor(Journaled):
             return True
         if self.again.running:
             return False
-        if not (self.again.block.begin <= item.offset < self.again.block.end):
+        if not has_offset(&self.again, item.offset):
             if not known_damaged(&self.again, item.offset) and not self._read(&self.again, item.offset, AGAIN_WANT):
                 return False
-            if not (self.again.block.begin <= item.offset < self.again.block.end):
+            if not has_offset(&self.again, item.offset):
                 requeued_pop(&self.requeued)
                 self._lost(item.offset, 1)
                 self.done(item.offset)
                 return True
-        c_record = find_record(&self.again, item.offset)
-        entry.message = record_load(c_record, &attempts)
+        c_record = spot_find(&self.again.spot, self.again.block.c_data + self.again.block.at, item.offset)
+        entry.message = frame_message(&self.again.spot.frame, c_record, self.again.spot.index)
         if entry.message is NULL:
             self.read_error = ENOMEM
             self.owner.on_unreadable()
@@ -142,8 +139,8 @@ cdef class Cursor(Journaled):
         self.offset = item.offset
         return True
 
-    cdef const char *_next_record(self, int64_t *length) noexcept:
-        """The record at next, which it moves across skips and gaps; NULL: there is none now."""
+    cdef const char *_next_record(self, Spot **spot) noexcept:
+        """The record at next, which it moves across skips and gaps, and its spot; NULL: there is none now."""
         cdef Walk walk
         cdef Range *skip
         while True:
@@ -162,28 +159,23 @@ cdef class Cursor(Journaled):
                 if skip.first <= self.next:
                     self._advance(min(skip.end, self.log.visible))
                     continue
-            if self.log.tail.records and self.next >= self.log.tail_first:
+            if self.log.tail.length and self.next >= self.log.tail_first:
+                spot[0] = &self.tail
                 return self._tail_record()
-            if self.ahead.block.begin <= self.next < self.ahead.block.end and not self.ahead.running:
-                return find_record(&self.ahead, self.next)
+            if has_offset(&self.ahead, self.next) and not self.ahead.running:
+                spot[0] = &self.ahead.spot
+                return spot_find(spot[0], self.ahead.block.c_data + self.ahead.block.at, self.next)
             if not self._read(&self.ahead, self.next, min(max(4 * self.ahead.block.want, <int64_t> FIRST_WANT),
                                                           <int64_t> MOST_WANT)):
                 return NULL
 
     cdef const char *_tail_record(self) noexcept:
-        cdef int64_t offset = self.log.tail_first, at = 0
-        if self.tail_serial == self.log.tail_serial and self.tail_offset <= self.next:
-            offset = self.tail_offset
-            at = self.tail_at
-        elif self.ahead.block.room:
-            release_reader(&self.ahead)     # it has caught up
-        while offset < self.next:
-            at += SIZE_BYTES + <int64_t> load_i32(self.log.tail.c_data + at)
-            offset += 1
-        self.tail_serial = self.log.tail_serial
-        self.tail_offset = offset
-        self.tail_at = at
-        return self.log.tail.c_data + at
+        if self.tail_serial != self.log.tail_serial:
+            self.tail_serial = self.log.tail_serial
+            memset(&self.tail, 0, sizeof(Spot))
+            if self.ahead.block.room:
+                reader_release(&self.ahead)     # it has caught up
+        return spot_find(&self.tail, self.log.tail.c_data, self.next)
 
     # ------------------------------------------------------------------ reading
 
@@ -202,21 +194,25 @@ cdef class Cursor(Journaled):
                 return True
             return reader is &self.again
         segment = &self.log.segments.items[index]
-        reader.block.job.run = run_read_records     # by a thread
+        reader.block.job.run = run_read     # by a thread
         reader.block.job.bytes = 0
         reader.block.job.is_short = False
         reader.block.c_folder = PyBytes_AS_STRING(self.log.c_folder)
+        if not (reader.block.first == segment.first and reader.block.next == offset and reader.block.behind):
+            reader.block.behind = self.log.position_before(index, offset)
         reader.block.first = segment.first
+        reader.block.salt = segment.salt
+        reader.block.limit = segment.position
+        reader.block.end = segment.end
+        reader.block.position = reader.block.behind
         reader.block.offset = offset
-        reader.block.limit = segment.end
-        reader.block.bytes = segment.bytes
         reader.block.want = want
         reader.block.cached = True
         self.log.read_now(&reader.block)
         if reader.block.error == EAGAIN:
             reader.block.cached = False
             reader.running = True
-            reader.block.begin = reader.block.end = offset
+            reader.block.begin = reader.block.next = offset
             self.log.io.submit(&reader.block.job, self)
             return False
         return self._was_read(reader)
@@ -226,7 +222,7 @@ cdef class Cursor(Journaled):
         reader.running = False
         if reader.stale or self.owner is None:
             reader.stale = False
-            reader.block.begin = reader.block.end = -1
+            reader.block.begin = reader.block.next = -1
             if self.owner is not None:
                 self.owner.on_readable()
             return
@@ -237,10 +233,10 @@ cdef class Cursor(Journaled):
         """Looks at what was read; False: nothing, and on_unreadable() was called."""
         cdef int64_t damaged = reader.block.damaged, first = reader.block.offset
         cdef int error = reader.block.error
-        reader.offset = reader.block.begin
-        reader.at = 0
+        memset(&reader.spot, 0, sizeof(Spot))
         if error:
-            reader.block.begin = reader.block.end = -1
+            reader.block.behind = 0
+            reader.block.begin = reader.block.next = -1
             if error == ENOENT and first < self.log.first_offset():
                 return True         # removed meanwhile
             if error != self.read_error:
@@ -250,8 +246,6 @@ cdef class Cursor(Journaled):
             self.owner.on_unreadable()
             return False
         self.read_error = 0
-        if reader.block.no_index:
-            self._tell_no_index(reader.block.first)
         if damaged and reader is &self.ahead:
             self._lost(first, damaged)
             self._step_over(first + damaged)
@@ -268,17 +262,9 @@ cdef class Cursor(Journaled):
             self.add_fins(before, next - before)
         self.next = next
 
-    cdef void _tell_no_index(self, int64_t first) noexcept:
-        """Says once that a segment's index is missing."""
-        cdef int64_t index = segments_find(&self.log.segments, first)
-        if index >= 0 and not self.log.segments.items[index].told:
-            self.log.segments.items[index].told = True
-            self.log.log.error("LOG(%s): %020d.idx is missing: its messages are looked for in the records",
-                               self.log.name, first)
-
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
         self.log.damaged += count
-        self.log.log.error("LOG(%s): channel %s: %d damaged records from offset %d on are left out", self.log.name,
+        self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are left out", self.log.name,
                            self.name.decode(), count, first)
 
     # ------------------------------------------------------------------ coming back
@@ -443,8 +429,8 @@ cdef class Cursor(Journaled):
         return deferred_least(&self.deferred, requeued_least(&self.requeued, self.next))
 
     cdef void release(self) noexcept:
-        release_reader(&self.ahead)
-        release_reader(&self.again)
+        reader_release(&self.ahead)
+        reader_release(&self.again)
 
 
 cdef void forget(Cursor cursor) noexcept:
@@ -453,8 +439,8 @@ cdef void forget(Cursor cursor) noexcept:
     deferred_free(&cursor.deferred)
     offsets_free(&cursor.skips)
     cursor.uses.first = cursor.uses.count = 0
-    forget_reader(&cursor.ahead)
-    forget_reader(&cursor.again)
+    reader_forget(&cursor.ahead)
+    reader_forget(&cursor.again)
 
 
 cdef int64_t skipped_before(Cursor cursor, int64_t end) noexcept:

@@ -1,32 +1,38 @@
 """Due times of deferred messages. See the .pxd."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
-from nsqc.store.log.format cimport DUE_BYTES, DueEntry, due_load, due_store
+from nsqc.store.log.frame cimport DELAY_BYTES, FRAME_HEAD, Frame
+from nsqc.wire.hton cimport load_i32, load_i64
 
 cdef enum:
     FIRST_DELAYS = 64
     NS_PER_MS = 1000000
 
 
-cdef void delays_add(Delays *delays, const char *c_from, int64_t length, int64_t end, int64_t longest_ns,
+cdef void delays_add(Delays *delays, const char *c_frame, const Frame *frame, int64_t end, int64_t longest_ns,
                      Clock clock) noexcept:
-    """Damaged ones and those at the end of the log or behind it count for nothing."""
-    cdef int64_t at = 0
-    cdef DueEntry entry
-    while at + DUE_BYTES <= length:
-        if due_load(c_from + at, &entry) and entry.offset < end:
-            add(delays, &entry, longest_ns, clock)
-        at += DUE_BYTES
+    cdef const char *c_delay = c_frame + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
+    cdef int64_t offset, asked_ns
+    cdef uint32_t index
+    for index in range(frame.delays):
+        offset = frame.first + <int64_t> <uint32_t> load_i32(c_delay)
+        asked_ns = <int64_t> <uint32_t> load_i32(c_delay + 12) * NS_PER_MS
+        if offset < min(end, frame.first + frame.records):
+            add(delays, offset, min(load_i64(c_delay + 4) - clock.wall, asked_ns, longest_ns), clock)
+        c_delay += DELAY_BYTES
 
 
-cdef void add(Delays *delays, DueEntry *entry, int64_t longest_ns, Clock clock) noexcept:
-    """A message without an entry is only delivered too early. One that the clock has jumped away from since it was
-    published waits for the delay that was asked for, and not until the clock comes there."""
-    cdef int64_t delay_ns = min(entry.due_ns - clock.wall, <int64_t> entry.delay_ms * NS_PER_MS if entry.delay_ms
-                                else longest_ns)
+cdef void delay_left(Delays *delays, const char *c_left, int64_t longest_ns, Clock clock) noexcept:
+    add(delays, load_i64(c_left), min(load_i64(c_left + 8) - clock.wall, load_i64(c_left + 16) * NS_PER_MS, longest_ns),
+        clock)
+
+
+cdef void add(Delays *delays, int64_t offset, int64_t delay_ns, Clock clock) noexcept:
+    """One that the clock has jumped away from since it was published waits for the delay that was asked for, and not
+    until the clock comes there. Without memory a message is delivered too early."""
     cdef Delay *grown
     cdef int64_t room
     if delay_ns <= 0:
@@ -42,7 +48,7 @@ cdef void add(Delays *delays, DueEntry *entry, int64_t longest_ns, Clock clock) 
                 return
             delays.items = grown
             delays.room = room
-    delays.items[delays.first + delays.count].offset = entry.offset
+    delays.items[delays.first + delays.count].offset = offset
     delays.items[delays.first + delays.count].due_ns = clock.monotonic + delay_ns
     delays.count += 1
 
@@ -96,13 +102,3 @@ cdef int64_t find(Delays *delays, int64_t offset) noexcept:
         else:
             high = middle
     return low
-
-
-cdef void due_rebase(LogBuf *due, int64_t less) noexcept:
-    cdef int64_t at = 0
-    cdef DueEntry entry
-    while at < due.length:
-        due_load(due.c_data + at, &entry)
-        entry.offset -= less
-        due_store(due.c_data + at, &entry)
-        at += DUE_BYTES

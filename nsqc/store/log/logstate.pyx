@@ -2,11 +2,14 @@
 
 cimport cython
 from libc.stdint cimport int64_t
+from posix.unistd cimport close
 
-from nsqc.store.log.appends cimport files_close
+from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.delays cimport delays_free
-from nsqc.store.log.jobs cimport buf_free
-from nsqc.store.log.readfiles cimport readfiles_close
+from nsqc.store.log.frames cimport frames_free
+from nsqc.store.log.index cimport index_free
+from nsqc.store.log.openfiles cimport was_closed
+from nsqc.store.log.reader cimport file_close
 from nsqc.store.log.segments cimport segments_free
 
 
@@ -15,17 +18,19 @@ cdef class LogState(CommitLog):
     """What a TopicLog and the functions on it share."""
 
     def __cinit__(self):
-        self.files.dat = self.files.idx = self.reading.dat = self.reading.idx = -1
+        self.fd = self.reading.fd = -1
 
     def __dealloc__(self):
-        files_close(&self.files)
-        readfiles_close(&self.reading)
+        if self.fd >= 0:
+            close(self.fd)
+            was_closed(1)
+        file_close(&self.reading)
         segments_free(&self.segments)
-        buf_free(&self.out)
-        buf_free(&self.due)
-        buf_free(&self.spare)
-        buf_free(&self.tail)
+        frames_free(&self.frames)
+        buffer_free(&self.spare)
+        buffer_free(&self.tail)
         delays_free(&self.delays)
+        index_free(&self.index)
 
 
 cdef void wake_readers(LogState log) noexcept:
@@ -33,5 +38,5 @@ cdef void wake_readers(LogState log) noexcept:
         log.readers.wake(log.next, log.closed)
 
 
-cdef str file_path(LogState log, int64_t first, str kind):
-    return f"{log.folder}/{first:020d}.{kind}"
+cdef str file_path(LogState log, int64_t first):
+    return f"{log.folder}/{first:020d}.log"

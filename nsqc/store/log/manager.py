@@ -12,14 +12,13 @@ from nsqc.log import Log
 from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
-from nsqc.store.log.format import LARGEST_SEGMENT
-from nsqc.store.log.look import Looks
 from nsqc.store.log.names import GONE, left_of, left_path, split_folder
-from nsqc.store.log.recovery import NEW, Opened, open_folder
+from nsqc.store.log.recovery import LogError, Looks, Opened, enter
 from nsqc.store.log.topiclog import TopicLog
 
 if TYPE_CHECKING:
     from nsqc.store.clock import Clock
+    from nsqc.store.guid import GuidFactory
 
 LEAST_SEGMENTS = 8  # that a bounded log is divided into
 LEAST_SEGMENT = 1 << 20
@@ -40,7 +39,7 @@ class Logs:
         self._data_path = os.fspath(data_path)
         self._disks = disks
         self._power_failed = power_failed
-        self._max_bytes = min(max_bytes, LARGEST_SEGMENT)
+        self._max_bytes = max_bytes
         self._loop = loop
         self._workers = workers
         self._log = log
@@ -80,7 +79,7 @@ class Logs:
 
     def _look(self) -> Looks:
         """Has threads look at the folders that an earlier run has left."""
-        looks = Looks([os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()])
+        looks = Looks([os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()], self._power_failed)
         with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
                 self._workers.submit(looks.run)
@@ -98,41 +97,50 @@ class Logs:
         """Whether an earlier run has left a log of this topic, which is not open yet."""
         return topic in self._found
 
-    def open(self, topic: str, clock: Clock, schedule: CommitSchedule, syncs: bool) -> tuple[TopicLog, Opened]:
-        """The log of a topic, with what an earlier run has left. syncs: OK waits for a sync. Raises OSError."""
-        opened = NEW
+    def open(self, topic: str, clock: Clock, schedule: CommitSchedule, guids: GuidFactory,
+             ) -> tuple[TopicLog, Opened | None]:
+        """The log of a topic, with what an earlier run has left. Raises OSError."""
+        opened = None
         # A folder that has appeared since the start may be a backup that was put back: a new log would overwrite it.
         is_known = topic in self._found
         if is_known or (topic not in self._names and os.path.isdir(self.folder_of(topic))):
             self._found.discard(topic)
             self._names.setdefault(topic, 0)
-            folder = self.folder_of(topic, self._names[topic])
-            looks = self._looks if is_known else Looks([os.fsencode(folder)])
-            opened = open_folder(folder, self._power_failed, self._log, looks, syncs)
-            self._report(topic, opened)
-        if (left := self._left.get(topic, 0)) > opened.resume_at:
-            opened = opened._replace(next=left if opened is NEW else opened.next, resume_at=left, ends=True)
+            folder = os.fsencode(self.folder_of(topic, self._names[topic]))
+            looks = self._looks if is_known else Looks([folder], self._power_failed)
+            with suppress(FileNotFoundError):
+                opened = looks.take(folder)
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
-                       schedule, opened)
+                       schedule, guids, opened)
         log.longest_delay_ns = self._longest_delay_ns
-        if opened.segments and not (self._stopped and is_known):
-            log.sync_from(opened.synced if is_known else 0)
-        for segment in opened.segments:
-            if segment.due_bytes:
-                with suppress(OSError), open(f"{log.folder}/{segment.first:020d}.due", "rb") as due:
-                    log.restore_delays(due.read())
+        if opened is not None:
+            opened.resume_at = max(opened.resume_at, self._left.get(topic, 0))
+            enter(log, opened)
+            self._report(topic, opened)
+            if opened.segments and not (self._stopped and is_known):
+                log.sync_from(-1 if is_known else 0)
+        elif (left := self._left.get(topic, 0)) > 0:
+            log.continue_at(left)
         return log, opened
 
     def _report(self, topic: str, opened: Opened) -> None:
-        if opened.earlier is None:
-            return
+        """Says what is damaged and what is gone."""
         damaged, damaged_bytes, missing, _ = opened.earlier.damage
         for stray in opened.earlier.strays[:MOST_STRAYS]:
             self._log.error("LOG(%s): %s is not a journal of this log, and is left alone", topic, stray)
         if damaged or missing:
             self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that "
                             "were finished may come again", topic, damaged_bytes, missing)
+        for segment in opened.segments:
+            if segment.lost:
+                self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,
+                                segment.lost, segment.first)
+            if segment.damaged:
+                self._log.error("LOG(%s): %d messages of segment %d are damaged", topic, segment.damaged, segment.first)
+        if opened.lost:
+            self._log.error("LOG(%s): the newest segment is gone, with at least %d messages from offset %d on; new "
+                            "ones begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
 
     def segment_bytes(self, retain_bytes: int) -> int:
         """How large segments are: what is removed is a segment, so a bounded log has several."""

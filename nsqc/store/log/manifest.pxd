@@ -6,11 +6,14 @@ from libc.stdint cimport int64_t, uint64_t
 cdef struct Manifest:
     uint64_t log_id
     int64_t newest              # sequence of the newest segment that may hold acknowledged records; 0: none was made
+    int64_t newest_first        # its first offset
+    uint64_t newest_salt
     int64_t reserved            # offsets below this one may have been used
+    int64_t resume              # the next record has this offset at the least
     # Where the newest segment ends, if its file has this size: a stop or a start has found that out. 0: unknown.
-    int64_t end_position, end, end_size
-    # That of all segments when that was found out.
-    int64_t end_synced
+    int64_t end_size
+    int64_t end_position, end   # of its frames; the offset after its last record
+    int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil

@@ -8,7 +8,8 @@ from nsqc.store.backlog cimport CommitSchedule, Scheduled
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool, JobOwner
 from nsqc.store.log.compact cimport CompactJob
-from nsqc.store.log.jobs cimport JournalJob, LogBuf
+from nsqc.store.log.buffer cimport Buffer
+from nsqc.store.log.journalfile cimport JournalJob
 
 cdef enum:
     MOST_KEPT = 8388608     # bytes of operations that wait while the disk fails
@@ -17,7 +18,7 @@ cdef enum:
 cdef class Journaled(JobOwner):
     # A channel, or the topic itself, as the journal sees it.
     cdef int64_t number         # in the journal; below 0: it has no place there
-    cdef LogBuf ops             # operations that no frame has yet; owned
+    cdef Buffer ops             # operations that no frame has yet; owned
     cdef int64_t base, last     # offsets: of the section, of the last operation
     cdef int64_t fin_first, fin_count   # finished offsets that are not in ops yet
     cdef bint dirty             # in Recorder.dirty
@@ -62,13 +63,12 @@ cdef class Recorder(Scheduled):
     cdef int64_t names, synced_names
     cdef int64_t syncing_names          # names when the sync under way began
     cdef bint rooted                    # the folder's own name is on disk
-    cdef uint64_t id                    # of the log
     cdef JournalJob job
     cdef bint running                   # job is under way
     cdef bint compacting
     cdef bint active                    # written since the log was last looked at
     cdef list dirty                     # Journaled
-    cdef LogBuf kept                    # frames that could not be written
+    cdef Buffer kept                    # frames that could not be written
     cdef bint twice                     # the next frame is written twice: without it, too much would be finished
     cdef readonly int error             # errno of the last write; 0: it succeeded
     cdef bint closed
@@ -81,7 +81,7 @@ cdef class Recorder(Scheduled):
     cdef bint _gather(self) noexcept
     cdef void _compact(self) noexcept
     cdef void _compacted(self, CompactJob *job) noexcept
-    cdef void _failed(self, LogBuf *written) noexcept
+    cdef void _failed(self, Buffer *written) noexcept
     cdef void names_synced(self, int64_t names) noexcept    # so many, and the folder's own
     cdef void wrote(self) noexcept                  # something waits for a sync from now on
     cdef void _wrote(self) noexcept

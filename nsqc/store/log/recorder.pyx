@@ -11,7 +11,8 @@ import os
 
 from nsqc.store.disk.pool cimport SHORT_BYTES, Job
 from nsqc.store.disk.syscalls cimport io_write_ready
-from nsqc.store.log.jobs cimport buf_free, buf_room, run_journal
+from nsqc.store.log.buffer cimport buffer_free, buffer_room
+from nsqc.store.log.journalfile cimport run_journal
 from nsqc.store.log.compact cimport CompactJob, run_compact
 from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
 from nsqc.store.log.ops cimport (FRAME_BYTES, MOST_OP_BYTES, OP_DROP, OP_FIN, OP_NAME, OP_RESET, OP_SKIP,
@@ -31,7 +32,7 @@ cdef class Journaled(JobOwner):
     """What a channel does, as operations of the journal."""
 
     def __dealloc__(self):
-        buf_free(&self.ops)
+        buffer_free(&self.ops)
 
     cdef void complete(self) noexcept:
         pass
@@ -47,7 +48,7 @@ cdef class Journaled(JobOwner):
 
     cdef char *_room(self, int64_t need, int64_t offset) noexcept:
         """Room in the buffer, or NULL. An operation that is lost for want of memory costs a delivery after a kill."""
-        if self.number < 0 or buf_room(&self.ops, need) < 0:
+        if self.number < 0 or buffer_room(&self.ops, need) < 0:
             return NULL
         if self.ops.length == 0:
             self.base = self.last = offset
@@ -129,7 +130,7 @@ cdef class Recorder(Scheduled):
     """The journal of one log."""
 
     def __init__(self, str folder not None, IoPool io not None, CommitSchedule schedule not None, syncer, log, synced,
-                 bint exists, uint64_t id, list numbers not None, int64_t first_number, int64_t number,
+                 bint exists, list numbers not None, int64_t first_number, int64_t number,
                  int64_t next_number, int64_t older):
         """numbers: journals that exist and are needed. first_number, number: the oldest of them, and the one that is
         written next, which does not exist. older: bytes of the journals and the snapshot before that."""
@@ -142,7 +143,6 @@ cdef class Recorder(Scheduled):
         self.synced = synced
         self.exists = exists
         self.names = 1
-        self.id = id
         self.numbers = numbers
         self.first_number = first_number
         self.number = self.began_with = number
@@ -155,7 +155,7 @@ cdef class Recorder(Scheduled):
 
     def __dealloc__(self):
         self.close_file()
-        buf_free(&self.kept)
+        buffer_free(&self.kept)
 
     cdef void close_file(self) noexcept:
         if self.fd >= 0 and not self.running:
@@ -183,7 +183,7 @@ cdef class Recorder(Scheduled):
                 source.dirty = False
             self.dirty = []
             return self.kept.length > 0
-        if buf_room(&self.kept, 2 * (FRAME_BYTES + need)) < 0:
+        if buffer_room(&self.kept, 2 * (FRAME_BYTES + need)) < 0:
             return self.kept.length > 0
         self.dirty = []
         begin = self.kept.length
@@ -199,7 +199,7 @@ cdef class Recorder(Scheduled):
             c_to += SECTION_BYTES + source.ops.length
             source.ops.length = 0
             if source.ops.room > KEPT_OPS:
-                buf_free(&source.ops)
+                buffer_free(&source.ops)
         c_to = self.kept.c_data + begin
         store_i32(c_to, <int> need)
         store_i32(c_to + 4, <int> crc32c(<const unsigned char *> c_to + FRAME_BYTES, need))
@@ -213,10 +213,6 @@ cdef class Recorder(Scheduled):
     cdef void begin(self) noexcept:
         if self.running or self.forgotten:
             return      # job_done() asks for the next one
-        if self.schedule.unended and not self.closed:
-            # What was delivered may not be in the log yet: after a kill, a journal ahead of it would look like a loss.
-            self.schedule.held.append(self)
-            return
         if not self._gather():
             return
         self.under_way, self.waiting = self.under_way + self.waiting, []
@@ -228,7 +224,6 @@ cdef class Recorder(Scheduled):
             self.fd < 0 or io_write_ready(self.fd, self.at))
         self.job.c_folder = PyBytes_AS_STRING(self.c_folder)
         self.job.makes_folder = not self.exists
-        self.job.id = self.id
         self.job.number = self.number
         self.job.at = self.at
         self.job.fd = self.fd
@@ -239,7 +234,7 @@ cdef class Recorder(Scheduled):
         self.io.submit(&self.job.job, self)
 
     cdef void job_done(self, Job *job) noexcept:
-        cdef LogBuf written
+        cdef Buffer written
         if job.run == run_compact:
             self._compacted(<CompactJob *> job)
             return
@@ -257,7 +252,7 @@ cdef class Recorder(Scheduled):
         if self.at == 0:
             self.names += 1
         self.at = self.job.at
-        buf_free(&written)
+        buffer_free(&written)
         if self.fd >= 0:
             if not self.stays_open:
                 self.stays_open = stays_open(1)
@@ -274,7 +269,7 @@ cdef class Recorder(Scheduled):
             self.synced.recorded_again()
         self._wrote()
 
-    cdef void _failed(self, LogBuf *written) noexcept:
+    cdef void _failed(self, Buffer *written) noexcept:
         """Keeps the frames; they are tried again in a moment."""
         if self.job.error != self.error:
             self.log.error("LOG(%s): failed to write the journal - %s", self.folder, os.strerror(self.job.error))
@@ -284,7 +279,7 @@ cdef class Recorder(Scheduled):
                 f"failed to write the journal of {self.folder} - {os.strerror(self.error)}")
         if self.fd >= 0:
             self._close_now()
-        buf_free(&self.kept)
+        buffer_free(&self.kept)
         self.kept = written[0]
         self._call_waiting()
         if self.closed:

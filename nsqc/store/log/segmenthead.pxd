@@ -14,7 +14,8 @@
 #       64      8  where its frames end,
 #       72      8  and the offset after its last record
 #       80      8  records in all segments before it
-#       88      8  sequence before which all segments were durable
+#       88      8  the latest due time of delayed records in the segment before it; 0: it has none
+#       96      8  sequence before which all segments were durable
 #      124      4  CRC-32C of the bytes before
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -39,6 +40,7 @@ cdef struct SegmentHead:
     uint64_t before_salt        # 0: it is the first one
     int64_t before_position, before_end
     int64_t before_records
+    int64_t before_due_ns
     int64_t durable_from
 
 

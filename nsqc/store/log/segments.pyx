@@ -4,12 +4,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove, memset
 
+from nsqc.store.log.segmenthead cimport FRAMES_AT
+
 cdef enum:
     FIRST_ROOM = 4
-
-# As in gaps.py: numbering leaves out more than that, and a lost segment less.
-cdef int64_t MOST_MISSING = 1 << 31
-
 
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
     cdef Segment *grown
@@ -25,32 +23,23 @@ cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil:
     return 0
 
 
-cdef int segments_add(Segments *segments, Segment *segment) noexcept nogil:
-    cdef Segment *last
-    if segments_reserve(segments, 1) < 0:
-        return -1
-    segment.before = 0
-    if segments.count:
-        last = &segments.items[segments.count - 1]
-        segment.before = last.before + last.end - last.first
-        segments.missing += missing_between(last, segment)
+cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil:
+    cdef Segment *last = segments_last(segments)
     segments.items[segments.count] = segment[0]
+    if last is not NULL:
+        segments.items[segments.count].lost = max(
+            segment.before - (last.before + last.end - last.first), <int64_t> 0)
+        segments.missing += segments.items[segments.count].lost
     segments.count += 1
-    segments.bytes += segment.bytes
-    return 0
-
-
-cdef int64_t missing_between(Segment *segment, Segment *following) noexcept nogil:
-    cdef int64_t gap = following.first - segment.end
-    return gap if 0 < gap < MOST_MISSING else 0
+    segments.bytes += segment.position - FRAMES_AT
 
 
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
     cdef int64_t index
     for index in range(count):
-        segments.bytes -= segments.items[index].bytes
+        segments.bytes -= segments.items[index].position - FRAMES_AT
         if index + 1 < segments.count:
-            segments.missing -= missing_between(&segments.items[index], &segments.items[index + 1])
+            segments.missing -= segments.items[index + 1].lost
     segments.count -= count
     segments.dropped += count
     memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))
@@ -64,7 +53,7 @@ cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain
     while gone < segments.count - 1:
         segment = &segments.items[gone]
         old = now_ns - segment.last_ns > retain_ns
-        size = left - segment.bytes
+        size = left - (segment.position - FRAMES_AT)
         surplus = size >= retain_bytes
         if segment.end <= needed:
             if not (old and surplus):
@@ -101,21 +90,3 @@ cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
         return segments.items[0].before if segments.count else 0
     segment = &segments.items[index]
     return segment.before + min(offset, segment.end) - segment.first
-
-
-cdef list segments_numbered(Segments *segments, int64_t number, int64_t most):
-    cdef int64_t index, begin = number - segments.dropped
-    if begin < 0:
-        return []
-    return [(segments.items[index].first, segments.items[index].end, segments.items[index].bytes)
-            for index in range(begin, min(begin + most, segments.count))]
-
-
-cdef tuple segments_at(Segments *segments, int64_t offset):
-    cdef int64_t index
-    cdef Segment *segment
-    for index in range(max(segments_find(segments, offset), 0), segments.count):
-        segment = &segments.items[index]
-        if segment.first < segment.end and offset < segment.end:
-            return segment.first, segment.end, segment.bytes
-    return None

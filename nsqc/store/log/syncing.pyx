@@ -17,15 +17,17 @@ cdef tuple sync_work(LogState log):
     for index in range(log.segments.count):
         segment = &log.segments.items[index]
         if log.unsynced_files.behind and segment.first >= log.unsynced_files.synced:
-            data.append((file_path(log, segment.first, "dat"), again))
-            data.append((file_path(log, segment.first, "idx"), again))
-            if segment.due_bytes:
-                data.append((file_path(log, segment.first, "due"), again))
+            data.append((file_path(log, segment.first), again))
+    if log.manifest.newest:
+        data.append((f"{log.folder}/manifest", -1))
     for path in log.recorder.paths:
         data.append((path, again))
     if not log.recorder.rooted:
         data.append((os.path.dirname(log.folder) or "/", -1))
     log.recorder.syncing_names = log.recorder.names
     unsynced_began(&log.unsynced_files, &log.segments)
+    if log.segments.count:
+        log.syncing_first = log.segments.items[log.segments.count - 1].first
+        log.syncing_to = log.segments.items[log.segments.count - 1].position
     log.unsynced_records = 0
     return data, log.unsynced_files.rewrite or log.recorder.synced_names < log.recorder.names, b"", []

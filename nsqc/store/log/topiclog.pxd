@@ -5,26 +5,26 @@
 # stays in memory as the tail, from which cursors that keep up are served.
 
 from libc.stdint cimport int64_t, uint32_t
-from nsqc.store.log.jobs cimport LogBuf
 from nsqc.store.log.logstate cimport LogState
-from nsqc.store.log.reads cimport ReadRecords
-from nsqc.store.message cimport Message
+from nsqc.store.log.read cimport ReadFrames
 
 
 cdef class TopicLog(LogState):
-    # Adds a record to the buffer; -1: no memory. more: its batch continues with the next one.
-    cdef int append(self, const char *c_id, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms,
-                    bint more) noexcept
-    cdef int append_message(self, Message *message, bint more) noexcept         # borrows it
-    # Moves the records from a mark on to a buffer of the caller's, and back: for a batch that is not complete.
-    cdef int stage(self, int64_t length, int64_t records, LogBuf *to) noexcept      # -1: no memory
-    cdef int unstage(self, LogBuf *batch) noexcept                                  # frees it unless -1: no memory
-    cdef void take_back(self, int64_t length, int64_t records) noexcept            # what is behind the mark is dropped
+    # Adds a message, or the payload of a checked MPUB, to what is written next; -1: no memory, and nothing is added.
+    cdef int append(self, int64_t wall_ns, const char *c_body, uint32_t size, uint32_t defer_ms) noexcept
+    cdef int append_batch(self, int64_t wall_ns, const char *c_payload, int64_t length, int64_t records) noexcept
     cdef int64_t delay_of(self, int64_t offset) noexcept       # due time of a deferred message; 0: it is not deferred
     cdef int64_t delayed_from(self, int64_t offset) noexcept   # deferred messages at or behind an offset
     cdef int64_t first_offset(self) noexcept
-    cdef void read_now(self, ReadRecords *job) noexcept         # what the page cache has
+    cdef void read_now(self, ReadFrames *job) noexcept          # what the page cache has
+    # Where a read for an offset begins, in the segment of an index; 0: its file has to be asked.
+    cdef int64_t position_before(self, int64_t index, int64_t offset) noexcept
     cdef void hold(self, int64_t at) noexcept                   # nothing from an offset on is visible
     cdef void unhold(self) noexcept
     cdef void let_go(self) noexcept                             # of its topic
     cdef int64_t appended(self) noexcept                        # the offset of the next record
+
+    cdef void _use_spare(self) noexcept
+    cdef void _collected(self, int64_t before) noexcept
+    cdef void _forget_tail(self) noexcept
+    cdef void _keep_end(self) noexcept

@@ -1,7 +1,7 @@
 # Which segments of a log may not be on disk: those written to since the last sync, and what a killed run has left.
 
 from libc.stdint cimport int64_t
-from nsqc.store.log.jobs cimport AppendJob
+from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.segments cimport Segments
 
 

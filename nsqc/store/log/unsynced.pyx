@@ -13,8 +13,9 @@ cdef int unsynced_take(Unsynced *unsynced, Segments *segments, AppendJob *job, b
         while count < segments.count and items[segments.count - 1 - count].first >= unsynced.synced:
             count += 1
     if not job.syncs:
-        # What it appends to is not on disk any more.
-        job.unsynced = max(count, <int64_t> (segments.count > 0 and not ends))
+        # What it appends to is not durable any more.
+        index = segments.count - max(count, <int64_t> (segments.count > 0 and not ends))
+        job.durable_from = items[index].sequence if index < segments.count else 0
         return 0
     if count:
         job.behind = <int64_t *> malloc(<size_t> count * sizeof(int64_t))

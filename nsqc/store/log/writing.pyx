@@ -4,16 +4,22 @@ from libc.errno cimport ENOMEM
 from libc.stdint cimport INT64_MAX, int64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memset
+from posix.unistd cimport close
 from cpython.bytes cimport PyBytes_AS_STRING
 
 from nsqc.store.disk.pool cimport QUIET_NS, SHORT_BYTES
-from nsqc.store.disk.segment cimport HEAD_BYTES
-from nsqc.store.log.appends cimport (append_begin, append_enter, append_free, append_left, files_keep, is_at_hand,
-                                     is_plain_append, job_files_close, may_put_off, most_pieces)
-from nsqc.store.log.delays cimport delays_add, due_rebase
-from nsqc.store.log.jobs cimport buf_free, run_append, run_entries
+from nsqc.store.disk.syscalls cimport io_write_ready
+from nsqc.store.log.append cimport Piece, append_close, append_free, run_append
+from nsqc.store.log.buffer cimport Buffer, buffer_free
+from nsqc.store.log.delays cimport delays_add
+from nsqc.store.log.frame cimport DELAY_BYTES, RECORD_SIZE, Frame, frame_load
+from nsqc.store.log.frames cimport frames_close, frames_free
+from nsqc.store.log.index cimport index_note
 from nsqc.store.log.logstate cimport next_appended, wake_readers
-from nsqc.store.log.segments cimport Segment, segments_reserve
+from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
+from nsqc.store.log.seal cimport seal_begin
+from nsqc.store.log.segmenthead cimport FRAMES_AT
+from nsqc.store.log.segments cimport Segment, segments_add, segments_last, segments_reserve
 from nsqc.store.log.unsynced cimport unsynced_appended, unsynced_failed, unsynced_take
 
 cdef enum:
@@ -21,155 +27,213 @@ cdef enum:
 
 
 cdef bint write_next(LogState log) noexcept:
-    cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
-    cdef bint has_room = job is not NULL
-    if has_room:
-        job.syncs = log.syncs
-        has_room = (unsynced_take(&log.unsynced_files, &log.segments, job, log.ends) == 0
-                    and segments_reserve(&log.segments, most_pieces(log.out.length, log.max_file)) == 0)
-    if not has_room:
-        if job is not NULL:
-            append_free(job)
+    cdef AppendJob *job
+    frames_close(&log.frames, log.guids)
+    job = new_job(log)
+    if job is NULL:
         refuse(log, ENOMEM)
         return False
-    job.job.run = run_append
-    job.left_end = log.left_end
-    job.c_folder = PyBytes_AS_STRING(log.c_folder)
-    job.offset = next_appended(log) - log.out.records
-    job.out = log.out
-    job.due = log.due
-    memset(&log.out, 0, sizeof(log.out))
-    memset(&log.due, 0, sizeof(log.due))
-    job.max_file = log.max_file
-    job.makes_folder = not log.recorder.exists
-    job.syncs_parent = not log.recorder.rooted
-    job.syncs_names = log.recorder.synced_names < log.recorder.names
-    job.names = log.recorder.names
-    job.id = log.recorder.id
-    append_begin(job, &log.segments, log.ends, &log.files)
-    job.job.bytes = job.out.length
-    # Publishers wait for it: handing it to a thread and back would take longer than the write.
-    job.job.is_short = job.job.is_urgent = (
-        job.out.length <= SHORT_BYTES and is_plain_append(job)
-        and (log.clock.monotonic - log.wrote_ns < QUIET_NS or is_at_hand(job)))
-    job.puts_off = log.commit.schedule.sends and may_put_off(job) and log.io.runs_here(&job.job)
     log.writing = job
     log.io.submit(&job.job, log)
     return True
 
 
+cdef AppendJob *new_job(LogState log) noexcept:
+    """NULL: no memory."""
+    cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
+    cdef Segment *last = segments_last(&log.segments)
+    if job is NULL:
+        return NULL
+    job.fd = -1
+    job.syncs = log.syncs
+    if (unsynced_take(&log.unsynced_files, &log.segments, job, log.ends) < 0
+            or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
+        append_free(job)
+        return NULL
+    job.job.run = run_append
+    job.c_folder = PyBytes_AS_STRING(log.c_folder)
+    job.offset = next_appended(log) - log.frames.records
+    job.records = log.frames.records
+    job.out = log.frames.out
+    memset(&log.frames.out, 0, sizeof(Buffer))
+    log.frames.records = 0
+    job.wall_ns = log.clock.wall
+    job.max_file = log.max_file
+    job.manifest = log.manifest
+    job.makes_folder = not log.recorder.exists
+    job.syncs_parent = not log.recorder.rooted
+    job.syncs_names = log.recorder.synced_names < log.recorder.names
+    job.names = log.recorder.names
+    job.fresh = last is NULL or log.ends
+    if last is not NULL:
+        take_last(log, job, last)
+    job.last.head.before_records += log.lost
+    job.opens = job.fd < 0
+    job.job.bytes = job.out.length
+    # Publishers wait for it: handing it to a thread and back would take longer than the write.
+    job.job.is_short = job.job.is_urgent = (
+        job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
+        and last.position + job.out.length <= job.max_file
+        and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
+    return job
+
+
+cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
+    """What the job needs of the segment that was written last; and its file."""
+    job.last.head.sequence = last.sequence
+    job.last.head.first = last.first
+    job.last.head.salt = last.salt
+    job.last.head.before_records = last.before
+    job.last.position = last.position
+    job.last.end = last.end
+    job.last.due_ns = last.due_ns
+    if job.fresh:
+        close_written(log)
+        return
+    job.synced = log.durable_to
+    job.fd = log.fd
+    was_closed(log.fd >= 0)
+    log.fd = -1
+
+
+cdef void close_written(LogState log) noexcept:
+    if log.fd >= 0:
+        close(log.fd)
+        was_closed(1)
+    log.fd = -1
+
+
+cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
+    """Segments that so many bytes may begin: of two in a row, each begun because a batch did not fit into the one
+    before, the frames are more than one can have."""
+    return 3 + 2 * (length // max(max_file - FRAMES_AT, <int64_t> 1))
+
+
 cdef void refuse(LogState log, int error) noexcept:
     """What waits to be written is not: whoever has published it is told so."""
-    cdef int64_t records = log.out.records, body_bytes = log.out.length - records * HEAD_BYTES
-    buf_free(&log.out)
-    buf_free(&log.due)
+    cdef int64_t records = log.frames.records, body_bytes = bodies_of(&log.frames.out)
+    frames_free(&log.frames)
     log.write_error = error
     if log.owner is not None:
         log.owner.on_write_failed(error, records, body_bytes)
 
 
+cdef int64_t bodies_of(const Buffer *out) noexcept:
+    """Bytes of the bodies in frames."""
+    cdef int64_t at = 0, found = 0
+    cdef Frame frame
+    while at < out.length:
+        frame_load(out.c_data + at, &frame)
+        found += frame.payload - frame.records * RECORD_SIZE - frame.delays * DELAY_BYTES
+        at += frame.length
+    return found
+
+
 cdef void finish_write(LogState log, AppendJob *job) noexcept:
-    cdef int64_t records = job.out.records, body_bytes
     cdef int error = job.error, before = log.write_error
     log.writing = NULL
     log.wrote_ns = log.clock.monotonic
     log.write_error = error
+    if job.waits:
+        taken_back(1)
     if error == 0:
         try:
-            take_pieces(log, job)
+            enter(log, job)
         except Exception as failure:
             log.log.error("LOG(%s): after a write - %r", log.name, failure)
-        if job.c_entries is NULL:
-            files_keep(&log.files, job, log.closed)
-        delays_add(&log.delays, job.due.c_data, job.due.length, INT64_MAX, log.longest_delay_ns, log.clock)
+        keep_file(log, job)
         take_tail(log, job)
+        if log.owner is not None:
+            if before:
+                log.owner.on_write_healed()
+            log.owner.on_appended(job.records)
+            wake_readers(log)
     else:
-        if job.spoilt or job.leaves:
-            log.ends = True
-        if job.leaves:
-            log.left_end = max(log.left_end, job.offset + records)
+        log.ends = True
         if job.behind_failed:
             unsynced_failed(&log.unsynced_files)
-        job_files_close(job)
-        due_rebase(&log.due, records)
-    body_bytes = job.out.length - records * HEAD_BYTES
-    if job.c_entries is not NULL:
-        log.ending = job
-        log.commit.schedule.unended.append(log)
-    else:
-        append_free(job)
-    if log.owner is not None:
-        if error:
-            log.owner.on_write_failed(error, records, body_bytes)
-        elif before:
-            log.owner.on_write_healed()
-    if error == 0 and log.owner is not None:
-        log.owner.on_appended(records)
-        wake_readers(log)
-    if log.ending is NULL:
-        log.commit.one_ended(error)    # answers publishers; consumers come first, who wait longer
-    elif not log.commit.schedule.sends:
-        log.commit.schedule.end_writes()
-
-
-cdef void finish_entries(LogState log) noexcept:
-    cdef AppendJob *job = log.ending
-    cdef int error
-    if job is NULL:
-        return
-    log.ending = NULL
-    error = run_entries(job)
-    if error:
-        # Who consumes has the messages, and who has published them is told that they are not in the log.
-        append_left(job, &log.segments)
-        log.ends = True
-        log.write_error = error
+        append_close(job)
         if log.owner is not None:
-            log.owner.on_write_failed(error, 0, 0)
-    files_keep(&log.files, job, log.closed)
+            log.owner.on_write_failed(error, job.records, bodies_of(&job.out))
     append_free(job)
-    try:
-        sync_if_due(log)
-    except Exception as failure:
-        log.log.error("LOG(%s): after a write - %r", log.name, failure)
-    log.commit.one_ended(error)
+    log.commit.one_ended(error)    # answers publishers; consumers come first, who wait longer
 
 
-cdef int take_pieces(LogState log, AppendJob *job) except -1:
-    """Enters what was written into the table of segments."""
-    cdef Segment *last = append_enter(job, &log.segments, log.clock.wall)
+cdef void keep_file(LogState log, AppendJob *job) noexcept:
+    if job.fd >= 0 and (log.closed or not stays_open(1)):
+        append_close(job)
+    log.fd = job.fd
+
+
+cdef int enter(LogState log, AppendJob *job) except -1:
+    """Enters what was written into the table of segments and into the index."""
+    cdef Segment *last = segments_last(&log.segments)
+    cdef int64_t index
+    for index in range(job.count):
+        if job.pieces[index].fresh:
+            last = add_segment(log, &job.pieces[index])
+        note(log, job, &job.pieces[index])
+        log.segments.bytes += job.pieces[index].position - last.position
+        last.position = job.pieces[index].position
+        last.end = job.pieces[index].end
+        last.due_ns = job.pieces[index].due_ns
+        last.last_ns = log.clock.wall
     unsynced_appended(&log.unsynced_files, job.syncs, last.first)
+    log.durable_to = job.synced
+    log.manifest = job.manifest
+    log.lost = 0
     log.recorder.exists = True
     log.recorder.names += job.made_names
     if job.synced_names:
         log.recorder.names_synced(job.names)
     log.ends = False
-    log.left_end = 0
     log.active = True
     log.recorder.wrote()
     if not job.syncs:
-        log.unsynced_records += job.out.records
-    if job.c_entries is NULL:
-        sync_if_due(log)
+        log.unsynced_records += job.records
+        if log.unsynced_records >= log.syncer.every:
+            log.syncer.start_rested(log)
     return 0
 
 
-cdef int sync_if_due(LogState log) except -1:
-    if log.unsynced_records >= log.syncer.every:
-        log.syncer.start_rested(log)
-    return 0
+cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
+    cdef Segment segment
+    cdef Segment *last = segments_last(&log.segments)
+    memset(&segment, 0, sizeof(segment))
+    segment.first = segment.end = piece.head.first
+    segment.position = FRAMES_AT
+    segment.before = piece.head.before_records
+    segment.sequence = piece.head.sequence
+    segment.salt = piece.head.salt
+    if last is not NULL:
+        seal_begin(log.io, log.c_folder, last.first, last.salt, &log.index)
+    memset(&log.index, 0, sizeof(log.index))
+    segments_add(&log.segments, &segment)
+    return segments_last(&log.segments)
+
+
+cdef void note(LogState log, AppendJob *job, const Piece *piece) noexcept:
+    cdef int64_t at = piece.out_begin, position = piece.position - (piece.out_end - piece.out_begin)
+    cdef Frame frame
+    while at < piece.out_end:
+        frame_load(job.out.c_data + at, &frame)
+        index_note(&log.index, &frame, position)
+        if frame.delays:
+            delays_add(&log.delays, job.out.c_data + at, &frame, INT64_MAX, log.longest_delay_ns, log.clock)
+        at += frame.length
+        position += frame.length
 
 
 cdef void take_tail(LogState log, AppendJob *job) noexcept:
     """What was written last can be read from memory."""
     if 0 < log.tail.room <= MOST_SPARE and log.spare.c_data is NULL:
         log.spare = log.tail
-        log.spare.length = log.spare.records = 0
+        log.spare.length = 0
         memset(&log.tail, 0, sizeof(log.tail))
-    buf_free(&log.tail)
+    buffer_free(&log.tail)
     log.tail_first = job.offset
     log.tail_serial += 1
-    log.next = log.resume_at = job.offset + job.out.records
+    log.next = log.resume_at = job.offset + job.records
     if not log.held:
         log.visible = log.next
     log.tail = job.out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 if TYPE_CHECKING:
     from nsqc.store.log.topiclog import TopicLog
 
-Bounds = tuple[int, int, int]  # as in files.py
+Bounds = tuple[int, int, int, int]  # as in files.py
 
 
 class SegmentTable(Sequence[Bounds]):

@@ -1,0 +1,52 @@
+# What the folder of a log has, when the daemon starts or a tool looks: which segments count, and where each ends. All
+# of it is C and may run on any thread.
+#
+# A segment ends where the header of its successor says. The end of the newest one is in the manifest, if nothing was
+# written since; otherwise it is looked for (scan.pxd). A segment that the manifest does not know yet was never
+# acknowledged.
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqc.store.log.buffer cimport Buffer
+from nsqc.store.log.index cimport Index
+from nsqc.store.log.journal cimport LogState
+from nsqc.store.log.listing cimport Listing
+from nsqc.store.log.manifest cimport Manifest
+from nsqc.store.log.segmenthead cimport SegmentHead
+
+cdef enum FoundReason:          # why a folder cannot be used; its files stay as they are
+    FOUND_USABLE
+    FOUND_ERROR                 # an errno
+    FOUND_OLD_FORMAT
+    FOUND_UNKNOWN               # a later version
+
+cdef struct FoundSegment:
+    SegmentHead head
+    int64_t size                # of its file
+    int64_t last_ns             # when that was changed last
+    int64_t position, end       # where its frames end; the offset after its last record
+    int64_t due_ns              # the latest due time of its delayed records; 0: it has none
+    int64_t damaged             # records that a scan has found lost
+    bint lost                   # its header is, and nothing replaces it
+    bint unused                 # it does not count
+    bint scanned
+
+cdef struct Found:
+    FoundReason reason
+    int error
+    int64_t bad_first           # the segment that is the reason; -1: none is
+    Manifest manifest
+    bint has_manifest
+    FoundSegment *items         # owned: by first offset
+    int64_t count, room
+    bint clean                  # the newest ends where the manifest says
+    bint lost_newest            # the manifest knows a newer one
+    Index index                 # owned: of the newest, if it was scanned
+    int64_t synced              # of the newest: as its frames say
+    Buffer delays               # owned: see scan.pxd
+    Listing cursors             # owned
+    LogState state              # owned: of the channels
+
+# power_failed: since the last run. The offsets that are reserved go into the manifest then; see `resume`.
+cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil
+cdef void found_free(Found *found) noexcept nogil

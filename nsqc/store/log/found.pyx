@@ -1,0 +1,306 @@
+"""What a folder has. See the .pxd."""
+
+from libc.errno cimport ENOENT, ENOMEM, errno
+from libc.stdint cimport int64_t, uint64_t
+from libc.stdlib cimport free, qsort, realloc, strtoll
+from libc.string cimport memcpy, memset, strcmp, strlen, strncmp
+from posix.fcntl cimport O_NONBLOCK, O_RDONLY
+from posix.unistd cimport close
+
+from nsqc.store.disk.names cimport PATH_BYTES
+from nsqc.store.disk.syscalls cimport io_open
+from nsqc.store.log.append cimport RESERVE
+from nsqc.store.log.buffer cimport buffer_free, buffer_room
+from nsqc.store.log.index cimport index_free
+from nsqc.store.log.journal cimport state_free, state_init
+from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free,
+                                     nsqc_leads_to_file, nsqc_next_entry, opendir)
+from nsqc.store.log.manifest cimport manifest_read, manifest_write
+from nsqc.store.log.replay cimport state_replay
+from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
+from nsqc.store.log.segmenthead cimport FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
+
+cdef extern from *:
+    """
+    #include <sys/stat.h>
+    #include <time.h>
+    /* Size and time of the last change of an open file; 0 or errno. */
+    static int nsqc_file_state(int fd, long long *size, long long *changed_ns) {
+        struct stat state;
+        if (fstat(fd, &state) < 0) return errno;
+        *size = state.st_size;
+        *changed_ns = state.st_mtim.tv_sec * 1000000000LL + state.st_mtim.tv_nsec;
+        return 0;
+    }
+    static long long nsqc_wall_ns(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return now.tv_sec * 1000000000LL + now.tv_nsec;
+    }
+    """
+    int nsqc_file_state(int fd, long long *size, long long *changed_ns) nogil
+    int64_t nsqc_wall_ns() nogil
+
+cdef enum:
+    FIRST_ROOM = 8
+    DIGITS = 20
+
+
+cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
+    cdef int answer
+    memset(found, 0, sizeof(Found))
+    state_init(&found.state)
+    found.bad_first = -1
+    answer = manifest_read(c_folder, &found.manifest)
+    found.has_manifest = answer == HEAD_SOUND
+    if answer == HEAD_UNKNOWN:
+        found.reason = FOUND_UNKNOWN
+        return
+    if answer < 0 and answer != -ENOENT:
+        fail(found, -answer, -1)
+        return
+    if not list_names(found, c_folder):
+        return
+    qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
+    if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
+        answer = state_replay(&found.state, c_folder, &found.cursors, 0)
+        if answer:
+            fail(found, answer, -1)
+        elif power_failed and not found.clean:
+            keep_place(found, c_folder, keeps)
+
+
+cdef void found_free(Found *found) noexcept nogil:
+    free(found.items)
+    index_free(&found.index)
+    buffer_free(&found.delays)
+    listing_free(&found.cursors)
+    state_free(&found.state)
+    memset(found, 0, sizeof(Found))
+
+
+cdef bint fail(Found *found, int error, int64_t first) noexcept nogil:
+    found.reason = FOUND_ERROR
+    found.error = error
+    found.bad_first = first
+    return False
+
+
+# ---------------------------------------------------------------------- names
+
+cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
+    cdef DIR *folder = opendir(c_folder)
+    cdef dirent_t *entry
+    cdef char *c_end
+    cdef int64_t first
+    cdef int error = 0
+    if folder is NULL:
+        return fail(found, errno, -1)
+    while error == 0:
+        entry = nsqc_next_entry(folder, &error)
+        if entry is NULL:
+            break
+        if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
+            first = strtoll(entry.d_name, &c_end, 10)
+            if c_end - entry.d_name != DIGITS or not nsqc_leads_to_file(folder, entry):
+                continue
+            if strcmp(c_end, b".log") == 0:
+                error = add_segment(found, first)
+            elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
+                found.reason = FOUND_OLD_FORMAT
+        elif strncmp(entry.d_name, b"cursors.", 8) == 0 and nsqc_leads_to_file(folder, entry):
+            error = listing_add(&found.cursors, entry.d_name)
+    closedir(folder)
+    error = error or listing_end(&found.cursors, c_folder)
+    return fail(found, error, -1) if error else found.reason == FOUND_USABLE
+
+
+cdef int add_segment(Found *found, int64_t first) noexcept nogil:
+    cdef FoundSegment *grown
+    cdef int64_t room
+    if found.count == found.room:
+        room = max(2 * found.room, <int64_t> FIRST_ROOM)
+        grown = <FoundSegment *> realloc(found.items, <size_t> room * sizeof(FoundSegment))
+        if grown is NULL:
+            return ENOMEM
+        found.items = grown
+        found.room = room
+    memset(&found.items[found.count], 0, sizeof(FoundSegment))
+    found.items[found.count].head.first = first
+    found.count += 1
+    return 0
+
+
+cdef int by_first(const void *c_left, const void *c_right) noexcept nogil:
+    cdef int64_t left = (<const FoundSegment *> c_left).head.first
+    cdef int64_t right = (<const FoundSegment *> c_right).head.first
+    return -1 if left < right else left > right
+
+
+# ---------------------------------------------------------------------- headers
+
+cdef bint read_heads(Found *found, const char *c_folder) noexcept nogil:
+    cdef int64_t at
+    for at in range(found.count - 1, -1, -1):
+        if not read_one(found, c_folder, &found.items[at]):
+            return False
+        if found.items[at].lost:
+            replace_head(found, at)
+    return True
+
+
+cdef bint read_one(Found *found, const char *c_folder, FoundSegment *segment) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int64_t first = segment.head.first
+    cdef long long size = 0, changed_ns = 0
+    cdef int answer, error
+    cdef int fd
+    segment_path(c_path, c_folder, first)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
+    if fd < 0:
+        return fail(found, -fd, first)
+    answer = head_read(fd, &segment.head)
+    error = nsqc_file_state(fd, &size, &changed_ns)
+    close(fd)
+    segment.size = size
+    segment.last_ns = changed_ns
+    if answer < 0 or error:
+        return fail(found, -answer if answer < 0 else error, first)
+    if answer == HEAD_UNKNOWN:
+        found.reason = FOUND_UNKNOWN
+        found.bad_first = first
+        return False
+    segment.lost = answer == HEAD_DAMAGED
+    # A file that was renamed or copied here is not of this log.
+    segment.unused = not segment.lost and (segment.head.first != first or (
+        found.has_manifest and segment.head.log_id != found.manifest.log_id))
+    segment.head.first = first
+    return True
+
+
+cdef void replace_head(Found *found, int64_t at) noexcept nogil:
+    """What its successor, or the manifest, knows of a segment whose header is lost."""
+    cdef FoundSegment *segment = &found.items[at]
+    cdef FoundSegment *next_ = segment + 1
+    if at + 1 < found.count:
+        if next_.lost or next_.unused or not next_.head.before_salt:
+            return
+        segment.head.salt = next_.head.before_salt
+        segment.head.sequence = next_.head.sequence - 1
+        segment.head.log_id = next_.head.log_id
+        segment.head.before_records = next_.head.before_records - (next_.head.before_end - segment.head.first)
+        segment.lost = False
+    elif found.manifest.newest and found.manifest.newest_first == segment.head.first:
+        segment.head.salt = found.manifest.newest_salt
+        segment.head.sequence = found.manifest.newest
+        segment.head.log_id = found.manifest.log_id
+        segment.head.before_records = -1
+        segment.lost = False
+
+
+cdef bint drop_unused(Found *found) noexcept nogil:
+    """Keeps the segments that count, oldest first."""
+    cdef FoundSegment *segment
+    cdef int64_t at, kept = 0, last = 0
+    for at in range(found.count):
+        segment = &found.items[at]
+        if (segment.lost or segment.unused or segment.head.sequence <= last
+                or (found.has_manifest and segment.head.sequence > found.manifest.newest)):
+            continue
+        last = segment.head.sequence
+        found.items[kept] = segment[0]
+        kept += 1
+    found.count = kept
+    found.lost_newest = found.manifest.newest > last
+    return True
+
+
+# ---------------------------------------------------------------------- ends
+
+cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexcept nogil:
+    cdef FoundSegment *segment
+    cdef FoundSegment *next_
+    cdef int64_t at, now_ns = nsqc_wall_ns()
+    for at in range(found.count):
+        segment = &found.items[at]
+        next_ = segment + 1
+        if at + 1 < found.count and next_.head.before_salt == segment.head.salt:
+            segment.position = next_.head.before_position
+            segment.end = next_.head.before_end
+            segment.due_ns = next_.head.before_due_ns
+        elif (at + 1 == found.count and found.manifest.newest == segment.head.sequence
+              and found.manifest.end_size == segment.size):
+            segment.position = found.manifest.end_position
+            segment.end = found.manifest.end
+            segment.due_ns = found.manifest.end_due_ns
+            found.clean = True
+        else:
+            segment.scanned = True
+        if (segment.scanned or segment.due_ns > now_ns) and not look_into(found, c_folder, segment, power_failed,
+                                                                          now_ns):
+            return False
+    found.clean = found.clean or found.count == 0
+    settle_counts(found)
+    return True
+
+
+cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, bint power_failed,
+                    int64_t now_ns) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef Scanned scanned
+    cdef bint is_last = segment == &found.items[found.count - 1]
+    cdef int error, fd
+    segment_path(c_path, c_folder, segment.head.first)
+    fd = io_open(c_path, O_RDONLY)
+    if fd < 0:
+        return fail(found, -fd, segment.head.first)
+    if not segment.scanned:
+        error = segment_delays(fd, &segment.head, segment.position, now_ns, &found.delays)
+    else:
+        error = segment_scan(fd, &segment.head, segment.size, power_failed and is_last, now_ns, &scanned)
+        segment.position = scanned.position
+        segment.end = scanned.end
+        segment.due_ns = scanned.due_ns
+        segment.damaged = scanned.damaged
+        if is_last:
+            found.index = scanned.index
+            found.synced = scanned.synced
+        else:
+            index_free(&scanned.index)
+        if buffer_room(&found.delays, scanned.delays.length) == 0 and scanned.delays.length:
+            memcpy(found.delays.c_data + found.delays.length, scanned.delays.c_data, <size_t> scanned.delays.length)
+            found.delays.length += scanned.delays.length
+        buffer_free(&scanned.delays)
+    close(fd)
+    return fail(found, error, segment.head.first) if error else True
+
+
+cdef void settle_counts(Found *found) noexcept nogil:
+    """How many records lie before a segment whose header is lost."""
+    cdef FoundSegment *segment
+    cdef FoundSegment *before
+    cdef int64_t at
+    for at in range(found.count):
+        segment = &found.items[at]
+        if segment.head.before_records < 0:
+            before = segment - 1
+            segment.head.before_records = (before.head.before_records + before.end - before.head.first) if at else 0
+
+
+cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept nogil:
+    """Offsets continue behind all that may have been used, and all later starts find the same end, whatever they know
+    of the power failure. A start that cannot write this finds it again."""
+    cdef FoundSegment *last = &found.items[found.count - 1]
+    found.manifest.resume = max(found.manifest.resume, found.manifest.reserved, last.end)
+    found.manifest.reserved = found.manifest.resume + RESERVE
+    if not found.has_manifest:
+        found.manifest.log_id = last.head.log_id
+        found.manifest.newest = last.head.sequence
+        found.manifest.newest_first = last.head.first
+        found.manifest.newest_salt = last.head.salt
+    found.manifest.end_size = last.size
+    found.manifest.end_position = last.position
+    found.manifest.end = last.end
+    found.manifest.end_due_ns = last.due_ns
+    if keeps:
+        manifest_write(c_folder, &found.manifest, True)

@@ -1,0 +1,45 @@
+# What the threads of an IoPool read of a log: blocks of valid frames. What the page cache has may be read on the loop.
+
+from libc.stdint cimport int64_t, uint64_t
+
+from nsqc.store.disk.pool cimport Job
+from nsqc.store.log.frame cimport Frame
+
+
+cdef struct ReadFrames:
+    Job job
+    const char *c_folder
+    int64_t first           # of the segment, and the rest of what is known of it
+    uint64_t salt
+    int64_t limit           # where its frames end
+    int64_t end             # the offset after its last record
+    int64_t position        # of a frame at or before the offset; 0: it has to be found
+    int64_t offset          # the first record that is wanted
+    int64_t want            # bytes, about; one frame at least
+    bint cached             # only what the page cache has
+    bint keeps_open         # the file is left open, and may be already
+    int fd                  # its descriptor; -1: closed
+    # The result.
+    int error               # EAGAIN: not in the page cache
+    char *c_data            # owned
+    int64_t room
+    int64_t at, length      # the frames in c_data: the first has `begin`, or begins with it
+    int64_t begin, next     # offsets: of the first record to use, after the last; next == begin: there are none
+    int64_t behind          # where the frame after them lies
+    int64_t damaged         # records from offset on that are lost: begin is offset + damaged
+
+
+cdef struct Spot:           # a record in frames that are in memory
+    Frame frame             # 0 records: not used yet
+    int64_t at              # of the frame
+    int64_t index           # of the record in it
+    int64_t record_at       # of the record
+
+
+cdef void run_read(Job *c_job) noexcept nogil       # of a ReadFrames
+cdef void read_free(ReadFrames *job) noexcept nogil     # its block
+cdef void read_close(ReadFrames *job) noexcept nogil    # a file that was left open
+# Finds a record that is in frames from c_data on; forward of the last one it costs a step for each record.
+cdef const char *spot_find(Spot *spot, const char *c_data, int64_t offset) noexcept nogil
+# Where the walk to an offset begins in a sealed segment, as far as its index says; 0 or -errno.
+cdef int64_t position_of(int fd, uint64_t salt, int64_t offset) noexcept nogil

@@ -1,0 +1,25 @@
+# The folders of logs at a start: found on threads, one after the other, and opened by the loop.
+
+from libc.stdint cimport int64_t
+
+from nsqc.store.log.earlier cimport Earlier
+from nsqc.store.log.found cimport Found
+
+
+cdef class Opened:
+    # What a folder has. Its segments are for one TopicLog.
+    cdef Found found                # owned
+    cdef readonly Earlier earlier   # channels
+    cdef readonly int64_t next      # the offset after the last record
+    cdef public int64_t resume_at   # where the next record has to go at the least
+    cdef readonly int64_t lost      # messages that are gone with the newest segment; at least that many
+
+
+cdef class Looks:
+    # Folders in order; threads look at one after the other, and whoever needs one that is not begun looks himself.
+    cdef list folders       # bytes
+    cdef bint power_failed
+    cdef Found *found       # owned: one for each folder
+    cdef int *steps         # owned: how far each is
+    cdef int64_t count, next
+    cdef dict index         # folder to its index

@@ -1,0 +1,46 @@
+from typing import NamedTuple
+
+from nsqc.store.log.earlier import Earlier
+from nsqc.store.log.topiclog import TopicLog
+
+class SegmentState(NamedTuple):
+    """A segment, as its files say."""
+
+    first: int          # offset of its first record
+    end: int            # after its last
+    position: int       # where its frames end
+    salt: int
+    sequence: int
+    size: int           # of the file
+    made_ns: int        # since 1970
+    last_ns: int        # when the file was changed last
+    lost: int           # records of missing segments before it
+    damaged: int        # records of it that a scan has found lost
+
+class LogError(OSError):
+    """A folder that cannot be used; its files stay as they are."""
+
+class Opened:
+    @property
+    def earlier(self) -> Earlier: ...
+    @property
+    def next(self) -> int: ...
+    resume_at: int
+    @property
+    def lost(self) -> int: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def clean(self) -> bool: ...
+    @property
+    def segments(self) -> list[SegmentState]: ...
+    @property
+    def delays(self) -> list[tuple[int, int]]: ...
+
+class Looks:
+    def __init__(self, folders: list[bytes], power_failed: bool) -> None: ...
+    def run(self) -> None: ...
+    def take(self, folder: bytes) -> Opened: ...
+
+def enter(log: TopicLog, opened: Opened) -> None: ...
+def read_folder(folder: str) -> Opened: ...
