@@ -170,6 +170,8 @@ cdef int enter(LogState log, AppendJob *job) except -1:
     cdef Segment *last = segments_last(&log.segments)
     cdef int64_t index
     for index in range(job.count):
+        if job.pieces[index].head.sequence == 0:
+            continue        # there was none yet
         if job.pieces[index].fresh:
             last = add_segment(log, &job.pieces[index])
         note(log, job, &job.pieces[index])
