@@ -15,6 +15,7 @@ SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
 # An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
 NEXT = re.compile(r"next\.([0-9]{20})")  # an empty file: its name says where numbering continues
+FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
 
@@ -47,9 +48,9 @@ def folders_in(data_path: str) -> dict[str, str]:
     return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
 
 
-def segment_path(folder: str, first: int, kind: str) -> str:
-    """kind: dat, idx or due."""
-    return os.path.join(folder, f"{first:020}.{kind}")
+def segment_path(folder: str, first: int) -> str:
+    """The file of the segment that begins with an offset."""
+    return os.path.join(folder, f"{first:020}.log")
 
 
 def split_name(name: str) -> tuple[int, str] | None:
