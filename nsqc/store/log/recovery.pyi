@@ -17,6 +17,9 @@ class SegmentState(NamedTuple):
     lost: int           # records of missing segments before it
     damaged: int        # records of it that a scan has found lost
 
+    @property
+    def bytes(self) -> int: ...
+
 class LogError(OSError):
     """A folder that cannot be used; its files stay as they are."""
 
@@ -30,6 +33,8 @@ class Opened:
     def lost(self) -> int: ...
     @property
     def id(self) -> int: ...
+    @property
+    def has_manifest(self) -> bool: ...
     @property
     def clean(self) -> bool: ...
     @property
