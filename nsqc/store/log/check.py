@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from nsqc.store.log.names import MOST_OFFSET, OTHER, TEMPORARY, first_of, segment_path
-from nsqc.store.log.offline import FrameWalk, has_index, read_head
+from nsqc.store.log.offline import has_index, read_frames, read_head
 from nsqc.store.log.progress import TopicProgress, read_progress
 from nsqc.store.log.recovery import LogError, Opened, SegmentState, read_folder
 
@@ -90,14 +90,9 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState
 
 def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding]]:
     """(sound records, findings) of its frames. Raises OSError."""
-    path, walk = segment_path(folder, segment.first), FrameWalk(folder, segment)
-    findings, records, more = [], 0, True
-    while more:
-        more = walk.step()
-        records += walk.end - walk.first
-        if walk.hole >= 0:
-            text = f"damaged at byte {walk.hole}: {lost_between(walk.first - walk.lost, walk.first)}"
-            findings.append(Finding(path, text))
+    path = segment_path(folder, segment.first)
+    records, _, damage = read_frames(path, segment)
+    findings = [Finding(path, f"damaged at byte {position}: {lost_between(first, end)}") for position, first, end in damage]
     if segment.size > segment.position and not has_index(path, segment.salt):
         text = f"{segment.size - segment.position} bytes after its last message do not count"
         findings.append(Finding(path, text, False))

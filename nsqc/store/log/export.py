@@ -11,6 +11,7 @@ import shutil
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from typing import BinaryIO
 
 import msgspec
@@ -21,9 +22,9 @@ from nsqc.store.disk.index import queue_files
 from nsqc.store.disk.names import META, file_name
 from nsqc.store.disk.recovery import open_queue
 from nsqc.store.files import replace_file, sync_folder
+from nsqc.store.log import reading
 from nsqc.store.log.exportplan import Chunk, QueuePlan, Sources, plan_queue
-from nsqc.store.log.names import topic_of
-from nsqc.store.log.offline import FrameWalk
+from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress
 from nsqc.store.log.recovery import SegmentState
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
@@ -34,7 +35,8 @@ UNDECIDED = ".tmp"  # behind that, while it is being made
 EXPORTED = ".exported"  # behind the folder's name, when it is done
 FILE_BYTES = 100 << 20  # after which a queue gets another file
 LARGEST_FILE = 2**31 - 1
-WRITE_BYTES = 1 << 20
+READ_BYTES = WRITE_BYTES = 1 << 20
+ATTEMPTS_AT = 12  # in a record
 
 Report = Callable[[str], None]
 
@@ -177,19 +179,27 @@ class Export:
 
 
 def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> Iterator[bytes]:
-    """The records of chunks, frame by frame. Raises OSError or ExportError."""
-    walk, segment = None, None
-    for chunk in chunks:
-        at = chunk.first
-        while at < chunk.end:
-            if walk is None or segment is None or not (walk.first <= at < segment.end):
-                segment = segments[bisect_right(segments, at, key=lambda other: other.first) - 1]
-                walk = FrameWalk(folder, segment, at)
-            if not walk.reach(at) or walk.first > at:
-                raise ExportError(f"{folder}: changes while it is read")
-            end = min(chunk.end, walk.end)
-            yield walk.queue_records(at, end, chunk.attempts)
-            at = end
+    """The records of chunks, some at a time. Raises OSError or ExportError."""
+    for segment, its in groupby(chunks, lambda chunk: bisect_right(segments, chunk.first, key=lambda other: other.first) - 1):
+        bounds = segments[segment].bounds
+        with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
+            for first, end, attempts in its:
+                at = first
+                while at < end:
+                    begin, following, records = reading.queue_records(file.fileno(), bounds, at, 0, end - at, READ_BYTES)
+                    if begin != at or following == at:
+                        raise ExportError(f"{file.name}: changes while it is read")
+                    yield with_attempts(records, attempts) if attempts else records
+                    at = following
+
+
+def with_attempts(records: bytes, attempts: int) -> bytes:
+    """Records of a disk queue that have been delivered so often."""
+    data, at = bytearray(records), 0
+    while at < len(data):
+        data[at + ATTEMPTS_AT:at + ATTEMPTS_AT + 2] = attempts.to_bytes(2, "big")
+        at += 4 + int.from_bytes(data[at:at + 4], "big")
+    return bytes(data)
 
 
 def plural(number: int, word: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nsqc.store.log.offline import FrameWalk
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.offline import read_frames
 from nsqc.store.log.progress import Ranges
-from nsqc.store.log.summary import Backlog, Log, count, overlap
+from nsqc.store.log.summary import Backlog, Log, count, overlap, without
 
 
 class Chunk(NamedTuple):
@@ -36,17 +37,9 @@ class Sources:
         self.sound: Ranges = []
         self._bytes = 0
         for segment in log.segments:
-            walk, begin = FrameWalk(log.folder, segment), segment.first
-            while walk.step():
-                if walk.lost:
-                    self._add(begin, walk.first - walk.lost)
-                    begin = walk.first
-                self._bytes += walk.queue_bytes
-            self._add(begin, walk.end - walk.lost)
-
-    def _add(self, first: int, end: int) -> None:
-        if first < end:
-            self.sound.append((first, end))
+            _, size, damage = read_frames(segment_path(log.folder, segment.first), segment)
+            self.sound += without([(segment.first, segment.end)], [(first, end) for _, first, end in damage])
+            self._bytes += size
 
     def bytes_of(self, messages: int) -> int:
         """That so many of them take in files of disk queues, about."""

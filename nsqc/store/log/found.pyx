@@ -228,11 +228,13 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
             segment.position = next_.head.before_position
             segment.end = next_.head.before_end
             segment.due_ns = next_.head.before_due_ns
+            segment.time_ns = next_.head.before_time_ns
         elif (at + 1 == found.count and found.manifest.newest == segment.head.sequence
               and 0 < found.manifest.end_size == segment.size):
             segment.position = found.manifest.end_position
             segment.end = found.manifest.end
             segment.due_ns = found.manifest.end_due_ns
+            segment.time_ns = found.manifest.end_time_ns
             found.clean = True
         else:
             segment.scanned = True
@@ -262,6 +264,7 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
         segment.position = scanned.position
         segment.end = scanned.end
         segment.due_ns = scanned.due_ns
+        segment.time_ns = max(scanned.index.time_ns, segment.head.before_time_ns)
         segment.damaged = scanned.damaged
         if is_last:
             found.index = scanned.index
@@ -314,5 +317,6 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     found.manifest.end_position = last.position
     found.manifest.end = last.end
     found.manifest.end_due_ns = last.due_ns
+    found.manifest.end_time_ns = last.time_ns
     if keeps:
         manifest_write(c_folder, &found.manifest, True)

@@ -14,6 +14,7 @@ cdef struct Manifest:
     int64_t end_size
     int64_t end_position, end   # of its frames; the offset after its last record
     int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
+    int64_t end_time_ns         # the latest publish time up to there
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil

@@ -49,6 +49,7 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
     manifest.end_position = load_i64(c_data + 72)
     manifest.end = load_i64(c_data + 80)
     manifest.end_due_ns = load_i64(c_data + 88)
+    manifest.end_time_ns = load_i64(c_data + 96)
     return HEAD_SOUND
 
 
@@ -71,6 +72,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syn
     store_i64(c_data + 72, manifest.end_position)
     store_i64(c_data + 80, manifest.end)
     store_i64(c_data + 88, manifest.end_due_ns)
+    store_i64(c_data + 96, manifest.end_time_ns)
     store_i32(c_data + CRC_AT, <int> crc32c(<const unsigned char *> c_data, CRC_AT))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)

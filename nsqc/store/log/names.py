@@ -15,6 +15,7 @@ OTHER = re.compile(r"manifest|cursors\.[0-9]+\.(journal|snapshot)")
 TEMPORARY = re.compile(r"(next|manifest|cursors\.[0-9]+\.snapshot)\.tmp")
 # An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
+FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
 
@@ -48,7 +49,7 @@ def folders_in(data_path: str) -> dict[str, str]:
 
 
 def segment_path(folder: str, first: int) -> str:
-    """The file of a segment."""
+    """The file of the segment that begins with an offset."""
     return os.path.join(folder, f"{first:020}.log")
 
 

@@ -52,6 +52,11 @@ class SegmentState(namedtuple("SegmentState", "first end position salt sequence 
     __slots__ = ()
 
     @property
+    def bounds(self) -> tuple:
+        """As TopicLog has them."""
+        return self[:4]
+
+    @property
     def bytes(self) -> int:
         """Of its frames."""
         return self.position - FRAMES_AT
@@ -166,6 +171,7 @@ def enter(LogState log not None, Opened opened not None):
         segment.before = seen.head.before_records
         segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
         segment.last_ns, segment.due_ns = seen.last_ns, seen.due_ns
+        segment.time_ns = seen.time_ns
         segments_add(&log.segments, &segment)
     log_id = log.manifest.log_id
     log.manifest = found.manifest

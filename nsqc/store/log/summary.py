@@ -7,8 +7,8 @@ import time
 from bisect import bisect_right
 from typing import NamedTuple
 
-from nsqc.store.log.names import topic_of
-from nsqc.store.log.offline import FrameWalk
+from nsqc.store.log import reading
+from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, Waiting, read_progress
 from nsqc.store.log.recovery import Opened, SegmentState, read_folder
 
@@ -105,9 +105,10 @@ def time_of(log: Log, offset: int) -> int | None:
     """When a message was published, in ns since 1970, or the first one after it; None: there is none. Raises OSError."""
     at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
     for segment in log.segments[at:]:
-        walk = FrameWalk(log.folder, segment, offset, heads=True)
-        if walk.reach(offset):
-            return walk.time_ns
+        with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:
+            found = reading.time_of(file.fileno(), segment.bounds, max(offset, segment.first), 0)
+        if found is not None:
+            return found
     return None
 
 

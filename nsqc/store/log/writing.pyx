@@ -87,6 +87,7 @@ cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
     job.last.position = last.position
     job.last.end = last.end
     job.last.due_ns = last.due_ns
+    job.last.time_ns = last.time_ns
     if job.fresh:
         close_written(log)
         return
@@ -179,6 +180,7 @@ cdef int enter(LogState log, AppendJob *job) except -1:
         last.position = job.pieces[index].position
         last.end = job.pieces[index].end
         last.due_ns = job.pieces[index].due_ns
+        last.time_ns = job.pieces[index].time_ns
         last.last_ns = log.clock.wall
     unsynced_appended(&log.unsynced_files, job.syncs, last.first)
     log.durable_to = job.synced
@@ -210,6 +212,7 @@ cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
     if last is not NULL:
         seal_begin(log.io, log.c_folder, last.first, last.salt, &log.index)
     memset(&log.index, 0, sizeof(log.index))
+    log.index.time_ns = piece.head.before_time_ns
     segments_add(&log.segments, &segment)
     return segments_last(&log.segments)
 
