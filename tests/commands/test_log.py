@@ -208,6 +208,7 @@ def test_export_twice_to_one_folder_is_refused(nsqc, data, tmp_path):
 
 def test_a_queue_of_several_files(data, daemon, tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "FILE_BYTES", 400)
+    monkeypatch.setattr(export_module, "READ_BYTES", 100)
     out = tmp_path / "out"
     out.mkdir()
     Export(str(data / "topic.log"), str(out), lambda _: None, RecordingLog()).run()

@@ -248,7 +248,7 @@ def test_a_damaged_journal(folder):
                   frame(section(1, [(FIN, 48, 1)])))
     flip(folder / "cursors.000002.journal", 16 + 8 + 5)
     assert said(folder) == ["cursors.000002.journal: is damaged",
-                            f".: 1 frame or operation of journals cannot be used, 27 bytes"]
+                            ".: 1 frame or operation of journals cannot be used, 27 bytes"]
     (folder / "cursors.000001.journal").unlink()
     assert ".: 1 journal is missing" in said(folder)
     assert ".: the name of channel number 1 is lost" in said(folder)
