@@ -77,8 +77,8 @@ def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState
     if first in known:
         if sound == 2:
             return []
-        text = "one of the two copies of its header is damaged" if sound else "its header is lost, and known from elsewhere"
-        return [Finding(path, text)]
+        return [Finding(path, "one of the two copies of its header is damaged" if sound
+                        else "its header is lost, and known from elsewhere")]
     if not sound:
         return [Finding(path, "its header is lost, and with it all its messages")]
     if its_id != log_id or its_first != first:
@@ -92,7 +92,7 @@ def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding
     """(sound records, findings) of its frames. Raises OSError."""
     path = segment_path(folder, segment.first)
     records, _, damage = read_frames(path, segment)
-    findings = [Finding(path, f"damaged at byte {position}: {lost_between(first, end)}") for position, first, end in damage]
+    findings = [Finding(path, f"damaged at byte {at}: {lost_between(first, end)}") for at, first, end in damage]
     if segment.size > segment.position and not has_index(path, segment.salt):
         text = f"{segment.size - segment.position} bytes after its last message do not count"
         findings.append(Finding(path, text, False))
@@ -111,11 +111,11 @@ def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> 
     findings = [Finding(folder, f"{messages(segment.lost)} before offset {segment.first} are gone, with their segments")
                 for segment in segments if segment.lost]
     if opened.lost:
-        findings.append(Finding(folder, f"the newest segment is gone, with at least {messages(opened.lost)} from offset "
-                                        f"{opened.next} on"))
+        text = f"the newest segment is gone, with at least {messages(opened.lost)} from offset {opened.next} on"
+        findings.append(Finding(folder, text))
     elif segments and opened.resume_at == opened.earlier.reached > opened.next:
-        findings.append(Finding(folder, f"a channel is at offset {opened.earlier.reached}, and there are no messages from "
-                                        f"{opened.next} on: they are gone"))
+        text = f"messages from offset {opened.next} on are gone: a channel is at offset {opened.resume_at}"
+        findings.append(Finding(folder, text))
     return findings
 
 
@@ -138,7 +138,8 @@ def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
         if not channel.name:
             findings.append(Finding(folder, f"the name of channel number {channel.number} is lost"))
         elif channel.cursor > MOST_OFFSET:
-            findings.append(Finding(folder, f"channel {channel.name} is at offset {channel.cursor}, where no log comes to"))
+            text = f"channel {channel.name} is at offset {channel.cursor}, where no log comes to"
+            findings.append(Finding(folder, text))
     return findings
 
 

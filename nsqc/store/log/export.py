@@ -71,7 +71,7 @@ class Export:
         if os.path.isdir(self.undecided):
             shutil.rmtree(self.undecided)
         log = read_log(self.folder)
-        if log.progress.damaged or log.progress.missing:
+        if log.progress.is_damaged:
             self.report(f"{self.topic}: its journals are damaged: messages that were finished may come again")
         known, sources = saved_topic(self.data_path, self.topic), Sources(log)
         plans = [plan_queue(name, sources, its, time.time_ns()) for name, its in self._backlogs(log, known).items()]
@@ -95,7 +95,7 @@ class Export:
         names = list(dict.fromkeys([*(channel.name for channel in known.channels or ()), *channels]))
         end = log.end_for_channels(bool(names), known.paused)
         # Of a channel that the journal does not have: it was created last, or the journal is damaged.
-        begin = 0 if log.progress.damaged or log.progress.missing else end if channels else log.progress.topic_cursor or 0
+        begin = 0 if log.progress.is_damaged else end if channels else log.progress.topic_cursor or 0
         backlogs = {}
         for name in names:
             channel = channels.get(name) or Progress(0, name, begin, [], [], [])
@@ -180,17 +180,17 @@ class Export:
 
 def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> Iterator[bytes]:
     """The records of chunks, some at a time. Raises OSError or ExportError."""
-    for segment, its in groupby(chunks, lambda chunk: bisect_right(segments, chunk.first, key=lambda other: other.first) - 1):
-        bounds = segments[segment].bounds
+    firsts = [segment.first for segment in segments]
+    for at, its in groupby(chunks, lambda chunk: bisect_right(firsts, chunk.first) - 1):
+        bounds = segments[at].bounds
         with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
             for first, end, attempts in its:
-                at = first
-                while at < end:
-                    begin, following, records = reading.queue_records(file.fileno(), bounds, at, 0, end - at, READ_BYTES)
-                    if begin != at or following == at:
+                while first < end:
+                    begin, next_, data = reading.queue_records(file.fileno(), bounds, first, 0, end - first, READ_BYTES)
+                    if begin != first or next_ == first:
                         raise ExportError(f"{file.name}: changes while it is read")
-                    yield with_attempts(records, attempts) if attempts else records
-                    at = following
+                    yield with_attempts(data, attempts) if attempts else data
+                    first = next_
 
 
 def with_attempts(records: bytes, attempts: int) -> bytes:

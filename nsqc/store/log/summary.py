@@ -102,7 +102,7 @@ def count(ranges: Ranges) -> int:
 
 
 def time_of(log: Log, offset: int) -> int | None:
-    """When a message was published, in ns since 1970, or the first one after it; None: there is none. Raises OSError."""
+    """When a message or the next one was published, in ns since 1970; None: there is none. Raises OSError."""
     at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
     for segment in log.segments[at:]:
         with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:

@@ -208,13 +208,13 @@ def test_a_manifest_that_is_missing(folder):
     assert said(folder) == ["manifest: is missing"]
     assert check_folder(str(folder)).records == 60
     (folder / f"{40:020}.log").unlink()     # a kill of the first publish leaves one segment without a manifest
-    assert said(folder) == [".: a channel is at offset 50, and there are no messages from 40 on: they are gone"]
+    assert said(folder) == [".: messages from offset 40 on are gone: a channel is at offset 50"]
     assert "manifest: is missing" in said(folder, False)
 
 
 def test_a_channel_that_has_been_further(folder):
     write_journal(folder, 2, frame(section(1, [(ADVANCE, 99)])))
-    assert said(folder) == [".: a channel is at offset 99, and there are no messages from 60 on: they are gone"]
+    assert said(folder) == [".: messages from offset 60 on are gone: a channel is at offset 99"]
 
 
 def test_segments_of_another_log_and_copies(folder):
