@@ -41,7 +41,7 @@ cdef bint write_next(LogState log) noexcept:
 cdef AppendJob *new_job(LogState log) noexcept:
     """NULL: no memory."""
     cdef AppendJob *job = <AppendJob *> calloc(1, sizeof(AppendJob))
-    cdef Segment *last = segments_last(&log.segments)
+    cdef Segment *last
     if job is NULL:
         return NULL
     job.fd = -1
@@ -64,6 +64,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.syncs_parent = not log.recorder.rooted
     job.syncs_names = log.recorder.synced_names < log.recorder.names
     job.names = log.recorder.names
+    last = segments_last(&log.segments)     # where it lies now: room for others may have moved it
     job.fresh = last is NULL or log.ends
     if last is not NULL:
         take_last(log, job, last)
