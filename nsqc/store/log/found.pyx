@@ -319,4 +319,4 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     found.manifest.end_due_ns = last.due_ns
     found.manifest.end_time_ns = last.time_ns
     if keeps:
-        manifest_write(c_folder, &found.manifest, True)
+        manifest_write(c_folder, &found.manifest)

@@ -1,10 +1,13 @@
-"""Writes segments and manifests as docs/ondisk.md describes them."""
+"""Writes segments and manifests as docs/ondisk.md describes them, and reads what a start makes of them."""
 
 import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.reading import queue_records
+from nsqc.store.log.recovery import Opened
 from tests.support.crc32c import crc32c
 
 BASE = 1_700_000_000_000_000_000
@@ -142,3 +145,17 @@ def add_index(segment: Written) -> None:
     if entries:
         with segment.path.open("ab") as file:
             file.write(index(segment.salt, entries))
+
+
+def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
+    """What can be read, by offset, with what the daemon reads with."""
+    bodies: dict[int, bytes] = {}
+    for segment in opened.segments:
+        with open(segment_path(str(folder), segment.first), "rb") as file:
+            at = segment.first
+            while at < segment.end:
+                first, at, data = queue_records(file.fileno(), segment.bounds, at, 0, 1 << 40, 1 << 40)
+                for offset in range(first, at):
+                    length = 4 + int.from_bytes(data[:4], "big")
+                    bodies[offset], data = data[30:length], data[length:]
+    return bodies

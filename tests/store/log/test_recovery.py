@@ -13,11 +13,10 @@ from nsqc.store.log.exportplan import Sources
 from nsqc.store.log.names import MOST_OFFSET, segment_path
 from nsqc.store.log.offline import read_frames
 from nsqc.store.log.progress import read_progress
-from nsqc.store.log.reading import queue_records
 from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
 from nsqc.store.log.summary import read_log
 from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, frame, head, section, write_journal
-from tests.store.log.segments import Written, body_of, sealed, write_log, write_manifest, write_segment
+from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment
 
 RESERVED = 1 << 40
 
@@ -36,17 +35,7 @@ class Shown(NamedTuple):
 
 
 def shown(folder, opened: Opened) -> Shown:
-    """What can be read, by way of what the daemon reads with."""
-    bodies: dict[int, bytes] = {}
-    for segment in opened.segments:
-        with open(segment_path(str(folder), segment.first), "rb") as file:
-            at = segment.first
-            while at < segment.end:
-                first, at, data = queue_records(file.fileno(), segment.bounds, at, 0, 1 << 40, 1 << 40)
-                for offset in range(first, at):
-                    length = 4 + int.from_bytes(data[:4], "big")
-                    bodies[offset], data = data[30:length], data[length:]
-    return Shown([segment.bounds for segment in opened.segments], bodies,
+    return Shown([segment.bounds for segment in opened.segments], read_bodies(folder, opened),
                  opened.lost + sum(segment.lost for segment in opened.segments))
 
 
