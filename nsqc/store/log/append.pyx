@@ -170,7 +170,7 @@ cdef int complete(AppendJob *job) noexcept nogil:
             job.manifest.end_size = 0
         if reserves:
             job.manifest.reserved = max(job.manifest.reserved, job.offset) + RESERVE
-        error = manifest_write(job.c_folder, &job.manifest, job.syncs or reserves)
+        error = manifest_write(job.c_folder, &job.manifest)
         job.made_names = True
     if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):
         error = sync_folders(job)

@@ -230,7 +230,7 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
             segment.due_ns = next_.head.before_due_ns
             segment.time_ns = next_.head.before_time_ns
         elif (at + 1 == found.count and found.manifest.newest == segment.head.sequence
-              and found.manifest.end_size == segment.size):
+              and 0 < found.manifest.end_size == segment.size):
             segment.position = found.manifest.end_position
             segment.end = found.manifest.end
             segment.due_ns = found.manifest.end_due_ns
@@ -242,6 +242,7 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
                                                                           now_ns):
             return False
     found.clean = found.clean or found.count == 0
+    keep_known_end(found)
     settle_counts(found)
     return True
 
@@ -278,6 +279,17 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
     return fail(found, error, segment.head.first) if error else True
 
 
+cdef void keep_known_end(Found *found) noexcept nogil:
+    """The newest segment ends no earlier than the manifest says: what its file lacks before that is lost."""
+    cdef FoundSegment *last = &found.items[found.count - 1]
+    if (found.count and last.scanned and found.manifest.newest == last.head.sequence and found.manifest.end_size
+            and last.end < found.manifest.end):
+        last.damaged += found.manifest.end - last.end
+        last.end = found.manifest.end
+        last.position = max(last.position, found.manifest.end_position)
+        last.due_ns = max(last.due_ns, found.manifest.end_due_ns)
+
+
 cdef void settle_counts(Found *found) noexcept nogil:
     """How many records lie before a segment whose header is lost."""
     cdef FoundSegment *segment
@@ -307,4 +319,4 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     found.manifest.end_due_ns = last.due_ns
     found.manifest.end_time_ns = last.time_ns
     if keeps:
-        manifest_write(c_folder, &found.manifest, True)
+        manifest_write(c_folder, &found.manifest)

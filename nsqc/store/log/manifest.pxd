@@ -18,5 +18,6 @@ cdef struct Manifest:
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
-# 0 or errno. syncs: its bytes are durable; its name is when the folder is synced.
-cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil
+# 0 or errno. Its bytes are durable before it replaces the one before, of which a power failure would leave nothing
+# otherwise; its name is when the folder is synced.
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil

@@ -53,7 +53,7 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
     return HEAD_SOUND
 
 
-cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil:
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_data[MANIFEST_BYTES]
@@ -80,7 +80,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syn
     if fd < 0:
         return -fd
     error = io_write(fd, c_data, MANIFEST_BYTES, 0, &written)
-    if error == 0 and syncs:
+    if error == 0:
         error = io_sync_data(fd)
     close(fd)
     if error == 0:

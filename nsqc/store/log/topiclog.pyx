@@ -328,7 +328,7 @@ cdef class TopicLog(LogState):
             self.manifest.end = last.end
             self.manifest.end_due_ns = last.due_ns
             self.manifest.end_time_ns = last.time_ns
-            manifest_write(self.c_folder, &self.manifest, False)
+            manifest_write(self.c_folder, &self.manifest)
             self.recorder.names += 1
 
     def delete(self):
