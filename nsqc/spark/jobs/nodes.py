@@ -86,7 +86,7 @@ class NodeApi(LogApi):
                              for one in answer["channels"])
             last = answer["last_time"]
             return Holding(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                           segments_of(answer["segment_list"]), str(answer.get("id") or ""))
+                           segments_of(answer["segment_list"]), channels, str(answer.get("id") or ""))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
 

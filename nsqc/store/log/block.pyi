@@ -23,7 +23,8 @@ class LogBlock:
     used. Raises ValueError unless these are sound frames, one after the other, which have these records.
     """
 
-    def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int, end: int) -> None: ...
+    def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int,
+                 end: int) -> None: ...
     @property
     def first(self) -> int: ...
     @property

@@ -11,7 +11,7 @@ from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from nsqc.store.guid cimport guid_after, guid_write
+from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
 from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SOUND, RECORD_SIZE, Frame,
                                    frame_check, frame_load, record_length)
 from nsqc.store.log.manifest cimport Manifest, manifest_load
@@ -103,7 +103,7 @@ cdef class LogBlock:
             return NO_RECORD
         if self.reserve(count) < 0:
             return NO_MEMORY
-        for index in range(skipped):
+        for _ in range(skipped):
             c_record += record_length(c_record)
         if self.rows == 0:
             self.c_record = c_record
@@ -174,6 +174,7 @@ cdef class LogBlock:
         """See the .pyi."""
         cdef int64_t rows, done = 0, count, row
         cdef uint32_t before
+        cdef FramePart *part
         cdef bytes bodies, ends, times, ids, offsets
         cdef char *c_bodies
         cdef char *c_ids
@@ -205,7 +206,8 @@ cdef class LogBlock:
                 if wanted & WANT_TIMESTAMP:
                     fill_times(self, c_times + done, count)
                 if wanted & WANT_ID:
-                    fill_ids(self, c_ids + ID_BYTES * done, count)
+                    part = &self.parts[self.part]
+                    guid_write_range(guid_after(part.id, self.row - part.row), count, c_ids + ID_BYTES * done)
                 if wanted & WANT_VALUE:
                     c_bodies = copy_bodies(self, c_bodies, count, NULL, 0, NULL, 0)
                 self.pass_over(count)
@@ -258,19 +260,12 @@ cdef void fill_times(LogBlock block, int64_t *c_to, int64_t count) noexcept nogi
         c_to[row] = time_us
 
 
-cdef void fill_ids(LogBlock block, char *c_to, int64_t count) noexcept nogil:
-    cdef FramePart *part = &block.parts[block.part]
-    cdef int64_t first = guid_after(part.id, block.row - part.row), row
-    for row in range(count):
-        guid_write(guid_after(first, row), c_to + ID_BYTES * row)
-
-
 cdef char *copy_bodies(LogBlock block, char *c_to, int64_t count, const char *c_prefix, int64_t before,
                        const char *c_suffix, int64_t after) noexcept nogil:
     """Returns where the next body goes."""
     cdef const char *c_record = block.c_record
-    cdef int64_t size, row
-    for row in range(count):
+    cdef int64_t size
+    for _ in range(count):
         size = record_length(c_record) - RECORD_SIZE
         if before:
             memcpy(c_to, c_prefix, <size_t> before)

@@ -167,7 +167,7 @@ def test_every_flipped_bit_of_what_is_checked_is_found() -> None:
 @pytest.mark.parametrize("cut", range(1, 200, 7))
 def test_frames_that_are_cut(cut: int) -> None:
     data, _ = frames([30, 20, 10], together=1)
-    with pytest.raises(ValueError, match="frame|records"):
+    with pytest.raises(ValueError, match=r"frame|records"):
         block_of(data[:-cut], FIRST, FIRST + 3)
 
 
