@@ -19,9 +19,9 @@ LOG = f"{MESSAGE}, offset bigint"
 RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts int, channel string, file string, "
           "pos bigint")
 ID_BYTES = 16
-# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions; Block.batch() has offsets in
-# the log in place of positions.
+# Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
 RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
+Column: TypeAlias = "bytes | Chunk"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TYPES = {
@@ -75,12 +75,12 @@ def id_offsets(count: int) -> pa.Buffer:
     return pa.py_buffer(array.array("i", range(0, (count + 1) * ID_BYTES, ID_BYTES)))
 
 
-def bodies(offsets: Chunk, data: Chunk, count: int) -> pa.Array:
+def bodies(offsets: Column, data: Column, count: int) -> pa.Array:
     """Binary values by int32 offsets."""
     return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def fixed(kind: pa.DataType, data: Chunk, count: int) -> pa.Array:
+def fixed(kind: pa.DataType, data: Column, count: int) -> pa.Array:
     """Values of a fixed width without nulls."""
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(data)])
 
@@ -89,3 +89,9 @@ def fixed(kind: pa.DataType, data: Chunk, count: int) -> pa.Array:
 def same(value: str | None, count: int) -> pa.Array:
     """One text, or null, repeated. Most batches have as many rows as the one before: they share it."""
     return pa.nulls(count, pa.string()) if value is None else pa.repeat(pa.scalar(value), count)
+
+
+@lru_cache(maxsize=8)
+def zeros(count: int) -> pa.Array:
+    """The attempts of messages in a log: none."""
+    return pa.repeat(pa.scalar(0, pa.int32()), count)

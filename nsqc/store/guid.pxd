@@ -28,3 +28,5 @@ cdef inline int64_t guid_after(int64_t first, int64_t count) noexcept nogil:
     return number >> 12 << 22 | first & 0x3FF000 | number & 0xFFF
 
 cdef void guid_write(int64_t id, char *c_to) noexcept nogil     # 16 digits
+# The ids from one on that take() has drawn with it, one after the other.
+cdef void guid_write_range(int64_t first, int64_t count, char *c_to) noexcept nogil

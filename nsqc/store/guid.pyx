@@ -34,6 +34,12 @@ cdef void guid_write(int64_t id, char *c_to) noexcept nogil:
     store_i64(c_to + 8, <int64_t> hex_of(<uint32_t> id))
 
 
+cdef void guid_write_range(int64_t first, int64_t count, char *c_to) noexcept nogil:
+    cdef int64_t index
+    for index in range(count):
+        guid_write(guid_after(first, index), c_to + 16 * index)
+
+
 @cython.final
 cdef class GuidFactory:
     """Makes the ids of one daemon; node_id is from 0 to 1023."""

@@ -4,8 +4,5 @@ def lines(bodies: Chunk, offsets: Chunk, start: int, stop: int, prefix: bytes, s
     """prefix, body and suffix of the messages from start to stop, one after the other. bodies, offsets: of a Batch.
     Raises IndexError for rows that are not in it."""
 
-def record_lines(records: bytes | bytearray | memoryview, most: int, prefix: bytes, suffix: bytes) -> tuple[bytes, int]:
-    """(text, count): like lines(), for the first `most` log records. Raises ValueError if they are malformed."""
-
 def keep_memory() -> None:
     """Has freed memory stay with the process, up to 128 MiB."""

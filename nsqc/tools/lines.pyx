@@ -1,11 +1,10 @@
-"""Bodies of a batch, or of records of a log, as lines, in one piece of memory."""
+"""Bodies of a batch as lines, in one piece of memory."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from nsqc.client.chunk cimport Chunk
-from nsqc.wire.hton cimport load_i32
 
 cdef extern from "<malloc.h>" nogil:
     enum:
@@ -15,8 +14,6 @@ cdef extern from "<malloc.h>" nogil:
 
 cdef enum:
     MIB = 1 << 20
-    SIZE_BYTES = 4
-    HEAD_BYTES = 30     # of a record: size, timestamp, attempts, id
 
 
 def keep_memory() -> None:
@@ -49,35 +46,3 @@ def lines(Chunk bodies not None, Chunk offsets not None, Py_ssize_t start, Py_ss
             memcpy(c_to + c_prefix + size, c_after, <size_t> c_suffix)
             c_to += c_prefix + size + c_suffix
     return text
-
-
-def record_lines(const unsigned char[::1] records not None, Py_ssize_t most, bytes prefix not None,
-                 bytes suffix not None) -> tuple:
-    """(text, count): like lines(), for the first `most` of consecutive log records. Raises ValueError if they are
-    malformed."""
-    cdef Py_ssize_t c_prefix = len(prefix), c_suffix = len(suffix), length = records.shape[0], at = 0, count = 0, size
-    cdef Py_ssize_t end
-    cdef const char *c_before = prefix
-    cdef const char *c_after = suffix
-    cdef const char *c_from = <const char *> &records[0] if length else NULL
-    cdef char *c_to
-    cdef bytes text
-    while count < most and at < length:
-        size = load_i32(c_from + at) if length - at >= HEAD_BYTES else -1
-        if size < HEAD_BYTES - SIZE_BYTES or size > length - at - SIZE_BYTES:
-            raise ValueError(at)
-        at += SIZE_BYTES + size
-        count += 1
-    end = at
-    text = PyBytes_FromStringAndSize(NULL, end - count * HEAD_BYTES + count * (c_prefix + c_suffix))
-    c_to = PyBytes_AS_STRING(text)
-    at = 0
-    with nogil:
-        while at < end:
-            size = SIZE_BYTES + load_i32(c_from + at) - HEAD_BYTES
-            memcpy(c_to, c_before, <size_t> c_prefix)
-            memcpy(c_to + c_prefix, c_from + at + HEAD_BYTES, <size_t> size)
-            memcpy(c_to + c_prefix + size, c_after, <size_t> c_suffix)
-            c_to += c_prefix + size + c_suffix
-            at += HEAD_BYTES + size
-    return text, count

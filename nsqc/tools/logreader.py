@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nsqc.log.visible import visible_bytes, visible_json
 from nsqc.options.places import BEGINNING, MOST, Place
+from nsqc.store.log.block import MEDIA_TYPE, LogBlock
 from nsqc.tools.errors import NoName, ToolError
-from nsqc.tools.lines import record_lines
 from nsqc.tools.nodehttp import BadStatus, NodeHttp, Reply, Unreachable
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
 
-PIECE_BYTES = 1 << 20       # of records in one request
-HEAD = struct.Struct(">iqH16s")
-SIZE_BYTES = 4
+PIECE_BYTES = 1 << 20       # of frames in one request
 STATE = {"first_offset": int, "next_offset": int, "bytes": int, "segments": int, "damaged": int, "missing": int,
          "sync": str, "channels": list}
 POSITION = {"channel_name": str, "position": int, "oldest_unfinished": int, "lag_messages": int, "in_flight": int,
@@ -27,13 +25,13 @@ POSITION = {"channel_name": str, "position": int, "oldest_unfinished": int, "lag
 
 
 class Piece(NamedTuple):
-    """Records in the file's format, with the offsets first to next - 1. damaged: the count of damaged records skipped
-    before them. log_id: changes if the topic is deleted and created again."""
+    """Records with the offsets first to next - 1. damaged: the count of damaged records skipped before them. log_id:
+    changes if the topic is deleted and created again."""
 
     first: int
     next: int
     damaged: int
-    data: bytes
+    block: LogBlock
     log_id: str
 
 
@@ -99,14 +97,25 @@ class LogReader:
 
     def _read(self, arguments: dict[str, object]) -> Piece:
         try:
-            reply = self._api.reply("GET", "/topic/read", arguments)
+            reply = self._api.reply("GET", "/topic/read", arguments, accept=MEDIA_TYPE)
         except BadStatus as error:
             raise self._refused(error) from None
         first, following, count, damaged = (number_of(reply, name) for name in (
             "First-Offset", "Next-Offset", "Messages", "Damaged"))
         if min(first, following, count, damaged) < 0 or following - first != count or bool(count) != bool(reply.body):
             raise self._strange()
-        return Piece(first, following, damaged, reply.body, reply.headers.get("X-NSQ-Log-Id") or "")
+        return Piece(first, following, damaged, self._block(reply, first, following),
+                     reply.headers.get("X-NSQ-Log-Id") or "")
+
+    def _block(self, reply: Reply, first: int, following: int) -> LogBlock:
+        """The records of an answer, checked."""
+        if not reply.body:
+            return LogBlock(b"", 0, 0, 0, 0, 0)
+        try:
+            salt = int(reply.headers.get("X-NSQ-Log-Salt") or "", 16)
+            return LogBlock(reply.body, len(reply.body), salt, number_of(reply, "Log-Position"), first, following)
+        except (ValueError, OverflowError):
+            raise self._strange() from None
 
     def _refused(self, error: BadStatus) -> ToolError:
         """The error for a refusal."""
@@ -141,14 +150,14 @@ def number_of(reply: Reply, name: str) -> int:
 
 # ---------------------------------------------------------------------- forms
 
-# Formats up to N records of a piece; returns the text and their count.
+# Formats up to N records of a piece, once; returns the text and their count.
 Form: TypeAlias = Callable[[str, "Node", Piece, int], tuple[bytes, int]]
 
 
 def as_lines(prefix: bool, is_terminal: bool) -> Form:
     """Bodies, each with a newline; prefix: the topic before each."""
     def text(topic: str, node: Node, piece: Piece, most: int) -> tuple[bytes, int]:
-        found, count = record_lines(piece.data, most, f"{topic} | ".encode() if prefix else b"", b"\n")
+        found, count = piece.block.lines(most, f"{topic} | ".encode() if prefix else b"", b"\n")
         return visible_bytes(found) if is_terminal else found, count
 
     return text
@@ -157,12 +166,9 @@ def as_lines(prefix: bool, is_terminal: bool) -> Form:
 def as_json(key: str, address: Callable[[Node], str]) -> Form:
     """An object for each record. key: of the node's address."""
     def text(topic: str, node: Node, piece: Piece, most: int) -> tuple[bytes, int]:
-        lines = []
-        offsets = range(piece.first, piece.first + most)
-        for offset, (timestamp, attempts, id_, body) in zip(offsets, records(piece.data), strict=False):
-            lines.append(json.dumps({
-                "topic": topic, key: address(node), "offset": offset, "id": id_, "timestamp": timestamp,
-                "attempts": attempts, **body_of(body)}, ensure_ascii=False))
+        lines = [json.dumps({
+            "topic": topic, key: address(node), "offset": offset, "id": id_, "timestamp": time_ns, "attempts": 0,
+            **body_of(body)}, ensure_ascii=False) for offset, time_ns, id_, body in islice(piece.block, most)]
         return visible_json("\n".join([*lines, ""])).encode(), len(lines)
 
     return text
@@ -174,17 +180,3 @@ def body_of(body: bytes) -> dict[str, str]:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode()}
-
-
-def records(data: bytes) -> Iterator[tuple[int, int, str, bytes]]:
-    """Timestamp, attempts, id and body of each record. Raises ValueError."""
-    at = 0
-    while at < len(data):
-        if len(data) - at < HEAD.size:
-            raise ValueError(at)
-        size, timestamp, attempts, id_ = HEAD.unpack_from(data, at)
-        end = at + SIZE_BYTES + size
-        if not at + HEAD.size <= end <= len(data):
-            raise ValueError(at)
-        yield timestamp, attempts, id_.decode(errors="backslashreplace"), data[at + HEAD.size:end]
-        at = end

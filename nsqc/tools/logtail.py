@@ -95,10 +95,7 @@ class LogTail:
     def _write(self) -> None:
         while self._arrived and not self._stop and (self._endless or self._left):
             topic, node, piece = self._arrived.popleft()
-            try:
-                text, count = self._form(topic, node, piece, 2**62 if self._endless else self._left)
-            except ValueError:
-                raise Unreachable(f"{node.http}: does not answer as nsqc does") from None
+            text, count = self._form(topic, node, piece, 2**62 if self._endless else self._left)
             output.write_bytes(text)
             self._left -= 0 if self._endless else count
             self._room.release()
@@ -201,7 +198,7 @@ class Follower:
         self._log_id = piece.log_id or self._log_id
         if piece.damaged:
             self._tail.warn(f"{reader.place}: {piece.damaged} damaged messages before offset {piece.first} left out")
-        if piece.data:
+        if piece.next > piece.first:
             self._tail.put(Arrived(self._topic, self._node, piece))
         return True
 

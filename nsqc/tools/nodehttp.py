@@ -88,10 +88,11 @@ class NodeHttp:
         """The body of an answer with status 200. Raises Unreachable, BadStatus."""
         return self.reply(method, path, arguments, body).body
 
-    def reply(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"") -> Reply:
-        """An answer with status 200. Raises Unreachable, BadStatus."""
+    def reply(self, method: str, path: str, arguments: Mapping[str, object] | None = None, body: bytes = b"",
+              accept: str = "") -> Reply:
+        """An answer with status 200; accept: its media type, if there is a choice. Raises Unreachable, BadStatus."""
         target = path + (f"?{urlencode(arguments, quote_via=quote)}" if arguments else "")
-        answer = self._answer(method, target, body)
+        answer = self._answer(method, target, body, accept)
         if answer.status == 200:
             return answer
         refused = BadStatus(self.address, answer)
@@ -113,11 +114,11 @@ class NodeHttp:
         if found.service is not self._wants:
             raise self._wrong(found)
 
-    def _answer(self, method: str, target: str, body: bytes) -> Reply:
+    def _answer(self, method: str, target: str, body: bytes, accept: str = "") -> Reply:
         is_lookup = self._wants is Service.LOOKUPD_HTTP
         target = self._where.beside(target) if is_lookup else self._where.below(target)
         try:
-            return self._exchange(method, target, body)
+            return self._exchange(method, target, body, self._headers | ({"Accept": accept} if accept else {}))
         except TimeoutError as error:
             self.close()
             raise self._explained(f"{self.address}: no answer in time", error) from None
@@ -134,17 +135,17 @@ class NodeHttp:
             raise self._explained(f"{self.address}: {text if isinstance(error, OSError) else 'not an HTTP answer'}",
                                   error) from None
 
-    def _exchange(self, method: str, target: str, body: bytes) -> Reply:
+    def _exchange(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> Reply:
         fresh = self._connection.sock is None
         try:
-            self._connection.request(method, target, body or None, self._headers)
+            self._connection.request(method, target, body or None, headers)
             answer = self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             self._connection.close()
             # The node has closed a connection that was kept: nothing was answered, and only reads are safe to repeat.
             if fresh or method != "GET":
                 raise
-            self._connection.request(method, target, body or None, self._headers)
+            self._connection.request(method, target, body or None, headers)
             answer = self._connection.getresponse()
         data = answer.read(MOST_BYTES)
         if not answer.isclosed() and answer.read(1):

@@ -73,8 +73,8 @@ def segment_rows(found: dict[Node, dict[str, Any]]) -> list[list[str]]:
     for node, state in found.items():
         listed = state.get("segment_list")
         for number, segment in enumerate(listed if isinstance(listed, list) else ()):
-            if isinstance(segment, list) and len(segment) == 3:
-                rows.append([str(number), node.http, *map(str, segment)])
+            if isinstance(segment, list) and len(segment) == 4:
+                rows.append([str(number), node.http, *map(str, segment[:3])])
     return rows
 
 
@@ -122,8 +122,6 @@ def read(values: Values) -> int:
 def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> tuple[int, int]:
     """Prints the messages of a node up to an offset, up to a count; returns how many may still come, and how many were
     damaged. Raises PipeClosed, OSError, ToolError."""
-    from nsqc.tools.nodehttp import Unreachable
-
     damaged = 0
     while most > 0 and reader.offset < stop:
         offset = reader.offset
@@ -131,14 +129,11 @@ def copied(reader: LogReader, node: Node, stop: int, most: int, form: Form) -> t
         if piece.first >= stop:
             break
         damaged += piece.damaged
-        if not piece.data:
+        if piece.next == piece.first:
             if reader.offset == offset:
                 break       # deleted and created again meanwhile, and empty
             continue
-        try:
-            text, count = form(reader.topic, node, piece, min(most, stop - piece.first))
-        except ValueError:
-            raise Unreachable(f"{node.http}: does not answer as nsqc does") from None
+        text, count = form(reader.topic, node, piece, min(most, stop - piece.first))
         output.write_bytes(text)
         most -= count
     return most, damaged

@@ -1,39 +1,55 @@
-"""Records as Arrow columns (nsqc.spark.log.block), beside struct and slices in Python."""
+"""Frames of a log as Arrow columns (nsqc.store.log.block), beside struct and slices in Python."""
 
 import struct
 
-from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
+from nsqc.store.guid import GuidFactory
+from nsqc.store.log.block import FRAMES_AT, ID, OFFSET, TIMESTAMP, VALUE, LogBlock
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
+from tests.compiled import logframes
 
 TITLE = "block: nanoseconds a record"
-HEAD = struct.Struct(">iqH16s")
 BATCH_ROWS = 10_000
+BATCH = 200             # messages of a publish
+SALT = 0x1122334455667788
+
+
+def frames(body: int, rows: int) -> bytes:
+    """So many records, a batch a frame."""
+    collector, batch = logframes.Collector(GuidFactory.make(1)), (body.to_bytes(4, "big") + b"x" * body) * BATCH
+    for number in range(rows // BATCH):
+        collector.add_batch(batch, BATCH, 10**18 + number * 10**7)
+    return collector.sealed(SALT, FRAMES_AT, 0, 0)[0]
 
 
 def cut(data: bytes, wanted: int, rows: int) -> None:
     """All batches."""
-    block = Block(data, len(data), 0, rows, rows)
+    block = LogBlock(data, len(data), SALT, FRAMES_AT, 0, rows)
     while block.batch(BATCH_ROWS, 1 << 24, wanted) is not None:
         pass
 
 
 def plain(data: bytes) -> None:
-    """Without this module."""
+    """Without this module, and without a check."""
     at, found = 0, []
     while at < len(data):
-        size, stamp, attempts, number = HEAD.unpack_from(data, at)
-        found.append((data[at + HEAD.size:at + 4 + size], stamp, attempts, number))
-        at += 4 + size
+        payload, records = struct.unpack_from(">8xI8xI", data, at)
+        first, time_ns, number = struct.unpack_from(">32xqqq", data, at)
+        record = at + 64
+        for row in range(records):
+            end = record + 4 + int.from_bytes(data[record:record + 4], "big")
+            found.append((data[record + 4:end], time_ns, first + row, b"%016x" % (number + row)))
+            record = end
+        at += 64 + payload + 7 & ~7
 
 
 def bench(size: Size) -> list[Row]:
     """All columns and bodies only, by size of body."""
     rows = []
     for body in (20, 200, 2000):
-        many = size.of(4_000_000 // (body + 30))
-        data = (HEAD.pack(26 + body, 1, 0, b"0" * 16) + b"x" * body) * many
-        for title, wanted in (("all columns", VALUE | TIMESTAMP | ATTEMPTS | ID | OFFSET), ("bodies", VALUE)):
+        many = size.of(4_000_000 // (body + 30)) // BATCH * BATCH or BATCH
+        data = frames(body, many)
+        for title, wanted in (("all columns", VALUE | TIMESTAMP | ID | OFFSET), ("bodies", VALUE)):
             rows.append(timing.compare(
                 Part(f"{title}, {body} bytes",
                      lambda data=data, wanted=wanted, many=many: lambda: cut(data, wanted, many), many),

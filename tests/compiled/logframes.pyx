@@ -83,3 +83,10 @@ cdef tuple records_of(Walk *walk_):
         delays.append((load_i32(c_record), load_i64(c_record + 4), load_i32(c_record + 12)))
         c_record += DELAY_BYTES
     return bodies, delays
+
+
+def next_id(GuidFactory guids not None, int64_t wall_ns):
+    """The id that the next message has, as text."""
+    cdef char c_id[16]
+    guids.next(wall_ns, c_id)
+    return c_id[:16].decode()

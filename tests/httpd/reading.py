@@ -1,38 +1,49 @@
 """Reads logs over HTTP."""
 
 import struct
+from typing import NamedTuple
 
 from tests.support.daemon import batch
 
 LINES = "Accept: application/x-ndjson\r\n"
+FRAMES = "Accept: application/vnd.nsqc.frames\r\n"
 LARGEST = 64 * 1024 * 1024
+HEAD = struct.Struct(">4x4xI4xHHIIIQQQQ")  # of a frame, without its magic and checksums
 
 
-class Record:
-    """A record of a body."""
+class Record(NamedTuple):
+    """A record of an answer."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.timestamp, self.attempts, self.id = struct.unpack_from(">qH16s", data, 4)
-        self.body = data[30:]
-
-
-def records(data):
-    """The records that a body consists of."""
-    found = []
-    while data:
-        size = 4 + struct.unpack_from(">i", data)[0]
-        assert len(data) >= size >= 30
-        found.append(Record(data[:size]))
-        data = data[size:]
-    return found
+    offset: int
+    timestamp: int
+    id: bytes
+    body: bytes
 
 
-def bodies(data):
-    return [record.body for record in records(data)]
+def records(reply):
+    """The records that an answer of frames is about."""
+    data, found = reply.body, []
+    first, following, _ = offsets(reply)
+    at = 0
+    while at < len(data):
+        payload, flags, _, count, _, _, offset, time_ns, id_, _ = HEAD.unpack_from(data, at)
+        record = at + 64
+        for number in range(count):
+            size = int.from_bytes(data[record:record + 4], "big")
+            sequence = (id_ >> 22 << 12 | id_ & 0xFFF) + number
+            number_id = sequence >> 12 << 22 | id_ & 0x3FF000 | sequence & 0xFFF
+            found.append(Record(offset + number, time_ns, b"%016x" % number_id, data[record + 4:record + 4 + size]))
+            record += 4 + size
+        at += (64 + payload + 7) // 8 * 8
+    assert at == len(data)
+    return [record for record in found if first <= record.offset < following]
 
 
-def read(daemon, topic, query="", headers=""):
+def bodies(reply):
+    return [record.body for record in records(reply)]
+
+
+def read(daemon, topic, query="", headers=FRAMES):
     return daemon.call("GET", f"/topic/read?topic={topic}{query}", headers=headers)
 
 
@@ -55,7 +66,7 @@ def follow(daemon, topic, end, query=""):
         reply = read(daemon, topic, f"&offset={following}{query}")
         first, after, count = offsets(reply)
         assert first == following and after > following
-        part = records(reply.body)
+        part = records(reply)
         assert len(part) == count == after - first
         found += part
         following = after

@@ -14,7 +14,6 @@ from nsqc.spark.log.errors import BadAnswer, DataLoss, NoTopic, Unreachable
 from nsqc.spark.log.local import LocalLog
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
-from nsqc.store.disk.segment import RECORD_HEAD_BYTES
 from nsqc.store.machine import boot_of, folder_key
 from tests.spark.test_log import FLAGS, name_of, publish, where
 from tests.support.daemon import Daemon, batch, wait_until
@@ -49,6 +48,12 @@ def whole(node: Daemon, topic: str) -> Range:
                  boot_of(state.folder_key))
 
 
+@pytest.fixture(autouse=True)
+def _files_are_worth_it(monkeypatch):
+    """However little the first answer leaves to read."""
+    monkeypatch.setattr(rows, "WORTH_FILES", 0)
+
+
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple]:
     """The requests for records. The first is always made: a short range needs no more."""
@@ -70,8 +75,7 @@ def folder_of(node: Daemon, topic: str) -> Path:
 # ---------------------------------------------------------------------- the same rows
 
 @pytest.mark.parametrize("piece", ["64k", "4m"])
-def test_files_have_the_rows_that_the_node_answers(node, topic, asked, piece, monkeypatch):
-    monkeypatch.setattr(rows, "WORTH_FILES", 0)
+def test_files_have_the_rows_that_the_node_answers(node, topic, asked, piece):
     client = node.connect()
     for size in (1, 2, 200, 5000, 70_000, 300_000):     # above a piece, and above a segment
         client.ok(f"MPUB {topic}", batch(*(bytes([number]) * size for number in range(7))))
@@ -87,16 +91,17 @@ def test_files_have_the_rows_that_the_node_answers(node, topic, asked, piece, mo
 
 
 def test_pieces_end_where_they_should(node, topic):
-    publish(node, topic, range(1000))
+    publish(node, topic, range(5000))
     state = state_of(node, topic)
-    files, buffer = LocalLog(state, 1 << 20), bytearray(1 << 16)
-    for start, end, reached in (0, 1000, 600), (90, 100, 100), (600, 601, 601), (999, 2000, 1000):
-        piece = files.piece(start, end, 1 << 20, buffer)
+    files, first = LocalLog(state, 1 << 20), state.segments[0].end
+    assert 100 < first < 5000
+    for start, end, reached in (0, 5000, first), (90, 100, 100), (first, first + 1, first + 1), (4999, 6000, 5000):
+        piece = files.piece(start, end, 1 << 20)
         assert (piece.first, piece.next, piece.damaged) == (start, reached, 0)
     # Behind what the node has told there may be anything.
-    publish(node, topic, range(1000, 1100))
-    assert files.piece(1000, 1100, 1 << 20, buffer) is None
-    assert LocalLog(state_of(node, topic), 1 << 20).piece(1000, 1100, 1 << 20, buffer).next == 1100
+    publish(node, topic, range(5000, 5100))
+    assert files.piece(5000, 5100, 1 << 20) is None
+    assert LocalLog(state_of(node, topic), 1 << 20).piece(5000, 5100, 1 << 20).next == 5100
 
 
 def test_a_record_above_the_largest_message(node, topic):
@@ -130,9 +135,27 @@ def copy_of(state: State, tmp_path: Path) -> tuple[Path, State]:
     return copy, state._replace(folder=str(copy), folder_key=folder_key(str(copy)))
 
 
+def crc32c(data: bytes | bytearray) -> int:
+    """Bit by bit."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+def rewrite_id(folder: Path, log_id: str) -> None:
+    """Has a folder be that of another log."""
+    data = bytearray((folder / "manifest").read_bytes())
+    data[16:24] = bytes.fromhex(log_id)
+    data[-4:] = crc32c(data[:-4]).to_bytes(4, "big")
+    (folder / "manifest").write_bytes(data)
+
+
 def other_id(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    (copy / f"id.{state.id}").rename(copy / "id.0123456789abcdef")
+    rewrite_id(copy, "0123456789abcdef")
     return changed
 
 
@@ -166,12 +189,12 @@ def absent(state: State, tmp_path: Path) -> State:
 
 
 def a_file(state: State, tmp_path: Path) -> State:
-    return state._replace(folder=f"{state.folder}/{state.first:020}.dat")
+    return state._replace(folder=f"{state.folder}/{state.first:020}.log")
 
 
 def fifos(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    for segment in copy.glob("*.dat"):
+    for segment in copy.glob("*.log"):
         segment.unlink()
         os.mkfifo(segment)
     return changed
@@ -179,36 +202,46 @@ def fifos(state: State, tmp_path: Path) -> State:
 
 def folders(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    for index in copy.glob("*.idx"):
-        index.unlink()
-        index.mkdir()
+    (copy / "manifest").unlink()
+    (copy / "manifest").mkdir()
     return changed
 
 
-def no_index(state: State, tmp_path: Path) -> State:
+def no_manifest(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    for index in copy.glob("*.idx"):
-        index.unlink()
+    (copy / "manifest").unlink()
     return changed
+
+
+def damaged_manifest(state: State, tmp_path: Path) -> State:
+    copy, changed = copy_of(state, tmp_path)
+    data = bytearray((copy / "manifest").read_bytes())
+    data[100] ^= 1
+    (copy / "manifest").write_bytes(data)
+    return changed
+
+
+def other_salts(state: State, tmp_path: Path) -> State:
+    return state._replace(segments=tuple(segment._replace(salt=segment.salt ^ 1) for segment in state.segments))
 
 
 def short(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    for segment in copy.glob("*.dat"):
-        os.truncate(segment, 10)
+    for segment in copy.glob("*.log"):
+        os.truncate(segment, 4100)
     return changed
 
 
 def zeros(state: State, tmp_path: Path) -> State:
     copy, changed = copy_of(state, tmp_path)
-    for segment in copy.glob("*.dat"):
+    for segment in copy.glob("*.log"):
         segment.write_bytes(bytes(segment.stat().st_size))
     return changed
 
 
 def nothing(state: State, tmp_path: Path) -> State:
     (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / f"id.{state.id}").touch()
+    shutil.copy(f"{state.folder}/manifest", tmp_path / "empty")
     return state._replace(folder=str(tmp_path / "empty"), folder_key=folder_key(str(tmp_path / "empty")))
 
 
@@ -222,7 +255,8 @@ def open_below(*folders: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("change", [other_id, a_copy_at_the_same_path, another_boot, no_key, relative, zero, surrogate,
-                                    absent, a_file, fifos, folders, no_index, short, zeros, nothing])
+                                    absent, a_file, fifos, folders, no_manifest, damaged_manifest, other_salts,
+                                    short, zeros, nothing])
 def test_what_is_not_the_log_as_it_should_be_is_not_read(node, topic, asked, tmp_path, monkeypatch, change):
     publish(node, topic, range(5000))
     part = whole(node, topic)
@@ -267,7 +301,7 @@ def test_files_that_may_not_be_read(node, topic, asked, monkeypatch):
     opened = os.open
 
     def refused(path, flags, *more, **places):
-        if str(path).endswith(".dat"):
+        if str(path).endswith(".log"):
             raise PermissionError(13, "Permission denied")
         return opened(path, flags, *more, **places)
 
@@ -294,11 +328,10 @@ def test_what_lies_behind_the_records_that_a_node_counts(tmp_path, what, asked):
     try:
         publish(one, "t", range(3000))
         assert one.stop() == 0
-        first, second = sorted((one.data_path / "t.log").glob("*.dat"))[:2]
-        for before, after in (first, second), (first.with_suffix(".idx"), second.with_suffix(".idx")):
-            data = after.read_bytes()[32 if after.suffix == ".idx" else 0:]
-            with before.open("ab") as file:
-                file.write(data if what == "refused" else bytes(len(data)))
+        first, second = sorted((one.data_path / "t.log").glob("*.log"))[:2]
+        data = second.read_bytes()[4096:]
+        with first.open("ab") as file:
+            file.write(data if what == "refused" else bytes(len(data)))
         one.start()
         part = whole(one, "t")
         bodies = [int(row["value"]) for row in read(part)]
@@ -343,7 +376,7 @@ def test_a_log_that_is_removed_and_made_again_while_it_is_read(tmp_path, topic, 
         # Another log's files in the same folder, and nobody who answers.
         folder = folder_of(node, topic)
         node.kill()
-        next(folder.glob("id.*")).rename(folder / "id.0123456789abcdef")
+        rewrite_id(folder, "0123456789abcdef")
         with pytest.raises(Unreachable):
             for one in batches:
                 got += one.num_rows
@@ -358,7 +391,7 @@ def test_segments_that_retention_removes_while_they_are_read(node, topic):
     node.post(f"/channel/create?topic={topic}&channel=c&from=end")
     folder = folder_of(node, topic)
     # The log begins later at once; a worker removes the files, which can be read until then.
-    wait_until(lambda: len(list(folder.glob("*.dat"))) == 1, "retention")
+    wait_until(lambda: len(list(folder.glob("*.log"))) == 1, "retention")
     begins = state_of(node, topic).first
     assert begins > got
     with pytest.raises(DataLoss, match=f"begins at offset {begins}: retention has removed"):
@@ -370,11 +403,12 @@ def test_segments_that_retention_removes_while_they_are_read(node, topic):
 @pytest.mark.parametrize("local", ["true", "false"])
 def test_damage_is_told_by_the_node_whoever_finds_it(node, topic, local):
     part = long_log(node, topic)
-    segment = sorted(folder_of(node, topic).glob("*.dat"))[3]
+    segment = sorted(folder_of(node, topic).glob("*.log"))[3]
     with segment.open("r+b") as file:
-        file.seek(50 * (100 + RECORD_HEAD_BYTES) + RECORD_HEAD_BYTES // 2)
+        file.seek(4096 + 64 + 50 * 104)
         file.write(b"\xff" * 3)
-    with pytest.raises(DataLoss, match=r": [12] messages from offset \d+ on are damaged"):
+    lost = state_of(node, topic).segments[3].first
+    with pytest.raises(DataLoss, match=rf": \d+ messages from offset {lost} on are damaged"):
         read(part, localFiles=local)
     left = [row["offset"] for row in read(part, localFiles=local, failOnDataLoss="false")]
-    assert 9997 < len(left) < 10_000 and left == sorted(set(left))
+    assert left == [*range(lost), *range(10_000 - (len(left) - lost), 10_000)] and len(left) >= 9000

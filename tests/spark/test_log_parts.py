@@ -2,8 +2,6 @@
 
 import http.client
 import itertools
-import random
-import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -15,16 +13,14 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from nsqc.spark import columns, options
 from nsqc.spark.log import rows
-from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
 from nsqc.spark.log.cluster import Cluster
 from nsqc.spark.log.errors import LogError
 from nsqc.spark.log.narrow import Times
-from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, pieces, shares
+from nsqc.spark.log.ranges import LogSegment, Place, Range, advance, bundle, count, divide, pieces, shares
 from nsqc.spark.log.stream import LogStreamReader
 from tests.support.daemon import Daemon, batch
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import free_port, is_free, kept
-from tests.support.sizes import SIZES
 
 PLACE = Place("t", "a:1")
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -46,17 +42,17 @@ def test_schemas_without_an_answer_are_refused(fields, says):
 
 
 @st.composite
-def segments(draw) -> list[tuple[int, int, int]]:
+def segments(draw) -> list[LogSegment]:
     """Some, perhaps with gaps between."""
     at, found = draw(st.integers(0, 5)), []
     for length, gap in draw(st.lists(st.tuples(st.integers(0, 20), st.sampled_from((0, 0, 7, 2**32))), max_size=6)):
-        found.append((at, at + length, 100 * length))
+        found.append(LogSegment(at, at + length, 100 * length))
         at += length + gap
     return found
 
 
 def offsets(known, start: int, end: int) -> list[int]:
-    return [offset for first, behind, _ in known for offset in range(max(first, start), min(behind, end))]
+    return [offset for first, behind, _, _ in known for offset in range(max(first, start), min(behind, end))]
 
 
 @given(segments(), st.integers(0, 40), st.integers(0, 2**34), st.integers(1, 12))
@@ -102,8 +98,8 @@ def test_bundles_have_each_range_once_and_are_as_many_and_as_small_as_asked_for(
 
 
 def test_short_ranges_share_a_partition_and_long_ones_do_not():
-    short = {Place(f"t{number}", "n:1"): [(0, 10, 2000)] for number in range(1000)}
-    long = {Place("t", "n:1"): [(0, 1000, 400 << 20)]}
+    short = {Place(f"t{number}", "n:1"): [LogSegment(0, 10, 2000)] for number in range(1000)}
+    long = {Place("t", "n:1"): [LogSegment(0, 1000, 400 << 20)]}
     ranges = [Range(place, "h:1", 0, 1000 if place in long else 10) for place in (*short, *long)]
     found = bundle(divide(ranges, {**short, **long}, None, None), {**short, **long}, None, None)
     assert sorted(map(len, found)) == [1, 1, 8, *[62] * 16]
@@ -125,66 +121,6 @@ def test_no_log_waits_for_ever_for_its_share():
     assert all(sum(batch.values()) == 2 for batch in batches)
     assert {place for batch in batches for place in batch if batch[place]} == {
         place for place in waiting if waiting[place]}
-
-
-# ---------------------------------------------------------------------- records
-
-
-def record(number: int, body: bytes) -> bytes:
-    return struct.pack(">iqH16s", 26 + len(body), number * 1000, number % 7, b"%016x" % number) + body
-
-
-def test_blocks():
-    bodies = [random.randbytes(size) for size in (0, 1, 5, 3000, 0, 7)]
-    data = b"".join(record(number, body) for number, body in enumerate(bodies))
-    block = Block(data + b"rest", len(data), 40, len(bodies), 5)
-    got = []
-    while (found := block.batch(2, 1 << 20, VALUE | TIMESTAMP | ATTEMPTS | ID | OFFSET)) is not None:
-        number, values, ends, times, attempts, ids, places = found
-        ends = memoryview(ends).cast("i")
-        got += [(bytes(memoryview(values)[ends[row]:ends[row + 1]]), memoryview(times).cast("q")[row],
-                 memoryview(attempts).cast("i")[row], bytes(memoryview(ids)[16 * row:16 * row + 16]),
-                 memoryview(places).cast("q")[row]) for row in range(number)]
-    assert got == [(body, number, number % 7, b"%016x" % number, 40 + number) for number, body in enumerate(bodies[:5])]
-    few = Block(data, len(data), 0, len(bodies), 6).batch(10, 100, OFFSET)
-    assert few[0] == 3 and [len(chunk) for chunk in few[1:]] == [0, 0, 0, 0, 0, 24]
-
-
-@given(st.lists(st.integers(0, 3000), max_size=60), st.integers(1, 20), st.integers(1, 9000))
-def test_batches_have_all_records_and_are_as_large_as_asked_for(sizes, max_rows, max_bytes):
-    data = b"".join(record(number, bytes(size)) for number, size in enumerate(sizes))
-    block = Block(data, len(data), 7, len(sizes), len(sizes))
-    got: list[int] = []
-    while (found := block.batch(max_rows, max_bytes, OFFSET | VALUE)) is not None:
-        part = [30 + size for size in sizes[len(got):len(got) + found[0]]]
-        assert len(part) == found[0] <= max_rows and (sum(part) <= max_bytes or found[0] == 1)
-        following = sizes[len(got) + found[0]:][:1]
-        assert found[0] == max_rows or not following or sum(part) + 30 + following[0] > max_bytes
-        got += memoryview(found[6]).cast("q")
-    assert got == list(range(7, 7 + len(sizes)))
-
-
-@pytest.mark.parametrize("end", range(1, 40))
-def test_what_is_no_record_is_refused(end):
-    data = record(1, b"body") + record(2, b"x")
-    with pytest.raises(ValueError, match="record"):
-        Block(data[:-end], len(data) - end, 0, 2, 2)
-    with pytest.raises(ValueError, match="record"):
-        Block(data, len(data), 0, end % 2 * (2 + end), 2)
-    for changed in (data[:end] + bytes([data[end] ^ 0x80]) + data[end + 1:],):
-        try:
-            Block(changed, len(changed), 0, 2, 2).batch(9, 9, VALUE)
-        except ValueError as error:
-            assert "record" in str(error)
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("number", range(3))
-def test_hostile_sizes_are_refused(size, number):
-    data = bytearray(b"".join(record(number, b"body") for number in range(3)))
-    data[34 * number:34 * number + 4] = struct.pack(">i", size)
-    with pytest.raises(ValueError, match="record"):
-        Block(bytes(data), len(data), 0, 3, 3)
 
 
 # ---------------------------------------------------------------------- nodes
@@ -236,7 +172,7 @@ class Garbage(BaseHTTPRequestHandler):
     times = 0
 
     def do_GET(self) -> None:
-        status, body, headers = got(self.node, self.path)
+        status, body, headers = got(self.node, self.path, Accept=self.headers["Accept"])
         kept = {name: value for name, value in headers.items() if name.startswith("X-NSQ-")}
         if self.path.startswith("/topic/read") and type(self).times:
             type(self).times -= 1

@@ -58,7 +58,9 @@ def test_topic_log(tools, node):
     done = tools.run("topic", "log", topic)
     head, row, _, titles, channel = done.stdout.decode().splitlines()
     assert head.split("  ")[0] == "NODE" and titles.startswith("CHANNEL  NODE")
-    assert row.split()[:8] == [tools.http, "0", "3", "93", "1", "0", "0", "write"]
+    cells = row.split()[:8]
+    assert 80 <= int(cells.pop(3)) <= 3 * 72        # messages of a moment share a frame
+    assert cells == [tools.http, "0", "3", "1", "0", "0", "write"]
     assert [bool(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", cell)) for cell in row.split()[8:]] == [True, True]
     assert channel.split()[:5] == ["c", tools.http, "0", "0", "3"]
     assert "SEGMENT" in tools.run("topic", "log", topic, "--segments").stdout.decode()
@@ -164,9 +166,11 @@ def test_what_retention_has_removed(tools, daemon):
 
 def test_damaged_messages_are_left_out_and_said(tools, daemon):
     node = daemon("--topic-storage=log")
-    publish(node, "t", b"first", b"damaged", b"last")
+    for body in b"first", b"damaged", b"last":
+        publish(node, "t", body)
+        time.sleep(0.01)        # messages of a moment share a frame, and would be lost together
     assert node.stop() == 0
-    [segment] = (node.data_path / "t.log").glob("*.dat")
+    [segment] = (node.data_path / "t.log").glob("*.log")
     data = segment.read_bytes()
     segment.write_bytes(data.replace(b"damaged", b"DAMAGED"))
     node.start()

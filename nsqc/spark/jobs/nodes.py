@@ -13,8 +13,9 @@ from nsqc.spark import options, values
 from nsqc.spark.jobs import handshake
 from nsqc.spark.jobs.arguments import Cluster
 from nsqc.spark.jobs.running import JobError
-from nsqc.spark.log.api import LogApi, State
+from nsqc.spark.log.api import LogApi, State, segments_of
 from nsqc.spark.log.errors import BadAnswer, LogError, NoTopic, Unreachable
+from nsqc.spark.log.ranges import LogSegment
 
 AT_ONCE = 16        # nodes that are asked
 
@@ -45,7 +46,7 @@ class Holding(NamedTuple):
     first: int
     next: int
     last_time: int | None
-    segments: tuple[tuple[int, int, int], ...]
+    segments: tuple[LogSegment, ...]
     channels: tuple[Channel, ...]
     id: str
 
@@ -85,8 +86,7 @@ class NodeApi(LogApi):
                              for one in answer["channels"])
             last = answer["last_time"]
             return Holding(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
-                           tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"]),
-                           channels, str(answer.get("id") or ""))
+                           segments_of(answer["segment_list"]), channels, str(answer.get("id") or ""))
         except (KeyError, TypeError, ValueError, OverflowError):
             raise self._bad("/topic/log", "not the state of a log") from None
 

@@ -5,27 +5,27 @@ from __future__ import annotations
 import http.client
 import time
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from nsqc.spark.log.calls import Calls
 from nsqc.spark.log.errors import DataLoss
+from nsqc.spark.log.ranges import LogSegment
 from nsqc.spark.options import NodeOptions
+from nsqc.store.log.block import FRAME_MORE, FRAME_MOST, LogBlock
 
 LEAST_BYTES = 64 << 10      # of a body that has to arrive within a time-out
-HEAD_BYTES = 64     # more than a record has before its body
 MOST = 2**63 - 1    # of offsets and times
 
 
 class State(NamedTuple):
-    """What the log of a topic holds. Offsets, nanoseconds since 1970 (None: no message), bytes of records."""
+    """What the log of a topic holds. Offsets, nanoseconds since 1970 (None: no message), bytes of frames."""
 
     first: int
     next: int
     last_time: int | None
     bytes: int
-    # First offset, offset behind the last, bytes of each segment, in order.
-    segments: tuple[tuple[int, int, int], ...]
+    segments: tuple[LogSegment, ...]    # in order
     id: str = ""        # of the log; empty: nothing was published yet
     # Of its files, on the machine of the node, and by what that is recognized; empty: it is not told.
     folder: str = ""
@@ -36,20 +36,25 @@ class State(NamedTuple):
         """Whether the segments lie one behind the other, between first and next: what is planned by others would miss
         messages, or have them twice."""
         bounds = [0, self.first, *(offset for segment in self.segments for offset in segment[:2]), self.next, MOST]
-        begin = self.segments[0][0] if self.segments else self.next
+        begin = self.segments[0].first if self.segments else self.next
         return (begin == self.first and all(one <= other for one, other in pairwise(bounds))
-                and all(size >= 0 for _, _, size in self.segments))
+                and all(0 <= segment.bytes <= MOST and 0 <= segment.salt < 2**64 for segment in self.segments))
 
 
 class Piece(NamedTuple):
     """Records that have been read: offsets of the first and behind the last, how many before the first were damaged,
-    and their memory, of which the first `length` bytes are theirs."""
+    and those that were asked for."""
 
     first: int
     next: int
     damaged: int
-    data: bytearray
-    length: int
+    block: LogBlock
+
+
+# Any: JSON
+def segments_of(listed: Any) -> tuple[LogSegment, ...]:
+    """From the segment_list of /topic/log. Raises TypeError, ValueError, OverflowError."""
+    return tuple(LogSegment(int(first), int(end), int(size), int(salt, 16)) for first, end, size, salt in listed)
 
 
 class LogApi(Calls):
@@ -84,7 +89,7 @@ class LogApi(Calls):
         """What the log of a topic holds now."""
         answer = self._json(f"/topic/log?topic={quote(topic, safe='')}&segments=true", topic)
         try:
-            segments = tuple((int(first), int(end), int(size)) for first, end, size in answer["segment_list"])
+            segments = segments_of(answer["segment_list"])
             last = answer["last_time"]
             state = State(int(answer["first_offset"]), int(answer["next_offset"]), None if last is None else int(last),
                           int(answer["bytes"]), segments, *(str(answer.get(name) or "") for name in (
@@ -108,8 +113,8 @@ class LogApi(Calls):
             self._body(answer)
             return None
         body = self._body(answer)
-        self._head(answer, topic, len(body))
-        return int.from_bytes(body[4:12], "big", signed=True) if len(body) >= 12 else None
+        first, following, _ = self._head(answer, topic, len(body))
+        return next((time_ns for _, time_ns, _, _ in self._block(answer, body, len(body), first, following)), None)
 
     def ask(self, topic: str, log_id: str, offset: int, max_messages: int, max_bytes: int) -> None:
         """Asks for records of the log with an id, or of any; finish() has to be the next call. The node works
@@ -122,9 +127,9 @@ class LogApi(Calls):
             raise self._lost_connection(error) from None
 
     def finish(self, into: bytearray) -> Piece:
-        """Records as they lie in the file, of one segment, from the offset on that ask() has asked for. They are in
-        `into`, or in memory of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind
-        the end, or the log is another one."""
+        """Records of one segment, from the offset on that ask() has asked for. Their frames are in `into`, or in memory
+        of their own if one is larger. Raises DataLoss if the offset has been removed, or is behind the end, or the log
+        is another one."""
         topic, log_id, offset, max_messages, max_bytes = self._asked
         try:
             answer = self._answer()
@@ -140,7 +145,7 @@ class LogApi(Calls):
             self.close()
             raise DataLoss(f"topic {topic} at {self.address} was deleted and made again")
         length = answer.length
-        if length is None or length > max(max_bytes, self._options.maxMsgSize + HEAD_BYTES):
+        if length is None or length > max(max_bytes, FRAME_MOST, self._options.maxMsgSize + FRAME_MORE):
             raise self._bad("/topic/read", f"{length} bytes, and {max_bytes} were asked for (maxMsgSize="
                                            f"{self._options.maxMsgSize} bounds a message)")
         if length > len(into):
@@ -150,7 +155,9 @@ class LogApi(Calls):
         if first < offset or following - first > max_messages:
             raise self._bad("/topic/read", f"offsets {first} to {following}, {max_messages} from {offset} on were "
                                            "asked for")
-        return Piece(first, following, damaged, into, length)
+        # Behind a gap or damage, an answer may have more than was asked for.
+        end = max(first, min(following, offset + max_messages))
+        return Piece(first, following, damaged, self._block(answer, into, length, first, end))
 
     # ------------------------------------------------------------------ answers
 
@@ -167,6 +174,23 @@ class LogApi(Calls):
                 or bool(count) != bool(length)):
             raise self._bad("/topic/read", f"{count} records from {first} to {following} in {length} bytes")
         return first, following, damaged
+
+    def _block(self, answer: http.client.HTTPResponse, data: bytes | bytearray, length: int, first: int, end: int
+               ) -> LogBlock:
+        """The records of an answer, checked."""
+        if not length:
+            return LogBlock(b"", 0, 0, 0, 0, 0)
+        try:
+            block = LogBlock(data, length, int(answer.headers["X-NSQ-Log-Salt"], 16),
+                             int(answer.headers["X-NSQ-Log-Position"]), first, end)
+        except TypeError:
+            raise self._bad("/topic/read", "not the frames of a log") from None
+        except (ValueError, OverflowError) as error:
+            raise self._bad("/topic/read", str(error)) from None
+        if block.largest > self._options.maxMsgSize:
+            raise self._bad("/topic/read", f"a message of {block.largest} bytes (maxMsgSize={self._options.maxMsgSize} "
+                                           "bounds a message)")
+        return block
 
     def _lost(self, answer: http.client.HTTPResponse, topic: str, offset: int) -> DataLoss:
         header = "First" if answer.status == 410 else "Next"

@@ -10,6 +10,7 @@ from nsqc.client.address import split_address
 from nsqc.client.tls import tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.options import NodeOptions
+from nsqc.store.log.block import MEDIA_TYPE
 from nsqc.wire.outside import JSONError, decode
 
 # Of answers that are not records.
@@ -122,7 +123,7 @@ class Calls:
                           http.client.HTTPConnection(self._host, self._port, timeout=timeout))
             self._connection = connection
         try:
-            connection.request(method, path, headers={"Accept": "application/octet-stream"})
+            connection.request(method, path, headers={"Accept": f"{MEDIA_TYPE}, application/json"})
         except UnicodeError:
             raise OSError(f"{self._host!r} is not a host name") from None
 

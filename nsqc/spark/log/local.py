@@ -7,55 +7,50 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nsqc.spark.log.api import Piece, State
-from nsqc.store.log import spans
-from nsqc.store.log.files import segment_of
-from nsqc.store.log.names import segment_path
+from nsqc.store.log.block import FRAMES_AT, SegmentBlocks, manifest_id
 from nsqc.store.machine import folder_key
+
+MANIFEST_BYTES = 4096       # more than it has
 
 
 class LocalLog:
     """A log in the folder that its node names. Holds no file: a reader that pauses keeps nothing of what is removed."""
 
-    def __init__(self, state: State, max_record: int) -> None:
-        """state: as the node has told it. max_record: bytes of a record that is read here."""
+    def __init__(self, state: State, max_body: int) -> None:
+        """state: as the node has told it. max_body: bytes of a message that is read here."""
         self._folder = state.folder
         self._key = state.folder_key
-        self._id = f"id.{state.id}"
+        self._id = state.id
         # Only what the node counts: behind it, files may have what it has refused or given up.
         self._segments = state.segments
-        self._max_record = max_record
+        self._max_body = max_body
+        self._blocks = SegmentBlocks()
 
-    def piece(self, offset: int, end: int, max_bytes: int, into: bytearray) -> Piece | None:
+    def piece(self, offset: int, end: int, max_bytes: int) -> Piece | None:
         """Intact records from an offset to before another; of one segment, and one at least. None: the node has to be
-        asked. The records are in `into`, or in memory of their own."""
-        segment = segment_of(self._segments, offset)
-        if segment is None or offset < segment[0] or not os.path.isabs(self._folder):
+        asked."""
+        at = bisect_right(self._segments, offset, key=lambda segment: segment.first) - 1
+        if at < 0 or offset >= self._segments[at].end or not os.path.isabs(self._folder):
             return None
-        first = segment[0]
+        segment = self._segments[at]
         try:
-            with (_opened(self._folder, os.O_DIRECTORY) as folder, _opened(segment_path("", first, "dat"), 0, folder)
-                  as data, _opened(segment_path("", first, "idx"), 0, folder) as index):
-                # A topic that is deleted loses its id; one that is made again has another one.
-                os.stat(self._id, dir_fd=folder)
-                if not self._key or folder_key(folder) != self._key or not _are_files(data, index):
+            with (_opened(self._folder, os.O_DIRECTORY) as folder, _opened("manifest", 0, folder) as manifest,
+                  _opened(f"{segment.first:020}.log", 0, folder) as file):
+                if not self._key or folder_key(folder) != self._key or not _are_files(manifest, file):
                     return None
-                found = spans.sound(data, index, segment, offset, end - offset, max_bytes, False)
-                if found.damaged or found.first != offset or found.next == offset:
+                # A topic that is made again has a log with another id.
+                if f"{manifest_id(os.pread(manifest, MANIFEST_BYTES, 0)) or 0:016x}" != self._id:
                     return None
-                length = found.end - found.start
-                if length > max(max_bytes, self._max_record):
-                    return None
-                if length > len(into):
-                    into = bytearray(length)
-                if os.preadv(data, [memoryview(into)[:length]], found.start) != length:
-                    return None
+                block = self._blocks.read(file, (segment.first, segment.end, FRAMES_AT + segment.bytes, segment.salt),
+                                          offset, end, max_bytes)
         except (OSError, ValueError):       # ValueError: a path with a NUL
             return None
-        return Piece(offset, found.next, 0, into, length)
+        return None if block is None or block.largest > self._max_body else Piece(offset, block.next, 0, block)
 
 
 @contextmanager

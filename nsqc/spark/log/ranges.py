@@ -11,12 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# First offset, offset behind the last, bytes.
-Segments = Sequence[tuple[int, int, int]]
 
-# Numbering jumps by 2^32, from the first offset of a segment that has at most 2^31 bytes. Shorter gaps are segments
-# that are missing.
-LEAST_JUMP = 1 << 31
+class LogSegment(NamedTuple):
+    """Of a log: its first offset, the offset after its last record, bytes of its frames, and the salt that these are
+    checked with."""
+
+    first: int
+    end: int
+    bytes: int
+    salt: int = 0
+
+
+Segments = Sequence[LogSegment]
+
+# Numbering jumps by 2^39 at least. Shorter gaps are segments that are missing.
+LEAST_JUMP = 1 << 39
 
 # A partition has so many bytes of records unless options say otherwise: a second of work, of which a task costs Spark a
 # tenth. Half as many are worth two tasks.
@@ -47,19 +56,19 @@ class Range(NamedTuple):
 
 def count(segments: Segments, start: int, end: int) -> int:
     """Messages from one offset to before another."""
-    return sum(max(0, min(end, behind) - max(start, first)) for first, behind, _ in segments)
+    return sum(max(0, min(end, behind) - max(start, first)) for first, behind, _, _ in segments)
 
 
 def lost(segments: Segments, start: int, first: int) -> int:
     """How many messages are missing from start on, where reading goes on at first: none, if numbering jumped there."""
-    before = max((behind for _, behind, _ in segments if behind <= start), default=None)
+    before = max((behind for _, behind, _, _ in segments if behind <= start), default=None)
     return first - start if before is not None and first - before < LEAST_JUMP else 0
 
 
 def size(segments: Segments, start: int, end: int) -> int:
     """About how many bytes their records have."""
     total = 0
-    for first, behind, length in segments:
+    for first, behind, length, _ in segments:
         part = min(end, behind) - max(start, first)
         if part > 0:
             total += length * part // (behind - first)
@@ -68,7 +77,7 @@ def size(segments: Segments, start: int, end: int) -> int:
 
 def advance(segments: Segments, start: int, messages: int) -> int:
     """The offset behind so many messages from start on; the end, if there are fewer."""
-    for first, behind, _ in segments:
+    for first, behind, _, _ in segments:
         at = max(start, first)
         if behind <= at:
             continue
@@ -85,7 +94,7 @@ def pieces(segments: Segments, start: int, end: int, number: int) -> list[tuple[
     messages = count(segments, start, end)
     number = min(number, messages)
     bounds, passed, part = [start], 0, 1
-    for first, behind, _ in segments:
+    for first, behind, _, _ in segments:
         at, to = max(start, first), min(end, behind)
         if at >= to:
             continue

@@ -5,28 +5,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqc.spark import columns
-from nsqc.spark.columns import RecordColumns
-from nsqc.spark.log.api import HEAD_BYTES, LogApi, Piece
-from nsqc.spark.log.block import ATTEMPTS, ID, OFFSET, TIMESTAMP, VALUE, Block
+from nsqc.spark.log.api import LogApi, Piece
 from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError
 from nsqc.spark.log.local import LocalLog
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.patience import patiently
 from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
+from nsqc.store.log.block import FRAME_MOST, ID, OFFSET, TIMESTAMP, VALUE, LogBlock
 from nsqc.store.machine import boot_id
+
+if TYPE_CHECKING:
+    from nsqc.store.log.block import Columns
 
 log = logging.getLogger("nsqc.spark")
 
 BATCH_BYTES = 16 << 20
 # To learn where the files are costs a request: worth it if so many times the first answer is left to read.
 WORTH_FILES = 4
-BITS = {"value": VALUE, "timestamp": TIMESTAMP, "attempts": ATTEMPTS, "id": ID, "offset": OFFSET}
+BITS = {"value": VALUE, "timestamp": TIMESTAMP, "id": ID, "offset": OFFSET}
 
 
 def read(parts: Iterable[Range], options: Log, wanted: list[str], times: Times) -> Iterator[pa.RecordBatch]:
@@ -52,7 +55,7 @@ class _Reader:
         self._schema = columns.schema(wanted)
         self._bits = sum(BITS.get(column, 0) for column in wanted)
         self._times = times
-        self._buffer = bytearray(options.fetchBytes)
+        self._buffer = bytearray(max(options.fetchBytes, FRAME_MOST))
         self._at = part.start       # the next offset
         self._asked = False
         self._files: LocalLog | None = None
@@ -72,11 +75,11 @@ class _Reader:
                 if batch.num_rows:
                     yield batch
 
-    def _block(self) -> Block | None:
+    def _block(self) -> LogBlock | None:
         """The next records; None: look again at the next offset."""
         options, part = self._options, self._part
         try:
-            piece, block, missing = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
+            piece, missing = patiently(self._fetched, options.failWhenUnreachable, options.backoff)
         except DataLoss as error:
             self._pass_over(error, part.end if error.sound is None else error.sound)
             return None
@@ -96,27 +99,21 @@ class _Reader:
                                      "deleted and made again, or its files were exchanged"), part.end)
             return None
         self._at = piece.next
-        return block
+        return piece.block
 
-    def _fetched(self) -> tuple[Piece, Block, int]:
+    def _fetched(self) -> tuple[Piece, int]:
         """Records, and how many messages are missing before them without being damaged."""
         piece = None
         if self._files is not None:
-            piece = self._files.piece(self._at, self._part.end, self._options.fetchBytes, self._buffer)
+            piece = self._files.piece(self._at, self._part.end, self._options.fetchBytes)
         if piece is None:
             self._files = None
             if not self._asked:
                 self._ask()
             self._asked = False
             piece = self._api.finish(self._buffer)
-        try:
-            # Behind a gap or damage, an answer may have more than the range.
-            block = Block(piece.data, piece.length, piece.first, piece.next - piece.first,
-                          max(self._part.end - piece.first, 0))
-        except ValueError as error:
-            raise BadAnswer(f"{self._api.address}: /topic/read: {error}") from None
         jumped = piece.first - piece.damaged
-        return piece, block, self._missing(jumped) if jumped > self._at else 0
+        return piece, self._missing(jumped) if jumped > self._at else 0
 
     def _missing(self, first: int) -> int:
         """Messages between the next offset and the one where the node goes on: numbering may have jumped."""
@@ -138,7 +135,7 @@ class _Reader:
                 self._may_have_files = False
                 state = self._api.state(self._part.place.topic)
                 if state.id == self._part.id:
-                    self._files = LocalLog(state, self._options.maxMsgSize + HEAD_BYTES)
+                    self._files = LocalLog(state, self._options.maxMsgSize)
                     return
             self._ask()
         except LogError:
@@ -152,15 +149,15 @@ class _Reader:
         log.warning("%s: %d messages at most are ignored (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
-    def _batch(self, read: RecordColumns) -> pa.RecordBatch:
-        count, bodies, ends, times, attempts, ids, offsets = read
+    def _batch(self, read: Columns) -> pa.RecordBatch:
+        count, bodies, ends, times, ids, offsets = read
         place = self._part.place
         make = {
             "value": lambda: columns.bodies(ends, bodies, count),
             "topic": lambda: columns.same(place.topic, count),
             "id": lambda: columns.ids(ids, count),
             "timestamp": lambda: columns.fixed(columns.TIMESTAMP, times, count),
-            "attempts": lambda: columns.fixed(pa.int32(), attempts, count),
+            "attempts": lambda: columns.zeros(count),
             "nsqd": lambda: columns.same(place.node, count),
             "offset": lambda: columns.fixed(pa.int64(), offsets, count),
         }

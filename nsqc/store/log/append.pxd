@@ -31,7 +31,7 @@ cdef struct AppendJob:
     int64_t synced              # position up to which that segment is durable
     int64_t durable_from        # sequence of the first segment that is not durable without this append; 0: all are
     int64_t wall_ns
-    int64_t max_file            # bytes after which a segment ends; a batch is never divided
+    int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided
     bint makes_folder           # the log's folder does not exist yet
     Manifest manifest           # as it was written last; the job keeps it current
     bint syncs                  # everything is durable when the job is done

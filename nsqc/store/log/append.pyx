@@ -90,7 +90,7 @@ cdef int64_t span(AppendJob *job, int64_t begin, int64_t position, int64_t *reco
         count += frame.records
         if frame.flags & MORE and at < job.out.length:
             continue
-        if position + at - begin > job.max_file and (batch > begin or position > FRAMES_AT):
+        if position - FRAMES_AT + at - begin > job.max_file and (batch > begin or position > FRAMES_AT):
             break
         batch = at
         records[0] = count

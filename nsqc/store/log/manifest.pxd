@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
+from nsqc.store.log.segmenthead cimport HeadCheck
+
 
 cdef struct Manifest:
     uint64_t log_id
@@ -18,6 +20,8 @@ cdef struct Manifest:
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
+# The same of bytes in memory.
+cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil
 # 0 or errno. Its bytes are durable before it replaces the one before, of which a power failure would leave nothing
 # otherwise; its name is when the folder is synced.
 cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil

@@ -8,7 +8,7 @@ from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport io_open, io_read, io_rename, io_sync_data, io_write
-from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, SEGMENT_VERSION
+from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, SEGMENT_VERSION, HeadCheck
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -32,9 +32,11 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
         return fd
     got = io_read(fd, c_data, MANIFEST_BYTES, 0)
     close(fd)
-    if got < 0:
-        return <int> got
-    if (got != MANIFEST_BYTES or memcmp(c_data, MANIFEST_MAGIC, MAGIC_BYTES)
+    return <int> got if got < 0 else manifest_load(c_data, got, manifest)
+
+
+cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil:
+    if (length < MANIFEST_BYTES or memcmp(c_data, MANIFEST_MAGIC, MAGIC_BYTES)
             or <uint32_t> load_i32(c_data + CRC_AT) != crc32c(<const unsigned char *> c_data, CRC_AT)):
         return HEAD_DAMAGED
     if load_i32(c_data + 8) != SEGMENT_VERSION or load_i32(c_data + 12):

@@ -118,6 +118,7 @@ cdef int hop_to(ReadFrames *job, Walk *walk) noexcept nogil:
         if walk.frame.first + walk.frame.records > job.offset:
             walk.next = walk.position
             walk.least = 0
+            walk.length = 0         # read again, with all that is wanted behind it
             break
     walk.heads = False
     return min(answer, 0)

@@ -93,17 +93,18 @@ cdef int go_to(Walk *walk, int fd, const Bounds *bounds, int64_t offset, int64_t
 cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_messages, int64_t max_bytes,
                   bint as_lines, Span *found) noexcept nogil:
     """The frames from the present one on. 1 or -errno."""
-    cdef int64_t left = max_bytes, next_
+    cdef int64_t left = max_bytes, end, next_
     cdef int answer = 1
     memset(found, 0, sizeof(Span))
     found.first = found.next = max(offset, walk.frame.first)
     found.damaged = found.first - offset
     found.start = found.end = found.last = walk.position
-    while answer == 1 and found.next < bounds.end:
+    end = found.first + min(max_messages, bounds.end - found.first)
+    while answer == 1 and found.next < end:
         if found.end > found.start and (walk.frame.first != found.next
                                         or not as_lines and left < walk.frame.length):
             break       # damage, or enough
-        next_ = min(walk.frame.first + walk.frame.records, bounds.end, found.first + max_messages)
+        next_ = min(walk.frame.first + walk.frame.records, end)
         if as_lines:
             next_ = measure(walk, found, next_, &left)
         else:
@@ -111,7 +112,7 @@ cdef int take_run(Walk *walk, const Bounds *bounds, int64_t offset, int64_t max_
         found.last = walk.position
         found.end = walk.next
         found.next = next_
-        if next_ < walk.frame.first + walk.frame.records or next_ == found.first + max_messages or left <= 0:
+        if next_ < walk.frame.first + walk.frame.records or left <= 0:
             break
         answer = walk_next(walk)
     return 1 if answer >= 0 else answer

@@ -50,6 +50,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
             or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
         append_free(job)
         return NULL
+    last = segments_last(&log.segments)     # the table may have moved
     job.job.run = run_append
     job.c_folder = PyBytes_AS_STRING(log.c_folder)
     job.offset = next_appended(log) - log.frames.records
@@ -74,7 +75,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     # Publishers wait for it: handing it to a thread and back would take longer than the write.
     job.job.is_short = job.job.is_urgent = (
         job.out.length <= SHORT_BYTES and not job.fresh and not job.syncs
-        and last.position + job.out.length <= job.max_file
+        and last.position - FRAMES_AT + job.out.length <= job.max_file
         and (log.clock.monotonic - log.wrote_ns < QUIET_NS or job.fd >= 0 and io_write_ready(job.fd, last.position)))
     return job
 
@@ -108,7 +109,7 @@ cdef void close_written(LogState log) noexcept:
 cdef inline int64_t most_pieces(int64_t length, int64_t max_file) noexcept:
     """Segments that so many bytes may begin: of two in a row, each begun because a batch did not fit into the one
     before, the frames are more than one can have."""
-    return 3 + 2 * (length // max(max_file - FRAMES_AT, <int64_t> 1))
+    return 3 + 2 * (length // max(max_file, <int64_t> 1))
 
 
 cdef void refuse(LogState log, int error) noexcept:

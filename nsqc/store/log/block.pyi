@@ -1,0 +1,64 @@
+from typing import final
+
+from nsqc.store.log.recovery import SegmentState
+
+FRAMES_AT: int          # position of the first frame in a segment
+MEDIA_TYPE: str         # of frames, in HTTP
+VALUE: int
+TIMESTAMP: int
+ID: int
+OFFSET: int
+FRAME_MOST: int         # bytes of the largest frame, unless one record is larger
+FRAME_MORE: int         # bytes of a frame with one record, at most, beside its body
+
+# Rows, bodies, offsets of bodies, timestamps, ids, offsets.
+Columns = tuple[int, bytes, bytes, bytes, bytes, bytes]
+
+@final
+class LogBlock:
+    """The records first to end - 1 of the frames that are the first `length` bytes of data. Iterating returns (offset,
+    time in nanoseconds since 1970, id, body) of the records that were not returned yet.
+
+    salt and position: of the segment, and of the first byte of data in it. Data must not change while the block is
+    used. Raises ValueError unless these are sound frames, one after the other, which have these records.
+    """
+
+    def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int,
+                 end: int) -> None: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def next(self) -> int: ...
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest body."""
+
+    def batch(self, max_rows: int, max_bytes: int, wanted: int) -> Columns | None:
+        """The next records as columns for Arrow; None at the end. At least one; otherwise at most max_rows, and
+        max_bytes of bodies.
+
+        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Offsets of bodies are int32,
+        one more than records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
+        """
+
+    def lines(self, most: int, prefix: bytes, suffix: bytes) -> tuple[bytes, int]:
+        """(text, count): prefix, body and suffix of the next records, up to `most`."""
+
+    def __iter__(self) -> LogBlock: ...
+    def __next__(self) -> tuple[int, int, str, bytes]: ...
+
+@final
+class SegmentBlocks:
+    """Reads blocks from the files of segments, into memory that the next read uses again."""
+
+    def read(self, file: int, segment: tuple[int, int, int, int] | SegmentState, offset: int, end: int,
+             max_bytes: int) -> LogBlock | None:
+        """Records from an offset to before another, at least one, and about max_bytes of frames; None if the record
+        cannot be read.
+
+        file: a descriptor of the segment. segment: first offset, offset after the last record, where its frames end,
+        salt.
+        """
+
+def manifest_id(data: bytes) -> int | None:
+    """The id of a log, from the bytes of its manifest; None if these are not a sound one."""

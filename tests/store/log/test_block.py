@@ -1,0 +1,282 @@
+"""Frames of a log as Spark and the tools read them: from memory and from files."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqc.store.guid import GuidFactory
+from nsqc.store.log.block import FRAMES_AT, ID, OFFSET, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from tests.compiled import logframes
+
+SALT = 0x8877665544332211
+NOW = 1_700_000_000_123_456_789
+FIRST = 40
+STEP = 10_000_000       # between messages that do not share a frame
+NODE = 5
+
+
+def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
+           defer_ms: int = 0) -> tuple[bytes, list[tuple[int, int, str, bytes]]]:
+    """Frames with so many messages each, and what an iteration over them returns."""
+    collector = logframes.Collector(GuidFactory.make(NODE))
+    ids = GuidFactory.make(NODE)
+    data, records = b"", []
+    for at in range(0, len(sizes), together):
+        bodies = [random.randbytes(size) for size in sizes[at:at + together]]
+        time_ns = NOW + at * STEP
+        for body in bodies:
+            collector.add(body, time_ns, defer_ms)
+            records.append((first + len(records), time_ns, id_of(ids, time_ns), body))
+        data += collector.sealed(SALT, position + len(data), first + at, position)[0]
+    return data, records
+
+
+def id_of(ids: GuidFactory, time_ns: int) -> str:
+    return str(logframes.next_id(ids, time_ns))
+
+
+def block_of(data: bytes, first: int, end: int, position: int = FRAMES_AT) -> LogBlock:
+    return LogBlock(data, len(data), SALT, position, first, end)
+
+
+def rows(block: LogBlock, max_rows: int = 2, max_bytes: int = 1 << 20) -> list[tuple[int, int, str, bytes]]:
+    """Like iterating, by way of columns; times are in microseconds."""
+    found = []
+    while (batch := block.batch(max_rows, max_bytes, VALUE | TIMESTAMP | ID | OFFSET)) is not None:
+        count, values, ends, times, ids, offsets = batch
+        bounds = memoryview(ends).cast("i")
+        assert [len(ends), len(times), len(ids), len(offsets)] == [4 * count + 4, 8 * count, 16 * count, 8 * count]
+        assert len(values) == bounds[count]
+        found += [(memoryview(offsets).cast("q")[row], memoryview(times).cast("q")[row],
+                   ids[16 * row:16 * row + 16].decode(), values[bounds[row]:bounds[row + 1]]) for row in range(count)]
+    return found
+
+
+def in_us(records: list[tuple[int, int, str, bytes]]) -> list[tuple[int, int, str, bytes]]:
+    return [(offset, time_ns // 1000, id_, body) for offset, time_ns, id_, body in records]
+
+
+# ---------------------------------------------------------------------- memory
+
+def test_all_ways_return_the_same() -> None:
+    data, records = frames([0, 1, 5, 3000, 0, 7, 9])
+    end = FIRST + len(records)
+    assert list(block_of(data, FIRST, end)) == records
+    assert rows(block_of(data, FIRST, end)) == in_us(records)
+    text = b"".join(b"> " + body + b"\n" for _, _, _, body in records)
+    assert block_of(data, FIRST, end).lines(99, b"> ", b"\n") == (text, len(records))
+    assert block_of(data, FIRST, end).largest == 3000
+    assert list(LogBlock(bytearray(data) + b"rest", len(data), SALT, FRAMES_AT, FIRST, end)) == records
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(1, 7), st.data())
+def test_any_part_of_the_records(sizes: list[int], together: int, chosen: st.DataObject) -> None:
+    data, records = frames(sizes, together=together)
+    # The first frame that comes has the first record that is wanted, and the last one the last.
+    begin = chosen.draw(st.integers(0, len(records) - 1))
+    end = chosen.draw(st.integers(begin + 1, len(records)))
+    places = [frame[0] for frame in walked(data)]
+    at, to = places[begin // together], [*places, FRAMES_AT + len(data)][(end - 1) // together + 1]
+    part = data[at - FRAMES_AT:to - FRAMES_AT]
+    def made() -> LogBlock:
+        return LogBlock(part, len(part), SALT, at, FIRST + begin, FIRST + end)
+    assert list(made()) == records[begin:end]
+    assert rows(made(), chosen.draw(st.integers(1, 9)), chosen.draw(st.integers(0, 900))) == in_us(records[begin:end])
+    mixed = made()
+    first = mixed.lines(chosen.draw(st.integers(0, 5)), b"", b"")[0]
+    batch = mixed.batch(3, 1 << 20, VALUE)
+    left = b"".join(body for _, _, _, body in mixed)
+    assert first + (batch[1] if batch else b"") + left == b"".join(body for _, _, _, body in records[begin:end])
+
+
+def walked(data: bytes) -> list[tuple[int, int]]:
+    """Position and first offset of each frame."""
+    found, at = [], 0
+    while at < len(data):
+        answer, length = logframes.check(data[at:], SALT, FRAMES_AT + at)
+        assert answer == 0
+        found.append((FRAMES_AT + at, length))
+        at += length
+    return found
+
+
+@given(st.lists(st.integers(0, 3000), min_size=1, max_size=60), st.integers(1, 20), st.integers(1, 9000))
+def test_batches_are_as_large_as_asked_for(sizes: list[int], max_rows: int, max_bytes: int) -> None:
+    data, _ = frames(sizes)
+    block = block_of(data, FIRST, FIRST + len(sizes))
+    got = 0
+    while (found := block.batch(max_rows, max_bytes, VALUE)) is not None:
+        part = sizes[got:got + found[0]]
+        assert len(part) == found[0] <= max_rows and (sum(part) <= max_bytes or found[0] == 1)
+        got += found[0]
+        assert found[0] == max_rows or got == len(sizes) or sum(part) + sizes[got] > max_bytes
+        assert found[3:] == (b"", b"", b"")
+    assert got == len(sizes)
+
+
+def test_delays_are_no_records() -> None:
+    data, records = frames([3, 4, 5], defer_ms=1000)
+    assert list(block_of(data, FIRST, FIRST + 3)) == records
+
+
+def test_a_batch_in_several_frames_has_consecutive_ids() -> None:
+    collector = logframes.Collector(GuidFactory.make(NODE))
+    bodies = [b"%05d" % number * 10 for number in range(9000)]
+    collector.add_batch(b"".join(len(body).to_bytes(4, "big") + body for body in bodies), len(bodies), NOW)
+    data, end = collector.sealed(SALT, FRAMES_AT, 0, 0)
+    ids = GuidFactory.make(NODE)
+    found = list(block_of(data, 0, end))
+    assert [body for _, _, _, body in found] == bodies
+    assert [id_ for _, _, id_, _ in found] == [id_of(ids, NOW) for _ in bodies]
+    assert rows(block_of(data, 0, end), 1000) == in_us(found)
+
+
+def test_none() -> None:
+    block = LogBlock(b"", 0, 0, 0, 0, 0)
+    assert (block.first, block.next, block.largest, list(block)) == (0, 0, 0, [])
+    assert block.batch(1, 1, VALUE) is None and block.lines(5, b"a", b"b") == (b"", 0)
+
+
+# ---------------------------------------------------------------------- what is not sound
+
+def test_every_flipped_bit_of_what_is_checked_is_found() -> None:
+    data, records = frames([4, 9, 40], together=2)
+    padding = {at for position, length in walked(data) for at in range(position - FRAMES_AT, position - FRAMES_AT + length)}
+    for position, length in walked(data):
+        used = 64 + int.from_bytes(data[position - FRAMES_AT + 8:position - FRAMES_AT + 12], "big")
+        padding -= set(range(position - FRAMES_AT, position - FRAMES_AT + used))
+        assert used <= length < used + 8
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1 << at % 8
+        if at in padding:
+            assert list(block_of(bytes(changed), FIRST, FIRST + 3)) == records
+            continue
+        with pytest.raises(ValueError, match="no frame of the log at byte"):
+            block_of(bytes(changed), FIRST, FIRST + 3)
+
+
+@pytest.mark.parametrize("cut", range(1, 200, 7))
+def test_frames_that_are_cut(cut: int) -> None:
+    data, _ = frames([30, 20, 10], together=1)
+    with pytest.raises(ValueError, match=r"frame|records"):
+        block_of(data[:-cut], FIRST, FIRST + 3)
+
+
+def test_frames_of_another_place_or_log() -> None:
+    data, _ = frames([5])
+    for salt, position in (SALT + 1, FRAMES_AT), (SALT, FRAMES_AT + 8), (SALT, 0):
+        with pytest.raises(ValueError, match="no frame of the log at byte 0"):
+            LogBlock(data, len(data), salt, position, FIRST, FIRST + 1)
+
+
+@pytest.mark.parametrize(("first", "end"), [(FIRST - 1, FIRST + 1), (FIRST, FIRST + 4), (0, 1), (FIRST + 3, FIRST + 4),
+                                            (FIRST + 2, FIRST + 2**40)])
+def test_records_that_the_frames_do_not_have(first: int, end: int) -> None:
+    data, _ = frames([5, 5, 5], together=2)
+    with pytest.raises(ValueError, match="do not have the records"):
+        block_of(data, first, end)
+
+
+@pytest.mark.parametrize("arguments", [(-1, SALT, 0, 0, 1), (10**6, SALT, 0, 0, 1), (5, SALT, -8, 0, 1), (5, SALT, 0, 2, 1),
+                                       (5, SALT, 0, -1, 1), (5, SALT, 0, 0, 2**62 + 1)])
+def test_impossible_arguments(arguments: tuple[int, int, int, int, int]) -> None:
+    with pytest.raises(ValueError):
+        LogBlock(bytes(100), *arguments)
+
+
+def test_frames_with_a_gap_between_them() -> None:
+    one, _ = frames([5], first=0)
+    for first in 0, 2, 2**62, 2**63 - 1:
+        other, _ = frames([5], position=FRAMES_AT + len(one), first=first)
+        with pytest.raises(ValueError, match="do not have the records"):
+            block_of(one + other, 0, 2)
+
+
+def test_a_block_is_made_once() -> None:
+    data, _ = frames([5])
+    block = block_of(data, FIRST, FIRST + 1)
+    with pytest.raises(ValueError, match="has its records"):
+        block.__init__(data, len(data), SALT, FRAMES_AT, FIRST, FIRST + 1)    # type: ignore[misc]
+
+
+# ---------------------------------------------------------------------- files
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def written(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "segment.log"
+    path.write_bytes(bytes(FRAMES_AT) + data + b"what nobody has acknowledged")
+    return path
+
+
+def test_a_file_is_read_in_pieces(tmp_path: Path) -> None:
+    data, records = frames([200] * 2000)
+    segment = FIRST, FIRST + len(records), FRAMES_AT + len(data), SALT
+    with opened(written(tmp_path, data)) as file:
+        for start, end, max_bytes in (0, 2000, 1), (0, 2000, 20_000), (777, 1500, 5000), (1999, 2000, 1 << 20):
+            blocks, at, found = SegmentBlocks(), FIRST + start, []
+            while at < FIRST + end:
+                block = blocks.read(file, segment, at, FIRST + end, max_bytes)
+                assert block is not None and block.first == at < block.next
+                found += list(block)
+                at = block.next
+            assert found == records[start:end]
+        # A segment that ends before its file does.
+        block = SegmentBlocks().read(file, (FIRST, FIRST + 2, FRAMES_AT + len(data), SALT), FIRST, FIRST + 9, 1 << 20)
+        assert block is not None and list(block) == records[:2]
+        block = SegmentBlocks().read(file, (*segment[:2], FRAMES_AT + walked(data)[0][1], SALT), FIRST, FIRST + 9, 1 << 20)
+        assert block is not None and list(block) == records[:3]
+
+
+def test_blocks_stay_when_the_next_is_read(tmp_path: Path) -> None:
+    data, records = frames([200] * 300)
+    segment = FIRST, FIRST + 300, FRAMES_AT + len(data), SALT
+    with opened(written(tmp_path, data)) as file:
+        blocks = SegmentBlocks()
+        made = [blocks.read(file, segment, FIRST + at, FIRST + 300, 1 << 20) for at in (0, 100, 200)]
+        del blocks
+        assert [list(block) for block in made if block] == [records[at:] for at in (0, 100, 200)]
+
+
+def test_what_a_file_does_not_have(tmp_path: Path) -> None:
+    data, records = frames([200] * 30)
+    segment = FIRST, FIRST + 30, FRAMES_AT + len(data), SALT
+    places = [position for position, _ in walked(data)]
+    path = written(tmp_path, data)
+    with opened(path) as file:
+        blocks = SegmentBlocks()
+        assert blocks.read(file, (*segment[:3], SALT + 1), FIRST, FIRST + 1, 100) is None
+        assert blocks.read(file, segment, FIRST + 30, FIRST + 31, 100) is None
+        assert blocks.read(file, segment, FIRST, FIRST, 100) is None
+        assert blocks.read(file, (FIRST, FIRST + 40, *segment[2:]), FIRST + 35, FIRST + 40, 100) is None
+        changed = bytearray(path.read_bytes())
+        changed[places[4] + 80] ^= 1
+        path.write_bytes(changed)
+        block = blocks.read(file, segment, FIRST, FIRST + 30, 1 << 20)
+        assert block is not None and list(block) == records[:12]
+        assert all(blocks.read(file, segment, FIRST + offset, FIRST + 30, 1 << 20) is None for offset in (12, 13, 14))
+        block = blocks.read(file, segment, FIRST + 15, FIRST + 30, 1 << 20)
+        assert block is not None and list(block) == records[15:]
+        os.truncate(path, places[5] + 9)
+        assert blocks.read(file, segment, FIRST + 15, FIRST + 30, 1 << 20) is None
+
+
+def test_the_id_of_a_log() -> None:
+    for data in b"", b"x", bytes(128), bytes(4096):
+        assert manifest_id(data) is None
