@@ -1,7 +1,7 @@
 """What a folder has. See the .pxd."""
 
 from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, qsort, realloc, strtoll
 from libc.string cimport memcpy, memset, strcmp, strlen, strncmp
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
@@ -18,7 +18,7 @@ from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listi
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
 from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
-from nsqc.store.log.segmenthead cimport FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
+from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
 
 cdef extern from *:
     """
