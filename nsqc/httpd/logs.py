@@ -248,9 +248,8 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             return beyond(log)
         segment = log.segment_at(offset)    # the table may be long
         if offset >= log.next or segment is None:
-            # Between the last record and the next one numbering may have left something out.
-            end = log.following if offset >= log.next else offset
-            return _reply(log, end, end, 0, query.wanted.as_lines)
+            # Nothing lies between here and the next record: it is lost, or numbering has left it out.
+            return _reply(log, log.following, log.following, 0, query.wanted.as_lines)
         try:
             found = await app.readers.run(partial(records.find, log.folder, segment, offset, log.position_for(offset),
                                                       query.wanted))

@@ -124,6 +124,38 @@ def damage(path, at: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
+@pytest.mark.parametrize("channels", [True, False])
+def test_a_newest_segment_that_was_cut_or_removed(nsqc, daemon, channels):
+    """After a stop: verify fails, and the daemon goes on with all that is left; offsets do not fall."""
+    node = daemon("--topic-storage=log")
+    for number in range(3):
+        node.post("/pub?topic=t", b"%d" % number)
+    if channels:
+        node.post("/channel/create?topic=t&channel=c")
+    assert node.stop() == 0
+    path = node.data_path / "t.log" / f"{0:020}.log"
+    assert nsqc("verify", node.data_path)[:2] == (0, f"{path.parent}: ok, 3 sound messages\n")
+    os.truncate(path, 4096 + 72)
+    code, out, _ = nsqc("verify", node.data_path)
+    assert (code, out.splitlines()[0]) == (1, f"{path}: damaged at byte {4096 + 72}: messages 1 to 2 are lost")
+    node.start()
+    assert "2 messages of segment 0 are damaged" in node.log
+    assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 3
+    node.post("/pub?topic=t", b"new")
+    consumer = node.connect().sub("t", "c", 9)
+    assert [message.body for message in consumer.messages(2, finish=True)] == [b"0", b"new"]
+    assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 4
+    assert node.stop() == 0
+    newest = max(path.parent.glob("*.log"))
+    assert newest != path
+    newest.unlink()
+    code, out, _ = nsqc("verify", node.data_path)
+    assert code == 1 and f"{path.parent}: the newest segment is gone, with at least " in out
+    node.start()
+    known = json.loads(node.http("GET", "/topic/log?topic=t")[1])
+    assert known["next_offset"] >= 4 and known["missing"] >= 1
+
+
 def test_a_log_in_the_old_format(nsqc, data):
     (data / "topic.log" / f"{0:020}.idx").touch()
     text = f"{data}/topic.log: it has a log in a format that no release has written: "

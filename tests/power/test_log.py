@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from nsqc.store.log.recovery import Looks
-from tests.store.log.segments import read_bodies
+from tests.store.log.segments import body_of, read_bodies, write_log
 from tests.support.counting import consume, consume_all
 from tests.support.daemon import Daemon
 from tests.support.patience import WAIT_SECONDS
@@ -122,6 +122,18 @@ def test_starts_after_a_power_failure_do_not_forget_where_numbering_continues(da
     assert node.stop() == 0
     node.start()
     assert log_of(node) == {b"later": JUMP}
+
+
+def test_a_reader_passes_segments_that_are_lost(daemon, tmp_path):
+    """Names were synced, headers were not. Of the newest one the manifest knows where it began."""
+    data = tmp_path / "node"
+    data.mkdir()
+    (data / "nsqd.dat").write_text('{"topics":[{"name":"t","paused":false,"channels":null}],"version":"1.3.0"}')
+    for segment in write_log(data / "t.log", [(0, 5), (5, 5), (10, 5)], clean=False)[1:]:
+        os.truncate(segment.path, 0)
+    node = daemon(*LOG, data_path=data)
+    assert described(node)["next_offset"] == JUMP
+    assert log_of(node) == {body_of(offset): offset for offset in range(5)}
 
 
 def test_the_end_that_is_reported_never_falls(daemon):

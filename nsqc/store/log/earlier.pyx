@@ -4,12 +4,9 @@ cimport cython
 from libc.stdint cimport int64_t
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-import os
-
 from nsqc.store.log.journal cimport CursorState, state_free, state_init, state_named
-from nsqc.store.log.listing cimport JOURNAL, CursorFile, Listing, file_name, listing_free, listing_read
+from nsqc.store.log.listing cimport JOURNAL, CursorFile, Listing, file_name
 from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
-from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.restore cimport cursor_restore
 
 NO_NUMBER = -1
@@ -104,25 +101,6 @@ cdef Earlier make_earlier(LogState *state, Listing *listing):
         elif file.kind == JOURNAL and file.number >= earlier.state.snapshot:
             earlier.numbers.append(file.number)
     return earlier
-
-
-def read_earlier(str folder not None):
-    """What snapshots and journals of a folder say. Raises OSError."""
-    cdef bytes name = os.fsencode(folder)
-    cdef Listing listing
-    cdef LogState state
-    cdef int error
-    state_init(&state)
-    error = listing_read(&listing, PyBytes_AS_STRING(name))
-    try:
-        if not error:
-            error = state_replay(&state, PyBytes_AS_STRING(name), &listing, 0)
-        if error:
-            raise OSError(error, os.strerror(error), folder)
-        return make_earlier(&state, &listing)
-    finally:
-        listing_free(&listing)
-        state_free(&state)
 
 
 cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start):

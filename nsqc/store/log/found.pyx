@@ -1,7 +1,7 @@
 """What a folder has. See the .pxd."""
 
-from libc.errno cimport ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint64_t
+from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, qsort, realloc, strtoll
 from libc.string cimport memcpy, memset, strcmp, strlen, strncmp
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
@@ -18,7 +18,7 @@ from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listi
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
 from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
-from nsqc.store.log.segmenthead cimport FRAMES_AT, HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
+from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
 
 cdef extern from *:
     """
@@ -80,7 +80,7 @@ cdef void found_free(Found *found) noexcept nogil:
 
 
 cdef bint fail(Found *found, int error, int64_t first) noexcept nogil:
-    found.reason = FOUND_ERROR
+    found.reason = FOUND_UNKNOWN if error == EOPNOTSUPP else FOUND_ERROR    # of a frame
     found.error = error
     found.bad_first = first
     return False
@@ -281,8 +281,11 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
 
 cdef void keep_known_end(Found *found) noexcept nogil:
     """The newest segment ends no earlier than the manifest says: what its file lacks before that is lost."""
-    cdef FoundSegment *last = &found.items[found.count - 1]
-    if (found.count and last.scanned and found.manifest.newest == last.head.sequence and found.manifest.end_size
+    cdef FoundSegment *last
+    if found.count == 0:
+        return
+    last = &found.items[found.count - 1]
+    if (last.scanned and found.manifest.newest == last.head.sequence and found.manifest.end_size
             and last.end < found.manifest.end):
         last.damaged += found.manifest.end - last.end
         last.end = found.manifest.end

@@ -37,7 +37,6 @@ cdef struct LogState:
     # What was read.
     int64_t snapshot            # number of the one that was used; 0: none
     int64_t last_number         # of the last journal; 0: there is none
-    int64_t last_end            # where its last frame ends; 0: its head is not sound
     int64_t bytes               # of everything that was read
     # What was not.
     int64_t damaged             # frames, heads and operations that make no sense

@@ -64,9 +64,6 @@ class TopicProgress(NamedTuple):
     topic_cursor: int | None  # the first offset that is not for the channels yet
     files: list[CursorFile]
     strays: list[CursorFile]  # named like journals, but not of this log
-    snapshot: int  # the one that was used; 0: none
-    last_number: int  # of the last journal; 0: none
-    last_end: int  # where its last frame ends
     damaged: int  # frames, heads and operations
     damaged_bytes: int
     missing: int  # journals
@@ -85,9 +82,9 @@ class TopicProgress(NamedTuple):
 
 def read_progress(folder: str) -> TopicProgress:
     """What the files in a topic's folder say. Raises OSError."""
-    channels, topic_cursor, files, strays, (snapshot, last_number, last_end, _), faults = replay(folder)
+    channels, topic_cursor, files, strays, faults = replay(folder)
     return TopicProgress(
         [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
          for number, name, cursor, out, skips, waiting in channels],
         topic_cursor, [CursorFile(*file) for file in files], [CursorFile(*file) for file in strays],
-        snapshot, last_number, last_end, *faults)
+        *faults)

@@ -135,7 +135,6 @@ cdef int replay_frames(LogState *state, Window *window, int fd, bint *ended) noe
                 memcpy(before, bytes_at(window, at), FRAME_BYTES)
             ended[0] = is_end(bytes_at(window, at) + FRAME_BYTES, length)
             at += FRAME_BYTES + length
-            state.last_end = at
             continue
         ended[0] = False
         behind = frame_search(window, fd, at)
@@ -149,7 +148,6 @@ cdef int replay_frames(LogState *state, Window *window, int fd, bint *ended) noe
         state.damaged += 1
         state.damaged_bytes += behind - at
         at = behind
-        state.last_end = at
     return 0
 
 
@@ -159,7 +157,6 @@ cdef int replay_file(LogState *state, const char *c_folder, CursorFile *file, bi
     cdef Window window
     cdef int64_t damaged = state.damaged
     cdef int fd, error
-    cdef bint sound
     cursor_path(c_path, c_folder, file)
     fd = io_open(c_path, O_RDONLY)
     if fd < 0:
@@ -168,18 +165,13 @@ cdef int replay_file(LogState *state, const char *c_folder, CursorFile *file, bi
     window.step = BLOCK_BYTES
     window.limit = io_size(fd)
     ended[0] = False
-    state.last_end = 0
     error = <int> -window.limit if window.limit < 0 else window_fill(&window, fd, 0, JOURNAL_HEAD_BYTES)
     if not error and window.limit < JOURNAL_HEAD_BYTES:
         state.torn_bytes += window.limit
     elif not error:
         state.bytes += window.limit
-        sound = journal_head_sound(bytes_at(&window, 0), <uint32_t> file.number)
-        state.damaged += not sound
-        state.last_end = JOURNAL_HEAD_BYTES
+        state.damaged += not journal_head_sound(bytes_at(&window, 0), <uint32_t> file.number)
         error = replay_frames(state, &window, fd, ended)
-        if not sound:
-            state.last_end = 0
     if error == EISDIR:
         # It is not the journal that was there: nothing of it is left.
         state.damaged += 1
@@ -252,7 +244,6 @@ cdef int state_replay(LogState *state, const char *c_folder, Listing *listing, i
     # A journal begins before the snapshot of its number is made.
     if state.snapshot and highest < first and upto == 0:
         state.missing += 1
-    state.last_end = 0
     for index in range(listing.count):
         if (listing.files[index].kind == JOURNAL and listing.files[index].number >= first
                 and (upto == 0 or listing.files[index].number < upto)):
@@ -265,20 +256,20 @@ cdef int state_replay(LogState *state, const char *c_folder, Listing *listing, i
 
 # ---------------------------------------------------------------------- for Python
 
-def replay(str folder not None, upto: int = 0):
+def replay(str folder not None):
     """What snapshots and journals of a folder say, as tuples: see nsqc/store/log/progress.py. Raises OSError."""
     cdef LogState state
     cdef Listing listing
     cdef bytes name = os.fsencode(folder)
     cdef const char *c_folder = name
-    cdef int64_t end = upto, index
+    cdef int64_t index
     cdef int error
     state_init(&state)
     try:
         with nogil:
             error = listing_read(&listing, c_folder)
             if not error:
-                error = state_replay(&state, c_folder, &listing, end)
+                error = state_replay(&state, c_folder, &listing, 0)
         if error:
             raise OSError(error, os.strerror(error), folder)
         channels = [channel_tuple(state.channels[index]) for index in range(state.count)]
@@ -287,7 +278,6 @@ def replay(str folder not None, upto: int = 0):
         strays = [(KINDS[listing.files[index].kind], listing.files[index].number, False)
                   for index in range(listing.count, listing.count + listing.strays)]
         return (sorted(channels), state.topic_cursor if state.topic_known else None, files, strays,
-                (state.snapshot, state.last_number, state.last_end, state.bytes),
                 (state.damaged, state.damaged_bytes, state.missing, state.torn_bytes))
     finally:
         state_free(&state)

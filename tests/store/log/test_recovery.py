@@ -15,6 +15,7 @@ from nsqc.store.log.offline import read_frames
 from nsqc.store.log.progress import read_progress
 from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
 from nsqc.store.log.summary import read_log
+from tests.store.log import segments
 from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, frame, head, section, write_journal
 from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment
 
@@ -209,6 +210,15 @@ def test_a_folder_that_is_refused_stays_as_it_is(folder, name, text):
         with pytest.raises(LogError, match=text):
             start(folder, power_failed)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_frame_of_a_later_version_refuses_the_folder(folder):
+    written = write_log(folder, [(0, 40), (40, 4)], clean=False)[1]
+    place, data = written.frames[1], written.path.read_bytes()
+    made = segments.frame(written.salt, place.position, place.first, 1, {}, 0x80, 4096)
+    written.path.write_bytes(data[:place.position] + made + data[place.end:])
+    with pytest.raises(LogError, match="later version"):
+        start(folder)
 
 
 @pytest.mark.parametrize("reached, resumes", [(300, 300), (2**63 - 1, 120), (MOST_OFFSET, 120)])

@@ -1,0 +1,1 @@
+# What a check of segments reads. For Python only: see the .pyi.
