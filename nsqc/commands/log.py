@@ -1,4 +1,4 @@
-"""`nsqc log`: look into log topics, check and mend their files, turn them into nsqd's. No daemon is needed."""
+"""`nsqc log`: look into log topics, check their files, turn them into nsqd's. No daemon is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 from nsqc.commands.output import EXIT_REFUSED, EXIT_USAGE, print_text
 from nsqc.paths import local
 
-command = typer.Typer(help="Look into log topics, check and mend them, export them to nsqd.")
+command = typer.Typer(help="Look into log topics, check them, export them to nsqd.")
 
 Paths = Annotated[list[str], typer.Argument(help="data paths, or TOPIC.log folders in one", metavar="PATH...")]
 
@@ -28,6 +28,13 @@ def fail(name: str, text: str, code: int = EXIT_REFUSED) -> int:
     hint = f" (see nsqc log {name} --help)" if code == EXIT_USAGE else ""
     print(f"nsqc log {name}: {text}{hint}", file=sys.stderr)
     return code
+
+
+def text_of(error: Exception) -> str:
+    """Of an error, without the number that a log that cannot be used does not have."""
+    from nsqc.store.log.recovery import LogError
+
+    return f"{error.filename}: {error.strerror}" if isinstance(error, LogError) else str(error)
 
 
 def folders_of(paths: list[str]) -> list[str]:
@@ -92,17 +99,18 @@ def inspect_command(
     except UsageError as error:
         return fail("inspect", str(error), EXIT_USAGE)
     except OSError as error:
-        return fail("inspect", str(error))
+        return fail("inspect", text_of(error))
     print_text(json.dumps(topics, indent=2) if as_json else "\n\n".join(map(as_text, topics)))
     return 0
 
 
 @command.command("verify")
 def verify_command(paths: Paths) -> int:
-    """Check every record, index entry and journal frame of log topics.
+    """Check every message and journal frame of log topics, and whether files are missing.
 
     Prints what is wrong; the exit code is 1 if anything is. What a kill leaves at the end of a file is not a fault: a
-    start deals with it. Example: `nsqc log verify /var/lib/nsqd`.
+    start deals with it. Nothing needs to be mended: a daemon finds the same, and delivers all that is sound. Example:
+    `nsqc log verify /var/lib/nsqd`.
     """
     from nsqc.store.log.check import check_folder
 
@@ -125,34 +133,6 @@ def verify_command(paths: Paths) -> int:
     return EXIT_REFUSED if faults else 0
 
 
-@command.command("repair")
-def repair_command(
-    paths: Paths,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would be done")] = False,
-) -> int:
-    """Mend damaged files of log topics.
-
-    Makes indexes again from records, cuts off incomplete ends, makes journals again from what can be understood. What
-    is replaced is kept as NAME.bad. No daemon may be running. Example: `nsqc log repair --dry-run /var/lib/nsqd`.
-    """
-    from nsqc.process.lock import LockError
-    from nsqc.store.log.repair import Repair
-    from nsqc.store.log.topicfile import MetadataError
-
-    try:
-        folders = folders_of(paths)
-        with locked({os.path.dirname(folder) for folder in folders}):
-            for folder in folders:
-                steps = Repair(folder, print_text, dry_run).run()
-                done = "1 step" if steps == 1 else f"{steps} steps" if steps else "nothing to mend"
-                print_text(f"{folder}: {done}{', not taken' if steps and dry_run else ''}")
-    except UsageError as error:
-        return fail("repair", str(error), EXIT_USAGE)
-    except (OSError, LockError, MetadataError) as error:
-        return fail("repair", str(error))
-    return 0
-
-
 @command.command("export")
 def export_command(
     paths: Paths,
@@ -162,9 +142,9 @@ def export_command(
 ) -> int:
     """Turn log topics into nsqd's own files.
 
-    nsqd then delivers exactly what is unfinished. Segments are linked where a channel needs all of them, and take no
-    space. Without --out the topics' folders are renamed to TOPIC.log.exported. An export that was interrupted is
-    finished, or started over, by running it again. No daemon may be running.
+    nsqd then delivers exactly what is unfinished. Each channel gets a copy of its messages. Without --out the topics'
+    folders are renamed to TOPIC.log.exported. An export that was interrupted is finished, or started over, by running
+    it again. No daemon may be running.
 
     Examples: `nsqc log export --to nsqd /var/lib/nsqd`, `nsqc log export --to nsqd --out /srv/nsqd /var/lib/nsqd`.
     """
@@ -191,7 +171,7 @@ def export_command(
     except UsageError as error:
         return fail("export", str(error), EXIT_USAGE)
     except (OSError, LockError, ExportError, MetadataError) as error:
-        return fail("export", str(error))
+        return fail("export", text_of(error))
     finally:
         log.close()
     return 0

@@ -17,18 +17,20 @@ from nsqc.httpd.app import App
 from nsqc.httpd.positions import beyond, gone, invalid, log_of, named, number_of, time_of
 from nsqc.httpd.reply import ApiError, Reply, encoded
 from nsqc.httpd.request import Request, read_arguments
-from nsqc.store.log import files
+from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
 
 if TYPE_CHECKING:
     from nsqc.broker.channel import Channel
     from nsqc.broker.topic import Topic
+    from nsqc.store.log.table import Bounds
     from nsqc.store.log.topiclog import TopicLog
 
 _DEFAULT_BYTES = 1024 * 1024
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_WAIT_MS = 60_000
 _LINES = b"application/x-ndjson"
+_FRAMES = b"application/vnd.nsqc.frames"
 _REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type that the client does not want
 _LISTED_AT_ONCE = 256       # segments, between two looks at the clock
 # A segment that disappears while it is opened has been removed by retention: the next look finds another.
@@ -65,7 +67,7 @@ class LogState(Struct, frozen=True):
     missing: int
     sync: str
     channels: list[ChannelPosition]
-    # First offset, offset behind the last, bytes of each: only if asked for.
+    # First offset, offset behind the last, bytes of frames, salt of each: only if asked for.
     segment_list: Raw | UnsetType = UNSET
 
 
@@ -106,12 +108,12 @@ async def _show(app: App, topic: Topic, log: TopicLog, with_segments: bool) -> L
     else:
         known = _known(log_of(topic))
     first, last = known.first, known.next - 1
-    where = {offset: log.segment_at(offset) for offset in (first, last)}
+    where = {offset: (log.segment_at(offset), log.position_for(offset)) for offset in (first, last)}
     for at, (channel, position, oldest) in enumerate(places):
         # Offsets that retention has removed, or that numbering has left out, are stepped over.
         oldest = _there(log, oldest)
         places[at] = channel, _there(log, position), oldest
-        where[oldest] = log.segment_at(oldest)
+        where[oldest] = log.segment_at(oldest), log.position_for(oldest)
         await _next_slice(part)
     times = await app.readers.run(partial(records.timestamps, log.folder, where))
     folder, key = await app.readers.run(partial(_recognized, log.folder))
@@ -174,7 +176,8 @@ async def _listed(topic: Topic, part: Slice) -> tuple[Raw, _Known]:
         pieces: list[bytes] = []
         try:
             for at in range(0, len(segments), _LISTED_AT_ONCE):
-                pieces.append(encoded(segments.some(at, _LISTED_AT_ONCE))[1:-1])
+                pieces.append(encoded([(first, end, position - FRAMES_AT, f"{salt:016x}") for first, end, position, salt
+                                       in segments.some(at, _LISTED_AT_ONCE)])[1:-1])
                 await _next_slice(part)
         except FileNotFoundError:
             continue
@@ -223,8 +226,8 @@ def read(app: App, request: Request) -> Awaitable[Reply]:
 
 
 def _wants_lines(accept: bytes) -> bool:
-    return any(part.partition(b";")[0].strip().lower() == _LINES and not _REFUSED.search(part.lower())
-               for part in accept.split(b","))
+    return not any(part.partition(b";")[0].strip().lower() == _FRAMES and not _REFUSED.search(part.lower())
+                   for part in accept.split(b","))
 
 
 async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Reply:
@@ -249,16 +252,17 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             end = log.following if offset >= log.next else offset
             return _reply(log, end, end, 0, query.wanted.as_lines)
         try:
-            found = await app.readers.run(partial(records.find, log.folder, segment, offset, query.wanted))
+            found = await app.readers.run(partial(records.find, log.folder, segment, offset, log.position_for(offset),
+                                                      query.wanted))
             found = await _all(app, request, log.folder, segment, found, query.wanted)
         except FileNotFoundError:
             continue
-        sound = found.sound
-        return _reply(log, sound.first, sound.next, sound.damaged, query.wanted.as_lines, found)
+        run = found.run
+        return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
     raise ApiError(500, "INTERNAL_ERROR")
 
 
-async def _all(app: App, request: Request, folder: str, segment: files.Bounds, found: records.Found,
+async def _all(app: App, request: Request, folder: str, segment: Bounds, found: records.Found,
                wanted: records.Wanted) -> records.Found:
     """As much of a run as is wanted. If the client sends no more, and may have left, what there is by then."""
     left = False
@@ -268,10 +272,10 @@ async def _all(app: App, request: Request, folder: str, segment: files.Bounds, f
         left = True
 
     request.when_dropped(leave)
-    if not records.is_part(segment, found.sound, wanted):
+    if not records.is_part(segment, found.run, wanted):
         return found
     async with app.readers.long:
-        while not left and records.is_part(segment, found.sound, wanted):
+        while not left and records.is_part(segment, found.run, wanted):
             more = await app.readers.run(partial(records.longer, folder, segment, found, wanted))
             if more is None:
                 break
@@ -283,22 +287,24 @@ async def offset_at(app: App, topic: Topic, time_ns: int) -> int:
     """The offset of the first record that was published at a time or after it; the end, if there is none."""
     for _ in range(_TRIES):
         log = log_of(topic)
-        if not (segments := log.table):
+        if not (segments := log.segments_at(time_ns)):
             return log.next
         try:
-            return await app.readers.run(partial(records.offset_at, log.folder, segments, time_ns))
+            return await app.readers.run(partial(records.offset_at, log.folder, segments[0], time_ns))
         except FileNotFoundError:
             continue
     raise ApiError(500, "INTERNAL_ERROR")
 
 
 def _reply(log: TopicLog, first: int, following: int, damaged: int, lines: bool,
-           found: records.Found | None = None) -> Reply:
+           found: records.Found | None = None, segment: Bounds | None = None) -> Reply:
     extra = (f"X-NSQ-First-Offset: {first}\r\nX-NSQ-Next-Offset: {following}\r\n"
              f"X-NSQ-Messages: {following - first}\r\nX-NSQ-Damaged: {damaged}\r\n")
     if log.id is not None:
         extra += f"X-NSQ-Log-Id: {log.id}\r\n"
-    content_type = _LINES.decode() if lines else "application/octet-stream"
+    if found is not None and segment is not None and not lines:
+        extra += f"X-NSQ-Log-Salt: {segment[3]:016x}\r\nX-NSQ-Log-Position: {found.run.start}\r\n"
+    content_type = (_LINES if lines else _FRAMES).decode()
     if found is None:
         return Reply(200, b"", content_type, extra=extra)
     return Reply(200, found.body, content_type, extra=extra, stream=found.stream)

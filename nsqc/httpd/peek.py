@@ -293,7 +293,9 @@ class _Looking:
         if not offsets or self.topic.log is None:
             return {}
         log = self.topic.log
-        taken = await self.app.readers.run(partial(peeked.read_some, log.folder, log.table, offsets, self.page.room))
+        taken = await self.app.readers.run(partial(
+            peeked.read_some, log.folder, {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets},
+            self.page.room))
         self.still_there()
         return taken
 
@@ -302,7 +304,7 @@ class _Looking:
         segment = log.segment_at(offset)
         try:
             return await self.app.readers.run(partial(
-                peeked.read_run, log.folder, [] if segment is None else [segment], offset, _READ_RECORDS, _READ_BYTES))
+                peeked.read_run, log.folder, segment, log.position_for(offset), offset, _READ_RECORDS, _READ_BYTES))
         except FileNotFoundError:
             return None
 

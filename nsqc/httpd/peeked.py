@@ -6,7 +6,7 @@ import asyncio
 import base64
 import codecs
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -15,8 +15,8 @@ from nsqc.broker.stats import Slice
 from nsqc.httpd.held import Held
 from nsqc.httpd.records import opened
 from nsqc.httpd.reply import JSON, Reply, encoded
-from nsqc.store.log import files, spans
-from nsqc.store.log.files import Bounds
+from nsqc.store.log import reading
+from nsqc.store.log.table import Bounds
 from nsqc.wire.outside import Decoder, JSONError
 
 if TYPE_CHECKING:
@@ -191,42 +191,37 @@ def _line(shown: Shown, state: str, body: dict[str, Any], truncated: bool) -> by
 # ---------------------------------------------------------------------- records of a log
 
 class Run(NamedTuple):
-    """Intact records of a log, one behind the other."""
+    """Records of a log, as files of disk queues have them."""
 
     first: int      # offset of the first
     next: int       # behind the last
     data: bytes
 
 
-def read_run(folder: str, segments: Sequence[Bounds], offset: int, most: int, most_bytes: int) -> Run:
-    """The first run of intact records from an offset on, one of them at least; without any, only where to go on.
+def read_run(folder: str, segment: Bounds | None, position: int, offset: int, most: int, most_bytes: int) -> Run:
+    """The first run of records from an offset on, one of them at least; without any, only where to go on.
 
-    Runs on a worker thread. Raises OSError.
+    position: as of find_run(). Runs on a worker thread. Raises OSError.
     """
-    segment = files.segment_of(segments, offset)
     if segment is None:
         return Run(offset, offset, b"")
-    data, index = opened(folder, segment)
+    file = opened(folder, segment)
     try:
-        sound = spans.sound(data, index, segment, max(offset, segment[0]), most, most_bytes, False)
-        return Run(sound.first, sound.next, os.pread(data, sound.end - sound.start, sound.start))
+        return Run(*reading.queue_records(file, segment, max(offset, segment[0]), position, most, most_bytes))
     finally:
-        os.close(data)
-        os.close(index)
+        os.close(file)
 
 
-def read_some(folder: str, segments: Sequence[Bounds], offsets: list[int], room: int) -> dict[int, bytes]:
-    """Single records, as many of the first as have so many bytes, and one more; empty: damaged, or gone.
+def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
+    """Single records by offset, with their segments and positions as of find_run(): as many of the first as have so many bytes, and one more; empty: damaged, or gone.
 
     Runs on a worker thread. Raises OSError.
     """
     found: dict[int, bytes] = {}
-    for offset in offsets:
+    for offset, (segment, position) in places.items():
         found[offset] = b""
         try:
-            if not segments or offset < segments[0][0]:
-                continue
-            run = read_run(folder, segments, offset, 1, 1)
+            run = read_run(folder, segment, position, offset, 1, 1)
         except FileNotFoundError:
             continue
         if run.first == offset:

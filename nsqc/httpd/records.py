@@ -1,16 +1,16 @@
-"""Records of a log for clients: found on a worker thread, and sent as they lie in the file or as lines of JSON."""
+"""Records of a log for clients: found on a worker thread, and sent as frames that lie in the file or as lines of
+JSON."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from nsqc.store.log import files, jsonlines, spans
-from nsqc.store.log.files import Bounds
+from nsqc.store.log import reading
 from nsqc.store.log.names import segment_path
-from nsqc.store.log.spans import Sound
+from nsqc.store.log.reading import Run
+from nsqc.store.log.table import Bounds
 
 # A shorter body is read with the search for it; a longer one is sent in pieces.
 SHORT_BYTES = 64 * 1024
@@ -27,73 +27,72 @@ class Wanted(NamedTuple):
     """What a client asked for, from an offset on."""
 
     max_messages: int
-    max_bytes: int      # at least one record, whatever its size
+    max_bytes: int      # at least one record, or frame, whatever its size
     as_lines: bool
 
 
 class Found:
     """Records that a client asked for: a short body, or where it lies."""
 
-    __slots__ = ("body", "place", "sound", "stream")
+    __slots__ = ("body", "place", "run", "stream")
 
-    def __init__(self, sound: Sound, place: tuple[int, int], body: bytes, stream: Records | Lines | None) -> None:
-        self.sound = sound
+    def __init__(self, run: Run, place: tuple[int, int], body: bytes, stream: Frames | Lines | None) -> None:
+        self.run = run
         self.place = place          # device and inode: a file of that name may be another topic's by now
         self.body = body
         self.stream = stream
 
 
-def find(folder: str, segment: Bounds, offset: int, wanted: Wanted) -> Found:
-    """The first run of intact records of a segment from an offset on, or its beginning: see longer(). Runs on a worker
-    thread. Raises OSError."""
-    data, index = opened(folder, segment)
+def find(folder: str, segment: Bounds, offset: int, position: int, wanted: Wanted) -> Found:
+    """The first run of valid frames of a segment from an offset on, or its beginning: see longer(). position: see
+    find_run(). Runs on a worker thread. Raises OSError."""
+    file = opened(folder, segment)
     try:
-        sound = spans.sound(data, index, segment, max(offset, segment[0]), wanted.max_messages,
-                            min(wanted.max_bytes, _at_once(wanted)), wanted.as_lines)
-        return _found(folder, segment, data, sound, wanted)
+        run = reading.find_run(file, segment, max(offset, segment[0]), position, wanted.max_messages,
+                               min(wanted.max_bytes, _at_once(wanted)), wanted.as_lines)
+        return _found(folder, segment, file, run, wanted)
     finally:
-        os.close(data)
-        os.close(index)
+        os.close(file)
 
 
-def is_part(segment: Bounds, sound: Sound, wanted: Wanted) -> bool:
+def is_part(segment: Bounds, run: Run, wanted: Wanted) -> bool:
     """Whether longer() may add to what find() has found."""
-    return (_at_once(wanted) < wanted.max_bytes and sound.first < sound.next < segment[1]
-            and sound.next - sound.first < wanted.max_messages and sound.end - sound.start < wanted.max_bytes)
+    return (_at_once(wanted) < wanted.max_bytes and run.first < run.next < segment[1]
+            and run.next - run.first < wanted.max_messages and run.end - run.start < wanted.max_bytes)
 
 
 def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found | None:
     """The same run with some more of it; None: there is no more. Runs on a worker thread. Raises OSError."""
-    before = found.sound
-    data, index = opened(folder, segment)
+    before = found.run
+    file = opened(folder, segment)
     try:
-        if _place(data) != found.place:
+        if _place(file) != found.place:
             return None
-        more = spans.sound(data, index, segment, before.next, wanted.max_messages - (before.next - before.first),
-                           min(wanted.max_bytes - (before.end - before.start), _at_once(wanted)), wanted.as_lines)
-        if (more.damaged or not more.first == before.next < more.next or more.start != before.end
-                or more.end - before.start > wanted.max_bytes):
+        more = reading.find_run(file, segment, before.next, before.last if wanted.as_lines else before.end,
+                                wanted.max_messages - (before.next - before.first),
+                                min(wanted.max_bytes - (before.end - before.start), _at_once(wanted)), wanted.as_lines)
+        if (more.damaged or not more.first == before.next < more.next
+                or not wanted.as_lines and more.end - before.start > wanted.max_bytes):
             return None
-        sound = before._replace(next=more.next, end=more.end, lines=before.lines + more.lines)
-        return _found(folder, segment, data, sound, wanted)
+        run = before._replace(next=more.next, end=more.end, last=more.last, lines=before.lines + more.lines)
+        return _found(folder, segment, file, run, wanted)
     finally:
-        os.close(data)
-        os.close(index)
+        os.close(file)
 
 
 def _at_once(wanted: Wanted) -> int:
     return _CHECKED_LINES_AT_ONCE if wanted.as_lines else _CHECKED_AT_ONCE
 
 
-def _found(folder: str, segment: Bounds, data: int, sound: Sound, wanted: Wanted) -> Found:
-    place = _place(data)
-    length = sound.lines if wanted.as_lines else sound.end - sound.start
+def _found(folder: str, segment: Bounds, file: int, run: Run, wanted: Wanted) -> Found:
+    place = _place(file)
+    length = run.lines if wanted.as_lines else run.end - run.start
+    path = segment_path(folder, segment[0])
     if length > SHORT_BYTES:
-        kind = Lines if wanted.as_lines else Records
-        return Found(sound, place, b"", kind(segment_path(folder, segment[0], "dat"), place, sound, length))
+        return Found(run, place, b"", Lines(path, place, segment, run) if wanted.as_lines else Frames(path, place, run))
     if wanted.as_lines:
-        return Found(sound, place, jsonlines.lines(data, sound.first, sound.start, sound.end, length)[0], None)
-    return Found(sound, place, os.pread(data, length, sound.start), None)
+        return Found(run, place, reading.lines(file, segment, run, run.first, run.start, length)[0], None)
+    return Found(run, place, os.pread(file, length, run.start), None)
 
 
 def _place(file: int) -> tuple[int, int]:
@@ -101,79 +100,56 @@ def _place(file: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def timestamps(folder: str, places: dict[int, Bounds | None]) -> dict[int, int | None]:
-    """For each offset, when the first intact record from there on was published, in ns since 1970; None: unknown.
+def timestamps(folder: str, places: dict[int, tuple[Bounds | None, int]]) -> dict[int, int | None]:
+    """For each offset, when the first record from there on was published, in ns since 1970; None: unknown.
 
-    places: the segments that have the offsets, or follow them. Runs on a worker thread. What retention removes
-    meanwhile is unknown.
+    places: the segments that have the offsets, or follow them, and positions as of find_run(). Runs on a worker
+    thread. What retention removes meanwhile is unknown.
     """
-    return {offset: _timestamp(folder, places[offset], offset) for offset in sorted(places)}
+    return {offset: _timestamp(folder, *places[offset], offset) for offset in sorted(places)}
 
 
-def offset_at(folder: str, segments: Sequence[Bounds], time_ns: int) -> int:
-    """The first offset whose record was published at a time or after it; the end, if there is none.
+def offset_at(folder: str, segment: Bounds, time_ns: int) -> int:
+    """The first offset of a segment whose record was published at a time or after it; the end, if there is none.
 
     Runs on a worker thread. Raises OSError.
     """
-    # By the index, which has times only roughly, or none: it may be a few records early, or at a segment that ends
-    # before the time.
-    offset = files.offset_at(folder, segments, time_ns)
-    while (segment := files.segment_of(segments, offset)) is not None:
-        data, index = opened(folder, segment)
-        try:
-            offset = spans.not_before(data, index, segment, max(offset, segment[0]), time_ns)
-        finally:
-            os.close(data)
-            os.close(index)
-        if offset < segment[1]:
-            break
-        offset = files.offset_at(folder, segments, time_ns, offset)
-    return offset
+    file = opened(folder, segment)
+    try:
+        return reading.first_at(file, segment, time_ns)
+    finally:
+        os.close(file)
 
 
-def _timestamp(folder: str, segment: Bounds | None, offset: int) -> int | None:
+def _timestamp(folder: str, segment: Bounds | None, position: int, offset: int) -> int | None:
     if segment is None:
         return None
     try:
-        data, index = opened(folder, segment)
+        file = opened(folder, segment)
     except FileNotFoundError:
         return None
     try:
-        return spans.timestamp(data, index, segment, max(offset, segment[0]))
+        return reading.time_of(file, segment, max(offset, segment[0]), position)
     finally:
-        os.close(data)
-        os.close(index)
+        os.close(file)
 
 
-def opened(folder: str, segment: Bounds) -> tuple[int, int]:
-    """Descriptors of a segment and of its index, the caller's. An index that somebody has removed is as if empty.
-    Raises OSError."""
-    data = _opened(segment_path(folder, segment[0], "dat"))
-    try:
-        try:
-            return data, _opened(segment_path(folder, segment[0], "idx"))
-        except FileNotFoundError:
-            return data, _opened(os.devnull)
-    except OSError:
-        os.close(data)
-        raise
-
-
-def _opened(path: str) -> int:
+def opened(folder: str, segment: Bounds) -> int:
+    """A descriptor of a segment, the caller's. Raises OSError."""
     # Not blocking: something other than a file may have that name.
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return os.open(segment_path(folder, segment[0]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-class Records:
+class Frames:
     """A part of a segment, as it is. Without TLS the kernel sends it from the page cache: nothing is copied here."""
 
     patience_s = None
 
-    def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
-        self.length = self.left = length
+    def __init__(self, path: str, place: tuple[int, int], run: Run) -> None:
+        self.length = self.left = run.end - run.start
         self._path = path
         self._place = place
-        self._at = sound.start
+        self._at = run.start
 
     @property
     def in_memory(self) -> int:
@@ -222,13 +198,14 @@ class Lines:
 
     patience_s = None
 
-    def __init__(self, path: str, place: tuple[int, int], sound: Sound, length: int) -> None:
-        self.length = self.left = length
+    def __init__(self, path: str, place: tuple[int, int], segment: Bounds, run: Run) -> None:
+        self.length = self.left = run.lines
         self._path = path
         self._place = place
-        self._offset = sound.first
-        self._at = sound.start
-        self._end = sound.end
+        self._segment = segment
+        self._run = run
+        self._offset = run.first
+        self._position = run.start
 
     @property
     def in_memory(self) -> int:
@@ -239,7 +216,8 @@ class Lines:
         """See Stream."""
         file = _again(self._path, self._place)
         try:
-            data, self._offset, self._at = jsonlines.lines(file, self._offset, self._at, self._end, _READ_AT_ONCE)
+            data, self._offset, self._position = reading.lines(file, self._segment, self._run, self._offset,
+                                                               self._position, _READ_AT_ONCE)
         finally:
             os.close(file)
         if not 0 < len(data) <= self.left:

@@ -9,10 +9,9 @@ import pytest
 from nsqc.commands.app import run
 from nsqc.process.lock import lock
 from nsqc.store.log import export as export_module
-from nsqc.store.log import exportplan
 from nsqc.store.log.export import Export
 from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, frame, section, write_journal
-from tests.store.log.segments import body_of, due_entry, entry, record, write_segment
+from tests.store.log.segments import body_of, record, write_log
 from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
 
@@ -38,9 +37,7 @@ def data(tmp_path):
     path = tmp_path / "data"
     path.mkdir()
     folder = path / "topic.log"
-    for first, count in ((0, 40), (40, 20), (FAR, 30)):
-        write_segment(folder, first, count)
-    (folder / f"{40:020}.due").write_bytes(due_entry(59, DUE))
+    write_log(folder, [(0, 40), (40, 20), (FAR, 30)], per_frame=4, delays={59: DUE})
     write_journal(folder, 1, frame(
         section(1, [(RESET, 0), (NAME, "stuck"), (ADVANCE, 50), (FIN, 0, 3), (FIN, 4, 46), (REQ, 3, 7, DUE)]),
         section(2, [(RESET, 0), (NAME, "new")]),
@@ -108,25 +105,33 @@ def test_the_folder_that_is_not_being_removed(nsqc, data):
 def test_verify(nsqc, data):
     code, out, err = nsqc("verify", data)
     assert (code, out, err) == (0, f"{data}/topic.log: ok, 90 sound messages\n", "")
-    path = data / "topic.log" / f"{40:020}.dat"
-    with path.open("r+b") as file:
-        file.seek(33)
-        file.write(b"~")
+    path = data / "topic.log" / f"{40:020}.log"
+    damage(path, 4096)
     code, out, _ = nsqc("verify", data / "topic.log")
     assert (code, out.splitlines()) == (1, [
-        f"{path}: 1 record damaged, from offset 40 on", f"{data}/topic.log: 1 fault, 89 sound messages"])
+        f"{path}: damaged at byte 4096: messages 40 to 43 are lost", f"{data}/topic.log: 1 fault, 86 sound messages"])
+    (data / "topic.log" / f"{FAR:020}.log").unlink()
+    code, out, _ = nsqc("verify", data)
+    assert code == 1 and out.splitlines()[-1] == f"{data}/topic.log: 2 faults, 56 sound messages"
 
 
-def test_repair(nsqc, data):
-    path = data / "topic.log" / f"{40:020}.idx"
-    whole = path.read_bytes()
-    path.unlink()
-    code, out, _ = nsqc("repair", "--dry-run", data)
-    assert code == 0 and out.endswith("1 step, not taken\n") and not path.exists()
-    code, out, _ = nsqc("repair", data)
-    assert code == 0 and len(path.read_bytes()) == len(whole)
-    assert nsqc("verify", data)[0] == 0
-    assert nsqc("repair", data)[1] == f"{data}/topic.log: nothing to mend\n"
+def damage(path, at: int) -> None:
+    """Flips a bit."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_a_log_in_the_old_format(nsqc, data):
+    (data / "topic.log" / f"{0:020}.idx").touch()
+    text = f"{data}/topic.log: it has a log in a format that no release has written: "
+    for words in (["inspect"], ["export", "--to", "nsqd"]):
+        code, out, err = nsqc(*words, data)
+        assert (code, out) == (1, "") and err.startswith(f"nsqc log {words[0]}: {text}")
+    code, out, _ = nsqc("verify", data)
+    assert code == 1 and out.startswith(text) and out.endswith("1 fault, 0 sound messages\n")
 
 
 def test_beside_a_daemon(nsqc, data, tmp_path):
@@ -135,8 +140,7 @@ def test_beside_a_daemon(nsqc, data, tmp_path):
         for words in (["inspect"], ["verify"]):
             code, _, err = nsqc(*words, data)
             assert code == 0 and err.startswith(f"nsqc log {words[0]}: warning: a daemon is running")
-        for words in (["repair"], ["repair", "--dry-run"], ["export", "--to", "nsqd"],
-                      ["export", "--to", "nsqd", "--out", tmp_path / "out"]):
+        for words in (["export", "--to", "nsqd"], ["export", "--to", "nsqd", "--out", tmp_path / "out"]):
             code, out, err = nsqc(*words, data)
             assert (code, out) == (1, "") and "failed to lock data-path" in err
     finally:
@@ -146,7 +150,7 @@ def test_beside_a_daemon(nsqc, data, tmp_path):
 
 @pytest.mark.parametrize("words", [
     ["inspect"], ["verify", "/nowhere"], ["inspect", "{empty}"], ["export", "{data}"],
-    ["export", "--to", "kafka", "{data}"], ["export", "--to", "nsqd", "--out", "s3a://bucket/x", "{data}"], ["repair", "{data}/nsqd.dat"],
+    ["export", "--to", "kafka", "{data}"], ["export", "--to", "nsqd", "--out", "s3a://bucket/x", "{data}"], ["repair", "{data}"],
 ])
 def test_usage(nsqc, data, tmp_path, words):
     (tmp_path / "empty").mkdir()
@@ -162,15 +166,14 @@ def test_export_to_another_folder(nsqc, data, daemon, tmp_path):
     out = tmp_path / "out"
     code, text, err = nsqc("export", "--to", "nsqd", "--out", out, data)
     assert (code, err) == (0, "")
-    lines = text.splitlines()
-    assert lines[1] == ("topic:new: 90 messages, 3 segments linked, 0 bytes to be copied; due at once, since nsqd's files have "
-                        "no delays: 1 deferred message")
-    assert lines[2].startswith("topic:part: 45 messages, 2 segments linked, 0 bytes to be copied")
-    assert "2 deferred messages" in lines[0]
-    assert os.path.samefile(out / "topic:new.diskqueue.000001.dat", data / "topic.log" / f"{40:020}.dat")
+    size = sum(len(record(offset)) for offset in EVERYTHING)
+    assert text.splitlines()[1] == (f"topic:new: 90 messages, about {size} bytes to be copied; due at once, since nsqd's "
+                                    "files have no delays: 1 deferred message")
+    assert text.splitlines()[2].startswith(f"topic:part: 45 messages, about {size // 2} bytes to be copied")
+    assert "2 deferred messages" in text.splitlines()[0]
     assert sorted(os.listdir(data / "topic.log")) == before
     assert sorted(name for name in os.listdir(out) if "diskqueue" not in name) == ["nsqd.dat"]
-    dats = {path: path.read_bytes() for path in (data / "topic.log").glob("*.dat")}
+    kept = {path: path.read_bytes() for path in (data / "topic.log").iterdir()}
     node = daemon(data_path=out)
     assert node.channel("topic", "new")["paused"] and not node.channel("topic", "part")["paused"]
     got = delivered(node, "stuck")
@@ -181,13 +184,13 @@ def test_export_to_another_folder(nsqc, data, daemon, tmp_path):
     assert len(delivered(node, "new")) == 90
     node.connect().pub("topic", b"later")
     assert node.stop() == 0
-    assert {path: path.read_bytes() for path in (data / "topic.log").glob("*.dat")} == dats
+    assert {path: path.read_bytes() for path in (data / "topic.log").iterdir()} == kept
 
 
 def test_export_in_place(nsqc, data, daemon):
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
     assert not (data / "topic.log").exists()
-    assert sorted(os.listdir(data / "topic.log.exported"))[0] == f"{0:020}.dat"
+    assert sorted(os.listdir(data / "topic.log.exported"))[0] == f"{0:020}.log"
     assert not (data / "topic.log.exported" / "export").exists()
     assert {topic["name"] for topic in json.loads((data / "nsqd.dat").read_text())["topics"]} == {"other", "topic"}
     check_delivery(daemon(data_path=data))
@@ -203,32 +206,13 @@ def test_export_twice_to_one_folder_is_refused(nsqc, data, tmp_path):
     assert sorted(os.listdir(out)) == names
 
 
-def test_a_large_segment_that_is_read_in_part_comes_first(data, daemon, tmp_path, monkeypatch):
-    """And is linked: what was delivered and is not finished comes behind it."""
-    monkeypatch.setattr(exportplan, "MOST_COPIED", 10)
-    monkeypatch.setattr(exportplan, "FILE_BYTES", 200)
-    lines: list[str] = []
+def test_a_queue_of_several_files(data, daemon, tmp_path, monkeypatch):
+    monkeypatch.setattr(export_module, "FILE_BYTES", 400)
+    monkeypatch.setattr(export_module, "READ_BYTES", 100)
     out = tmp_path / "out"
     out.mkdir()
-    Export(str(data / "topic.log"), str(out), lines.append, RecordingLog()).run()
-    assert next(line for line in lines if line.startswith("topic:stuck")).startswith("topic:stuck: 41 messages, 2 segments")
-    node = daemon(data_path=out)
-    assert delivered(node, "stuck")[-1] == (body_of(3), 8)
-    check_delivery(node, {name: offsets for name, offsets in UNFINISHED.items() if name != "stuck"})
-
-
-def test_without_links_everything_is_copied(data, daemon, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(export_module.os, "link", refuse)
-    lines: list[str] = []
-    out = tmp_path / "out"
-    out.mkdir()
-    Export(str(data / "topic.log"), str(out), lines.append, RecordingLog()).run()
-    size = sum(len(record(offset)) for offset in EVERYTHING)
-    assert lines[1].startswith(f"topic:new: 90 messages, 0 segments linked, {size} bytes to be copied")
-    monkeypatch.undo()
+    Export(str(data / "topic.log"), str(out), lambda _: None, RecordingLog()).run()
+    assert len(list(out.glob("topic:new.diskqueue.0*.dat"))) > 5
     check_delivery(daemon(data_path=out))
 
 
@@ -248,7 +232,7 @@ def test_a_paused_topic_keeps_what_is_not_for_its_channels_yet(nsqc, data, daemo
 def test_a_topic_without_channels(nsqc, tmp_path, daemon):
     data = tmp_path / "data"
     data.mkdir()
-    write_segment(data / "topic.log", 0, 20)
+    write_log(data / "topic.log", [(0, 20)])
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
     node = daemon(data_path=data)
     assert node.stats("topic")["depth"] == 20
@@ -272,77 +256,24 @@ def test_what_waits_in_the_old_form_comes_first(nsqc, data, daemon):
     assert got == [b"old 1", b"old 2", *map(body_of, UNFINISHED["part"])]
 
 
-def test_damaged_records_and_torn_ends_are_left_out(nsqc, data, daemon):
+def test_damaged_messages_and_torn_ends_are_left_out(nsqc, data, daemon):
     folder = data / "topic.log"
-    with (folder / f"{0:020}.dat").open("r+b") as file:
-        file.seek(sum(len(record(offset)) for offset in range(20)) + 2)
-        file.write(b"\xff")
-    with (folder / f"{FAR:020}.dat").open("ab") as file:
-        file.write(record(FAR + 30))
+    damage(folder / f"{0:020}.log", 4096 + 70)
+    with (folder / f"{FAR:020}.log").open("ab") as file:
+        file.write(b"half a frame")
     code, out, _ = nsqc("export", "--to", "nsqd", data)
-    assert code == 0 and "damaged and left out: 1 message" in out
+    assert code == 0 and "topic:new: 86 messages" in out and "damaged and left out: 4 messages" in out
     check_delivery(daemon(data_path=data), {
-        name: [offset for offset in offsets if offset != 20] for name, offsets in UNFINISHED.items()})
+        name: [offset for offset in offsets if offset >= 4] for name, offsets in UNFINISHED.items()})
 
 
-def test_damaged_journals_are_repaired_first(nsqc, data):
+def test_with_a_damaged_journal_messages_come_again(nsqc, data, daemon):
+    """And none is left out, also to a channel whose name is lost."""
     path = data / "topic.log" / "cursors.000001.journal"
-    path.write_bytes(b"X" + path.read_bytes()[1:])
-    code, _, err = nsqc("export", "--to", "nsqd", data)
-    assert code == 1 and "run nsqc log repair first" in err
-    assert nsqc("repair", data)[0] == 0
-    assert nsqc("export", "--to", "nsqd", data)[0] == 0
-
-
-def damage_entry(path) -> None:
-    with path.open("r+b") as file:
-        file.seek(32 + 16 * 5 + 8)
-        file.write(b"\xff")
-
-
-def replace_end(path, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(-len(data), os.SEEK_END)
-        file.write(data)
-
-
-@pytest.mark.parametrize(("first", "damage"), [
-    (0, damage_entry), (0, lambda path: path.write_bytes(b"")), (0, os.unlink),
-    (0, lambda path: os.truncate(path, path.stat().st_size - 32)), (0, lambda path: replace_end(path, bytes(32))),
-    (FAR, lambda path: replace_end(path, b"\xff"))],
-    ids=["an entry", "empty", "missing", "cut off", "zeros at the end", "the last entry of all"])
-def test_damaged_indexes_are_repaired_first(nsqc, data, daemon, first, damage):
-    """An export without them would leave out messages that are intact."""
-    path = data / "topic.log" / f"{first:020}.idx"
-    damage(path)
-    code, out, err = nsqc("export", "--to", "nsqd", data)
-    assert (code, out) == (1, "") and f"{path}: damaged: run nsqc log repair first" in err
-    assert nsqc("repair", data)[0] == 0
-    assert nsqc("export", "--to", "nsqd", data)[0] == 0
-    check_delivery(daemon(data_path=data))
-
-
-def test_bytes_of_no_message_between_intact_ones(nsqc, data, daemon):
-    """As a repair leaves them that has found more records than numbers: they are no part of what is exported."""
-    path = data / "topic.log" / f"{40:020}.dat"
-    records = [record(offset) for offset in range(40, 60)]
-    path.write_bytes(b"".join(records[:7]) + b"?" * 50 + b"".join(records[7:]))
-    index = path.with_suffix(".idx")
-    position = sum(map(len, records[:7])) + 50
-    with index.open("r+b") as file:
-        for number in range(7, 20):
-            file.seek(32 + 16 * number)
-            file.write(entry(40, 40 + number, position, records[number]))
-            position += len(records[number])
-    assert nsqc("verify", data)[0] == 0
-    copy = data.with_name("copy")
-    shutil.copytree(data, copy)
-    node = daemon("--topic-storage=log", data_path=copy)
-    status, body = node.http("GET", "/topic/read?topic=topic&offset=40&max_messages=20")
-    assert status == 200 and records[0] in body and b"?" not in body
-    check_delivery(node, {"new": [offset for offset in EVERYTHING if offset != 59]})    # that is deferred
-    assert nsqc("export", "--to", "nsqd", data)[0] == 0
-    check_delivery(daemon(data_path=data))
+    damage(path, path.read_bytes().index(b"stuck"))
+    code, out, _ = nsqc("export", "--to", "nsqd", data)
+    assert code == 0 and out.startswith("topic: its journals are damaged: messages that were finished may come again\n")
+    check_delivery(daemon(data_path=data), dict.fromkeys(UNFINISHED, EVERYTHING))
 
 
 class Killed(BaseException):
@@ -360,7 +291,7 @@ def killed_after(steps: int, patch, run) -> bool:
             return real(*arguments, **named)
         return call
 
-    for name in ("rename", "link", "mkdir", "replace"):
+    for name in ("rename", "mkdir", "replace"):
         patch.setattr(os, name, counted(getattr(os, name)))
     patch.setattr(shutil, "rmtree", counted(shutil.rmtree))
     try:

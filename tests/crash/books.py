@@ -35,7 +35,7 @@ class Known:
 
     books: Books
     stored: dict[bytes, Batch] = field(default_factory=dict)    # acknowledged, or delivered after a kill
-    # Delivered and not acknowledged: a kill may come before the index entry, and then they are not in the log.
+    # Delivered and not acknowledged: a kill may come before the write, and then they are not in the log.
     seen: set[bytes] = field(default_factory=set)
     void: set[bytes] = field(default_factory=set)               # sent before a kill, never answered, not stored
 

@@ -9,9 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from nsqc.log import Log
-from nsqc.store.log.look import Looks
-from nsqc.store.log.recovery import open_folder
+from nsqc.store.log.recovery import Looks, Opened
+from tests.store.log.segments import read_bodies
 from tests.support.patience import WAIT_SECONDS
 from tests.support.power.disk import Chance, Disk
 from tests.support.power.trace import Trace
@@ -84,11 +83,19 @@ class Machine:
                               env=self.trace.environment(), capture_output=True, text=True, timeout=WAIT_SECONDS)
         assert done.returncode == -9, done.stderr
 
-    def offsets(self) -> list[int]:
+    def start(self) -> Opened:
         """What a start finds behind a power failure."""
-        folder = str(self.disk())
-        found = open_folder(folder, True, Log(level=5), Looks([os.fsencode(folder)]))
-        return [offset for segment in found.segments for offset in range(segment.first, segment.end)]
+        folder = os.fsencode(self.disk())
+        return Looks([folder], True).take(folder)
+
+    def offsets(self) -> list[int]:
+        """The messages that it finds."""
+        found = self.start()
+        return sorted(read_bodies(self.disk_path / "t.log", found))
+
+    def deferred(self) -> list[int]:
+        """Those of them whose time has not come."""
+        return [offset for offset, _ in self.start().delays]
 
     def disk(self) -> Path:
         """The log's folder after a power failure."""

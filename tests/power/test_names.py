@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from nsqc.store.log.due import read_due
 from nsqc.store.log.progress import read_progress
 from tests.power.machine import Machine
 
@@ -22,7 +21,7 @@ def test_a_folder_that_the_journal_has_made(machine):
         await recorded(topic)
         assert await publish(topic, b"acknowledged") == 0
     """)
-    assert b"acknowledged" in (machine.disk() / f"{0:020}.dat").read_bytes()
+    assert b"acknowledged" in (machine.disk() / f"{0:020}.log").read_bytes()
 
 
 def test_a_folder_that_a_killed_run_has_made(machine):
@@ -31,7 +30,7 @@ def test_a_folder_that_a_killed_run_has_made(machine):
         await recorded(topic)
     """)
     machine.run("fsync", 'assert await publish(topic, b"acknowledged") == 0')
-    assert b"acknowledged" in (machine.disk() / f"{0:020}.dat").read_bytes()
+    assert b"acknowledged" in (machine.disk() / f"{0:020}.log").read_bytes()
 
 
 def test_a_new_journal_is_part_of_the_next_sync(machine):
@@ -81,7 +80,7 @@ def test_new_due_times_are_part_of_the_next_sync(machine):
         await deferred(topic, b"y")
         await synced(topic)
     """)
-    assert [offset for offset, _ in read_due(str(machine.disk() / f"{0:020}.due")).entries] == [1]
+    assert machine.deferred() == [1]
 
 
 def test_due_times_that_began_without_syncs(machine):
@@ -90,4 +89,4 @@ def test_due_times_that_began_without_syncs(machine):
         await deferred(topic, b"y")
     """)
     machine.run("fsync", 'await deferred(topic, b"z")')
-    assert [offset for offset, _ in read_due(str(machine.disk() / f"{0:020}.due")).entries] == [1, 2]
+    assert machine.deferred() == [1, 2]

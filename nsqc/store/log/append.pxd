@@ -15,6 +15,7 @@ cdef struct Piece:              # a segment after an append
     int64_t position            # where its frames end
     int64_t end                 # the offset after its last record
     int64_t due_ns              # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns             # the latest publish time in it and all segments before it
     int64_t out_begin, out_end  # which bytes of AppendJob.out it has got
     bint fresh                  # this append has begun it
 

@@ -13,7 +13,7 @@ from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport (io_open, io_read, io_rename, io_size, io_sync_data, io_sync_path, io_truncate,
                                        io_write)
 from nsqc.store.log.buffer cimport buffer_free
-from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_due_ns, frames_seal
+from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_latest, frames_seal
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.openfiles cimport waits_open
 from nsqc.store.log.segmenthead cimport FRAMES_AT, segment_make, segment_path
@@ -112,6 +112,7 @@ cdef Piece *begin_segment(AppendJob *job, Piece *last, int64_t offset) noexcept 
     fresh.head.before_end = last.end
     fresh.head.before_records = last.head.before_records + last.end - last.head.first
     fresh.head.before_due_ns = last.due_ns
+    fresh.head.before_time_ns = fresh.time_ns = last.time_ns
     fresh.head.durable_from = job.durable_from if job.durable_from else fresh.head.sequence
     fresh.position = FRAMES_AT
     if getrandom(&fresh.head.salt, sizeof(fresh.head.salt), 0) != sizeof(fresh.head.salt):
@@ -147,7 +148,7 @@ cdef int write_span(AppendJob *job, Piece *piece, int64_t at, int64_t length, in
         error = io_sync_data(job.fd)
     if error:
         return error
-    piece.due_ns = max(piece.due_ns, frames_due_ns(job.out.c_data + at, length))
+    frames_latest(job.out.c_data + at, length, &piece.time_ns, &piece.due_ns)
     piece.position += length
     piece.out_begin = at
     piece.out_end = at + length
@@ -169,7 +170,7 @@ cdef int complete(AppendJob *job) noexcept nogil:
             job.manifest.end_size = 0
         if reserves:
             job.manifest.reserved = max(job.manifest.reserved, job.offset) + RESERVE
-        error = manifest_write(job.c_folder, &job.manifest, job.syncs or reserves)
+        error = manifest_write(job.c_folder, &job.manifest)
         job.made_names = True
     if error == 0 and (job.syncs and (job.made_names or job.syncs_names or job.syncs_parent) or reserves):
         error = sync_folders(job)

@@ -2,7 +2,6 @@ from typing import final
 
 from nsqc.store.log.recovery import SegmentState
 
-FRAMES_AT: int          # position of the first frame in a segment
 MEDIA_TYPE: str         # of frames, in HTTP
 VALUE: int
 TIMESTAMP: int

@@ -16,10 +16,9 @@ from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_H
                                    frame_check, frame_load, record_length)
 from nsqc.store.log.manifest cimport Manifest, manifest_load
 from nsqc.store.log.read cimport ReadFrames, read_free, run_read
-from nsqc.store.log.segmenthead cimport FRAMES_AT as FRAMES_AT_, HEAD_SOUND
+from nsqc.store.log.segmenthead cimport HEAD_SOUND
 from nsqc.store.log.names import MOST_OFFSET
 
-FRAMES_AT = FRAMES_AT_
 MEDIA_TYPE = "application/vnd.nsqc.frames"
 VALUE, TIMESTAMP, ID, OFFSET = 1, 2, 4, 8
 FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + FRAME_ALIGN

@@ -1,19 +1,14 @@
-"""Looks at everything in the folder of a log topic: each record, index entry, due time and journal frame."""
+"""Looks at everything in the folder of a log topic: headers, frames, the manifest and the frames of journals."""
 
 from __future__ import annotations
 
 import os
 from typing import NamedTuple
 
-from nsqc.store.log.due import read_due
-from nsqc.store.log.files import UNBOUNDED, LogFiles, Segment, read_folder
-from nsqc.store.log.format import INDEX_ENTRY, INDEX_HEAD
-from nsqc.store.log.gaps import missing_ranges
-from nsqc.store.log.names import segment_path
-from nsqc.store.log.notfiles import not_files
+from nsqc.store.log.names import MOST_OFFSET, OTHER, TEMPORARY, first_of, segment_path
+from nsqc.store.log.offline import has_index, read_frames, read_head
 from nsqc.store.log.progress import TopicProgress, read_progress
-from nsqc.store.log.scan import BAD_RECORD, BLANK, SOUND, scan_segment
-from nsqc.store.log.segmentfile import SegmentFile
+from nsqc.store.log.recovery import LogError, Opened, SegmentState, read_folder
 
 
 class Finding(NamedTuple):
@@ -21,7 +16,7 @@ class Finding(NamedTuple):
 
     path: str
     text: str
-    is_fault: bool  # not so: what a kill leaves behind, and a start deals with
+    is_fault: bool = True  # not so: what a kill leaves behind, and a start deals with
 
 
 class Verdict(NamedTuple):
@@ -33,107 +28,118 @@ class Verdict(NamedTuple):
 
 def check_folder(folder: str) -> Verdict:
     """Reads all of it. Raises OSError if files cannot be read."""
-    files = read_folder(folder)
-    findings = [Finding(os.path.join(folder, name), "is not a file", True) for name in not_files(folder)]
     records = 0
-    for at, segment in enumerate(files.segments):
-        below = files.segments[at + 1].first if at + 1 < len(files.segments) else UNBOUNDED
-        sound, found = check_segment(folder, segment, below)
-        records += sound
-        findings += found
-    findings += check_order(files)
-    for first in files.due:
-        findings += check_due(segment_path(folder, first, "due"))
-    findings += check_progress(folder, read_progress(folder), files.next)
-    return Verdict(records, findings)
+    try:
+        opened = read_folder(folder)
+        segments = opened.segments
+        findings = check_manifest(folder, opened, segments) + check_names(folder, opened, segments)
+        for segment in segments:
+            sound, found = check_segment(folder, segment)
+            records += sound
+            findings += found
+    except LogError as error:
+        return Verdict(records, [Finding(error.filename, error.strerror or "")])
+    findings += check_missing(folder, opened, segments)
+    return Verdict(records, findings + check_progress(folder, read_progress(folder)))
 
 
-def check_segment(folder: str, segment: Segment, below: int) -> tuple[int, list[Finding]]:
-    """(sound records, findings) of a segment that ends before an offset. Raises OSError."""
-    dat, idx = segment_path(folder, segment.first, "dat"), segment_path(folder, segment.first, "idx")
-    if not os.path.isfile(idx):
-        return 0, [Finding(idx, f"is missing; {messages(segment.end - segment.first)} in the segment", True)]
-    findings, sound = [], 0
-    if segment.base_ns is None:
-        findings.append(Finding(idx, "its head is damaged", True))
-    runs, _ = scan_segment(dat, idx, segment.first, min(segment.first + segment.entries, below))
-    for kind, first, end in runs:
-        if kind == SOUND:
-            sound += max(min(end, segment.end) - first, 0)
-        elif kind == BAD_RECORD and (first < segment.end or begins_within(folder, segment, first)):
-            text = f"{plural(end - first, 'record', 'records')} damaged, from offset {first} on"
-            findings.append(Finding(dat, text, True))
-        elif kind != BAD_RECORD and first < segment.end:
-            # In the last segment, entries behind its last message may never have been whole.
-            what = "never written" if kind == BLANK else "damaged"
-            text = f"{plural(end - first, 'entry', 'entries')} {what}, from offset {first} on"
-            findings.append(Finding(idx, text, True))
-    if segment.size > segment.bytes:
-        text = f"{segment.size - segment.bytes} bytes behind its last message do not count"
-        findings.append(Finding(dat, text, False))
-    behind = os.path.getsize(idx) - INDEX_HEAD - INDEX_ENTRY * (segment.end - segment.first)
-    if behind > 0:
-        findings.append(Finding(idx, f"{behind} bytes behind its last message do not count", False))
-    return sound, findings
+def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+    """Whether it is there. A kill may leave the first segment without one."""
+    path = os.path.join(folder, "manifest")
+    if opened.has_manifest:
+        return []
+    if os.path.lexists(path):
+        return [Finding(path, "is damaged")]
+    return [Finding(path, "is missing", segments[-1].sequence > 1)] if segments else []
 
 
-def begins_within(folder: str, segment: Segment, offset: int) -> bool:
-    """Whether the record of a sound entry begins in the data. Raises OSError."""
-    with SegmentFile(folder, *segment.bounds) as file:
-        entry = file.entry(offset)
-    return entry is not None and entry.position < segment.size
-
-
-def check_order(files: LogFiles) -> list[Finding]:
-    """Segments that are not in order or missing, and files without a segment."""
-    findings = [Finding(os.path.join(files.folder, name), "has no .dat", False) for name in files.orphans]
-    findings += [Finding(os.path.join(files.folder, name), "is not a segment of this log", False)
-                 for name in files.strays]
-    for segment, following in zip(files.segments, files.segments[1:], strict=False):
-        if segment.first + segment.entries > following.first:
-            findings.append(Finding(segment_path(files.folder, segment.first, "dat"),
-                                    f"reaches into the segment of offset {following.first}", False))
-    for first, end in missing_ranges((segment.first, segment.end) for segment in files.segments):
-        text = f"messages {first} to {end - 1} are gone, with their segment or its end"
-        findings.append(Finding(files.folder, text, True))
-    return findings
-
-
-def check_due(path: str) -> list[Finding]:
-    """Of a .due file. Raises OSError."""
-    due = read_due(path)
+def check_names(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+    """Headers of segments, segments that do not count, and files that are not of a log."""
+    known = {segment.first: segment for segment in segments}
     findings = []
-    if due.damaged:
-        findings.append(Finding(path, f"{plural(due.damaged, 'entry', 'entries')} damaged", True))
-    if due.torn:
-        findings.append(Finding(path, f"{due.torn} bytes at its end are half an entry", False))
+    for name in sorted(os.listdir(folder)):
+        path, first = os.path.join(folder, name), first_of(name)
+        temporary = TEMPORARY.fullmatch(name)
+        if first is None and not temporary and not OTHER.fullmatch(name):
+            findings.append(Finding(path, "is not a file of a log", False))
+        elif not os.path.isfile(path):
+            findings.append(Finding(path, "is not a file"))
+        elif temporary:
+            findings.append(Finding(path, "its writing was interrupted", False))
+        elif first is not None:
+            findings += check_head(path, opened.id, first, known)
     return findings
 
 
-def check_progress(folder: str, progress: TopicProgress, following: int) -> list[Finding]:
+def check_head(path: str, log_id: int, first: int, known: dict[int, SegmentState]) -> list[Finding]:
+    """The header of a segment, and why the segment does not count."""
+    sound, its_id, sequence, its_first = read_head(path)
+    if first in known:
+        if sound == 2:
+            return []
+        return [Finding(path, "one of the two copies of its header is damaged" if sound
+                        else "its header is lost, and known from elsewhere")]
+    if not sound:
+        return [Finding(path, "its header is lost, and with it all its messages")]
+    if its_id != log_id or its_first != first:
+        return [Finding(path, "is not a segment of this log", False)]
+    if any(other < first and segment.sequence >= sequence for other, segment in known.items()):
+        return [Finding(path, f"its number, {sequence}, is not above those before it: its messages do not count")]
+    return [Finding(path, "was never acknowledged, and does not count", False)]
+
+
+def check_segment(folder: str, segment: SegmentState) -> tuple[int, list[Finding]]:
+    """(sound records, findings) of its frames. Raises OSError."""
+    path = segment_path(folder, segment.first)
+    records, _, damage = read_frames(path, segment)
+    findings = [Finding(path, f"damaged at byte {at}: {lost_between(first, end)}") for at, first, end in damage]
+    if segment.size > segment.position and not has_index(path, segment.salt):
+        text = f"{segment.size - segment.position} bytes after its last message do not count"
+        findings.append(Finding(path, text, False))
+    return records, findings
+
+
+def lost_between(first: int, end: int) -> str:
+    """Offsets of messages that are lost."""
+    if first == end:
+        return "no message is lost"
+    return f"message {first} is lost" if first + 1 == end else f"messages {first} to {end - 1} are lost"
+
+
+def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> list[Finding]:
+    """Segments that are gone."""
+    findings = [Finding(folder, f"{messages(segment.lost)} before offset {segment.first} are gone, with their segments")
+                for segment in segments if segment.lost]
+    if opened.lost:
+        text = f"the newest segment is gone, with at least {messages(opened.lost)} from offset {opened.next} on"
+        findings.append(Finding(folder, text))
+    elif segments and opened.resume_at == opened.earlier.reached > opened.next:
+        text = f"messages from offset {opened.next} on are gone: a channel is at offset {opened.resume_at}"
+        findings.append(Finding(folder, text))
+    return findings
+
+
+def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
     """Of snapshots and journals."""
     findings = []
     for file in progress.files:
-        path = os.path.join(folder, file.name)
-        if file.kind == "temporary":
-            findings.append(Finding(path, "its writing was interrupted", False))
-        elif file.damaged:
-            findings.append(Finding(path, "is damaged", True))
+        if file.damaged and file.kind != "temporary":
+            findings.append(Finding(os.path.join(folder, file.name), "is damaged"))
     for file in progress.strays:
         findings.append(Finding(os.path.join(folder, file.name), "is not a journal of this log", False))
     if progress.damaged:
         lost = f"{plural(progress.damaged, 'frame or operation', 'frames or operations')} of journals cannot be used, "
-        findings.append(Finding(folder, f"{lost}{progress.damaged_bytes} bytes", True))
+        findings.append(Finding(folder, f"{lost}{progress.damaged_bytes} bytes"))
     if progress.missing:
-        findings.append(Finding(folder, f"{plural(progress.missing, 'journal is', 'journals are')} missing", True))
+        findings.append(Finding(folder, f"{plural(progress.missing, 'journal is', 'journals are')} missing"))
     if progress.torn_bytes:
         findings.append(Finding(folder, f"{progress.torn_bytes} bytes at the end of a journal are half a frame", False))
     for channel in progress.channels:
         if not channel.name:
-            findings.append(Finding(folder, f"the name of channel number {channel.number} is lost", True))
-        elif channel.cursor > following:
-            findings.append(Finding(folder, f"channel {channel.name} is at {channel.cursor}, the next message will be "
-                                            f"{following}", False))
+            findings.append(Finding(folder, f"the name of channel number {channel.number} is lost"))
+        elif channel.cursor > MOST_OFFSET:
+            text = f"channel {channel.name} is at offset {channel.cursor}, where no log comes to"
+            findings.append(Finding(folder, text))
     return findings
 
 

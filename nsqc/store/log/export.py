@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import BinaryIO
 
 import msgspec
 
@@ -19,19 +22,21 @@ from nsqc.store.disk.index import queue_files
 from nsqc.store.disk.names import META, file_name
 from nsqc.store.disk.recovery import open_queue
 from nsqc.store.files import replace_file, sync_folder
+from nsqc.store.log import reading
 from nsqc.store.log.exportplan import Chunk, QueuePlan, Sources, plan_queue
-from nsqc.store.log.format import LARGEST_SEGMENT
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress
-from nsqc.store.log.segmentfile import SegmentFile
+from nsqc.store.log.recovery import SegmentState
 from nsqc.store.log.summary import Backlog, Log, backlog, existing, read_log
 from nsqc.store.log.topicfile import FILE_NAME, SavedChannel, SavedTopic, merge_topic, read_topic, saved_topic
 
 STAGING = "export"  # in the topic's folder, or behind the topic's name in another one
 UNDECIDED = ".tmp"  # behind that, while it is being made
 EXPORTED = ".exported"  # behind the folder's name, when it is done
-MOVE_BYTES = 1 << 20  # of a copy at a time
-ATTEMPTS = slice(12, 14)  # of a record
+FILE_BYTES = 100 << 20  # after which a queue gets another file
+LARGEST_FILE = 2**31 - 1
+READ_BYTES = WRITE_BYTES = 1 << 20
+ATTEMPTS_AT = 12  # in a record
 
 Report = Callable[[str], None]
 
@@ -66,19 +71,16 @@ class Export:
         if os.path.isdir(self.undecided):
             shutil.rmtree(self.undecided)
         log = read_log(self.folder)
-        if log.progress.damaged or log.progress.missing:
-            raise ExportError(f"{self.folder}: its journals are damaged: run nsqc log repair first")
-        known = saved_topic(self.data_path, self.topic)
-        sources = Sources(log)
-        if sources.unindexed:
-            raise ExportError(f"{sources.unindexed[0]}: damaged: run nsqc log repair first")
-        plans = [self._plan(sources, name, its) for name, its in self._backlogs(log, known).items()]
-        can_link = self._can_link(log)
+        if log.progress.is_damaged:
+            self.report(f"{self.topic}: its journals are damaged: messages that were finished may come again")
+        known, sources = saved_topic(self.data_path, self.topic), Sources(log)
+        plans = [plan_queue(name, sources, its, time.time_ns()) for name, its in self._backlogs(log, known).items()]
+        starts = [self._start(plan.name) for plan in plans]
         for plan in plans:
-            self._describe(plan, can_link)
+            self._describe(plan)
         os.mkdir(self.undecided)
-        for plan in plans:
-            self._write(plan, can_link)
+        for plan, start in zip(plans, starts, strict=True):
+            self._write(plan, start, log.segments)
         names = {channel.name for channel in known.channels or ()}
         channels = [*(known.channels or ()), *(SavedChannel(name) for name in log.progress.named if name not in names)]
         topic = SavedTopic(self.topic, known.paused, channels or None)
@@ -92,41 +94,27 @@ class Export:
         channels = log.progress.named
         names = list(dict.fromkeys([*(channel.name for channel in known.channels or ()), *channels]))
         end = log.end_for_channels(bool(names), known.paused)
+        # Of a channel that the journal does not have: it was created last, or the journal is damaged.
+        begin = 0 if log.progress.is_damaged else end if channels else log.progress.topic_cursor or 0
         backlogs = {}
         for name in names:
-            channel = channels.get(name) or new_channel(name, end if channels else log.progress.topic_cursor or 0)
+            channel = channels.get(name) or Progress(0, name, begin, [], [], [])
             backlogs[f"{self.topic}:{name}"] = backlog(log, channel, end)
-        waits = existing(log.files.segments, [(end, log.files.next)]) if end < log.files.next else []
+        waits = existing(log.segments, [(end, log.next)]) if end < log.next else []
         backlogs[self.topic] = Backlog([], waits, {})
         return backlogs
 
-    def _plan(self, sources: Sources, name: str, its: Backlog) -> QueuePlan:
+    def _start(self, name: str) -> positions.Positions | None:
+        """Where a queue of this name is; None: there is none. Raises ExportError if it must not be added to."""
         files = queue_files(self.out, name)
         if files and not self.in_place:
             raise ExportError(f"{self.out} has files of the queue {name} already")
-        start = open_queue(self.out, name, LARGEST_SEGMENT, self.logger, files).positions if files else None
-        return plan_queue(name, sources, its, start is not None and start.read < start.write, time.time_ns())
+        return open_queue(self.out, name, LARGEST_FILE, self.logger, files).positions if files else None
 
-    def _can_link(self, log: Log) -> bool:
-        """Whether the file system has links, and the folder is on the same one."""
-        segments = log.files.segments
-        probe = os.path.join(self.out, f".{self.topic}.link.tmp")
-        if not segments:
-            return True
-        try:
-            os.link(segment_path(self.folder, segments[0].first, "dat"), probe)
-        except OSError:
-            return False
-        os.unlink(probe)
-        return True
-
-    def _describe(self, plan: QueuePlan, can_link: bool) -> None:
-        copied = plan.copied + (0 if can_link else plan.linked)
-        links = sum(part.segment is not None for part in plan.parts) if can_link else 0
-        if not plan.parts and not plan.lost:
+    def _describe(self, plan: QueuePlan) -> None:
+        if not plan.messages and not plan.lost:
             return
-        text = (f"{plan.name}: {plural(plan.messages, 'message')}, {plural(links, 'segment')} linked, "
-                f"{plural(copied, 'byte')} to be copied")
+        text = f"{plan.name}: {plural(plan.messages, 'message')}, about {plural(plan.bytes, 'byte')} to be copied"
         if plan.lost:
             text += f"; damaged and left out: {plural(plan.lost, 'message')}"
         if plan.deferred:
@@ -135,38 +123,32 @@ class Export:
 
     # ---------------------------------------------------------------------- files
 
-    def _write(self, plan: QueuePlan, can_link: bool) -> None:
-        """The data files of a queue, behind those that it has, and its positions."""
-        if not plan.parts:
+    def _write(self, plan: QueuePlan, start: positions.Positions | None, segments: list[SegmentState]) -> None:
+        """The data files of a queue, after those that it has, and its positions."""
+        if not plan.chunks:
             return
-        files = queue_files(self.out, plan.name)
-        number, read, depth = 0, (0, plan.read_at), 0
-        if files:
-            start = open_queue(self.out, plan.name, LARGEST_SEGMENT, self.logger, files).positions
+        number, read, depth = 0, (0, 0), 0
+        if start is not None:
             number, depth = start.write_number + (start.write_at > 0), start.depth
-            read = start.read if start.read < start.write else (number, plan.read_at)
-        for part in plan.parts:
-            path = os.path.join(self.undecided, file_name(plan.name, number))
+            read = start.read if start.read < start.write else (number, 0)
+        pieces = copied(self.folder, segments, plan.chunks)
+        piece = next(pieces, None)
+        while piece is not None:
+            with self._made(plan.name, number) as out:
+                while piece is not None and out.tell() < FILE_BYTES:
+                    out.write(piece)
+                    piece = next(pieces, None)
+                out.flush()
+                os.fsync(out.fileno())
             number += 1
-            if part.segment is None:
-                self._copy(path, part.chunks)
-            elif can_link:
-                os.link(segment_path(self.folder, part.segment.first, "dat"), path)
-            else:
-                segment = part.segment
-                self._copy(path, [Chunk(segment, segment.first, segment.end, 0)])
-        # An empty file to write to: nsqd must not append to a segment.
+        # An empty file to write to, so that the others stay as they are.
         replace_file(os.path.join(self.undecided, file_name(plan.name, number)), b"")
         replace_file(os.path.join(self.undecided, file_name(plan.name, META)),
                      positions.encode(depth + plan.messages, *read, number, 0))
 
-    def _copy(self, path: str, chunks: list[Chunk]) -> None:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as out:
-            for chunk in chunks:
-                with SegmentFile(self.folder, *chunk.segment.bounds) as file:
-                    copy_chunk(file, chunk, out.write)
-            out.flush()
-            os.fsync(out.fileno())
+    def _made(self, name: str, number: int) -> BinaryIO:
+        path = os.path.join(self.undecided, file_name(name, number))
+        return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb", WRITE_BYTES)
 
     def _settle(self) -> None:
         """Moves the files to where they belong, and ends the log if that is in the same data path."""
@@ -196,35 +178,28 @@ class Export:
         os.rename(source, target)
 
 
-def new_channel(name: str, begin: int) -> Progress:
-    """A channel that was created last, before the journal had it."""
-    return Progress(0, name, begin, [], [], [])
+def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> Iterator[bytes]:
+    """The records of chunks, some at a time. Raises OSError or ExportError."""
+    firsts = [segment.first for segment in segments]
+    for at, its in groupby(chunks, lambda chunk: bisect_right(firsts, chunk.first) - 1):
+        bounds = segments[at].bounds
+        with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
+            for first, end, attempts in its:
+                while first < end:
+                    begin, next_, data = reading.queue_records(file.fileno(), bounds, first, 0, end - first, READ_BYTES)
+                    if begin != first or next_ == first:
+                        raise ExportError(f"{file.name}: changes while it is read")
+                    yield with_attempts(data, attempts) if attempts else data
+                    first = next_
 
 
-def copy_chunk(file: SegmentFile, chunk: Chunk, write: Callable[[bytes], int]) -> None:
-    """Writes records with their attempts. Raises OSError or ExportError."""
-    begin, last = file.locate(chunk.first), file.locate(chunk.end - 1)
-    if begin is None or last is None:
-        raise ExportError(f"{file.path}: changes while it is read")
-    at, end = begin[0], sum(last)
-    while at < end:
-        data = bytearray(file.read(at, min(MOVE_BYTES, end - at)))
-        position = 0
-        while position + 4 <= len(data):
-            length = 4 + int.from_bytes(data[position:position + 4], "big")
-            if position + length > len(data):
-                break
-            data[position + ATTEMPTS.start:position + ATTEMPTS.stop] = chunk.attempts.to_bytes(2, "big")
-            position += length
-        if position == 0:
-            located = file.length_at(at)
-            if located is None:
-                raise ExportError(f"{file.path}: damaged at {at}")
-            data = bytearray(file.read(at, located))
-            data[ATTEMPTS] = chunk.attempts.to_bytes(2, "big")
-            position = located
-        write(bytes(data[:position]))
-        at += position
+def with_attempts(records: bytes, attempts: int) -> bytes:
+    """Records of a disk queue that have been delivered so often."""
+    data, at = bytearray(records), 0
+    while at < len(data):
+        data[at + ATTEMPTS_AT:at + ATTEMPTS_AT + 2] = attempts.to_bytes(2, "big")
+        at += 4 + int.from_bytes(data[at:at + 4], "big")
+    return bytes(data)
 
 
 def plural(number: int, word: str) -> str:

@@ -26,6 +26,7 @@ cdef struct FoundSegment:
     int64_t last_ns             # when that was changed last
     int64_t position, end       # where its frames end; the offset after its last record
     int64_t due_ns              # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns             # the latest publish time in it and all segments before it
     int64_t damaged             # records that a scan has found lost
     bint lost                   # its header is, and nothing replaces it
     bint unused                 # it does not count

@@ -228,11 +228,13 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
             segment.position = next_.head.before_position
             segment.end = next_.head.before_end
             segment.due_ns = next_.head.before_due_ns
+            segment.time_ns = next_.head.before_time_ns
         elif (at + 1 == found.count and found.manifest.newest == segment.head.sequence
-              and found.manifest.end_size == segment.size):
+              and 0 < found.manifest.end_size == segment.size):
             segment.position = found.manifest.end_position
             segment.end = found.manifest.end
             segment.due_ns = found.manifest.end_due_ns
+            segment.time_ns = found.manifest.end_time_ns
             found.clean = True
         else:
             segment.scanned = True
@@ -240,6 +242,7 @@ cdef bint find_ends(Found *found, const char *c_folder, bint power_failed) noexc
                                                                           now_ns):
             return False
     found.clean = found.clean or found.count == 0
+    keep_known_end(found)
     settle_counts(found)
     return True
 
@@ -261,6 +264,7 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
         segment.position = scanned.position
         segment.end = scanned.end
         segment.due_ns = scanned.due_ns
+        segment.time_ns = max(scanned.index.time_ns, segment.head.before_time_ns)
         segment.damaged = scanned.damaged
         if is_last:
             found.index = scanned.index
@@ -273,6 +277,17 @@ cdef bint look_into(Found *found, const char *c_folder, FoundSegment *segment, b
         buffer_free(&scanned.delays)
     close(fd)
     return fail(found, error, segment.head.first) if error else True
+
+
+cdef void keep_known_end(Found *found) noexcept nogil:
+    """The newest segment ends no earlier than the manifest says: what its file lacks before that is lost."""
+    cdef FoundSegment *last = &found.items[found.count - 1]
+    if (found.count and last.scanned and found.manifest.newest == last.head.sequence and found.manifest.end_size
+            and last.end < found.manifest.end):
+        last.damaged += found.manifest.end - last.end
+        last.end = found.manifest.end
+        last.position = max(last.position, found.manifest.end_position)
+        last.due_ns = max(last.due_ns, found.manifest.end_due_ns)
 
 
 cdef void settle_counts(Found *found) noexcept nogil:
@@ -302,5 +317,6 @@ cdef void keep_place(Found *found, const char *c_folder, bint keeps) noexcept no
     found.manifest.end_position = last.position
     found.manifest.end = last.end
     found.manifest.end_due_ns = last.due_ns
+    found.manifest.end_time_ns = last.time_ns
     if keeps:
-        manifest_write(c_folder, &found.manifest, True)
+        manifest_write(c_folder, &found.manifest)

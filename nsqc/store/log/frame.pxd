@@ -68,8 +68,9 @@ cdef int64_t frames_seal(char *c_at, int64_t length, uint64_t salt, int64_t posi
                          int64_t synced) noexcept nogil
 cdef void frame_store(char *c_at, const Frame *frame) noexcept nogil    # an unsealed head
 
-# The latest due time of the delayed records of frames that lie one after the other; 0: there are none.
-cdef int64_t frames_due_ns(const char *c_at, int64_t length) noexcept nogil
+# Raises these to the latest publish time of frames that lie one after the other, and to the latest due time of their
+# delayed records.
+cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil
 
 cdef inline int64_t frame_length(int64_t payload) noexcept nogil:
     return (FRAME_HEAD + payload + FRAME_ALIGN - 1) & ~<int64_t> (FRAME_ALIGN - 1)

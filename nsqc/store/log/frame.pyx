@@ -104,18 +104,18 @@ cdef bint is_walkable(const char *c_at, const Frame *frame) noexcept nogil:
     return left == 0 and frame.records > 0
 
 
-cdef int64_t frames_due_ns(const char *c_at, int64_t length) noexcept nogil:
-    cdef int64_t at = 0, latest = 0
+cdef void frames_latest(const char *c_at, int64_t length, int64_t *time_ns, int64_t *due_ns) noexcept nogil:
+    cdef int64_t at = 0
     cdef const char *c_delay
     cdef Frame frame
     cdef uint32_t index
     while at < length:
         frame_load(c_at + at, &frame)
+        time_ns[0] = max(time_ns[0], frame.time_ns)
         c_delay = c_at + at + FRAME_HEAD + frame.payload - <int64_t> frame.delays * DELAY_BYTES
         for index in range(frame.delays):
-            latest = max(latest, load_i64(c_delay + index * DELAY_BYTES + 4))
+            due_ns[0] = max(due_ns[0], load_i64(c_delay + index * DELAY_BYTES + 4))
         at += frame.length
-    return latest
 
 
 cdef Message *frame_message(const Frame *frame, const char *c_record, int64_t index) noexcept nogil:

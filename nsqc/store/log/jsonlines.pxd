@@ -1,12 +1,14 @@
-# Records of a segment as lines of JSON. lines() is for Python: see the .pyi.
+# Records as lines of JSON.
 
 from libc.stdint cimport int64_t
+
+from nsqc.store.log.frame cimport Frame
 
 
 cdef struct Text:
     char *c_data            # owned
     int64_t length, room
 
-
-# Of a record's line.
-cdef int64_t line_bytes(const char *c_record, int64_t length, int64_t offset) noexcept nogil
+# Of the line of a record, which is that of an index in its frame.
+cdef int64_t line_bytes(const Frame *frame, const char *c_record, int64_t index) noexcept nogil
+cdef int put_line(Text *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil   # 0 or ENOMEM

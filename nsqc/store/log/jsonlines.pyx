@@ -1,21 +1,15 @@
-"""Records of a segment as lines of JSON. For Python: see the .pyi.
+"""Records as lines of JSON. See the .pxd."""
 
-What takes time runs without the GIL.
-"""
-
-import os
-
-from libc.errno cimport EIO, ENOMEM
+from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy
 
-from nsqc.store.disk.segment cimport (HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT, Window,
-                                      window_fill, window_free)
-from nsqc.wire.const cimport SIZE_BYTES
+from nsqc.store.guid cimport guid_after, guid_write
+from nsqc.store.log.frame cimport RECORD_SIZE, Frame
 from nsqc.wire.gojson cimport utf8_bytes
-from nsqc.wire.hton cimport load_i32, load_i64, load_u16
+from nsqc.wire.hton cimport load_i32
 
 cdef enum:
     LINE_BYTES = 160            # of a line without its body, at most
@@ -26,72 +20,29 @@ cdef const char *HEX = b"0123456789abcdef"
 cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
-def lines(int data, int64_t offset, int64_t start, int64_t end, int64_t most):
-    """See the .pyi."""
-    cdef Window window
-    cdef Text text
-    cdef int error
-    memset(&window, 0, sizeof(window))
-    memset(&text, 0, sizeof(text))
-    window.limit = end
-    with nogil:
-        error = put_lines(&window, data, &offset, &start, most, &text)
-        window_free(&window)
-    try:
-        if error:
-            raise OSError(error, os.strerror(error))
-        return text.c_data[:text.length], offset, start
-    finally:
-        free(text.c_data)
-
-
-cdef int put_lines(Window *window, int fd, int64_t *offset, int64_t *at, int64_t most, Text *text) noexcept nogil:
-    """0 or errno."""
-    cdef int64_t length, end = window.limit
-    cdef int error
-    while at[0] < end and text.length < most:
-        error = window_fill(window, fd, at[0], HEAD_BYTES)
-        if error:
-            return error
-        if window.limit - at[0] < HEAD_BYTES:
-            return EIO
-        length = SIZE_BYTES + <int64_t> load_i32(window.c_data + (at[0] - window.start))
-        if length < HEAD_BYTES or length > end - at[0]:
-            return EIO
-        error = window_fill(window, fd, at[0], length)
-        if error:
-            return error
-        if window.limit - at[0] < length:
-            return EIO
-        error = put_line(text, window.c_data + (at[0] - window.start), length, offset[0])
-        if error:
-            return error
-        at[0] += length
-        offset[0] += 1
-    return 0
-
-
-cdef int head_of_line(char *c_to, const char *c_record, int64_t offset, bint is_text) noexcept nogil:
+cdef int head_of_line(char *c_to, const Frame *frame, int64_t index, bint is_text) noexcept nogil:
     """All up to the body; how many bytes."""
-    return snprintf(c_to, LINE_BYTES, b"{\"offset\":%lld,\"timestamp\":%lld,\"id\":\"%.16s\",\"attempts\":%u,\"%s\":\"",
-                    <long long> offset, <long long> load_i64(c_record + RECORD_TIMESTAMP_AT),
-                    c_record + RECORD_ID_AT, <unsigned int> load_u16(c_record + RECORD_ATTEMPTS_AT),
+    cdef char c_id[16]
+    guid_write(guid_after(frame.id, index), c_id)
+    return snprintf(c_to, LINE_BYTES, b"{\"offset\":%lld,\"timestamp\":%lld,\"id\":\"%.16s\",\"attempts\":0,\"%s\":\"",
+                    <long long> (frame.first + index), <long long> frame.time_ns, c_id,
                     <const char *> b"body" if is_text else <const char *> b"body_base64")
 
 
-cdef int64_t line_bytes(const char *c_record, int64_t length, int64_t offset) noexcept nogil:
-    """Of a record's line."""
+cdef int64_t line_bytes(const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
     cdef char[LINE_BYTES] head
-    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
+    cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + RECORD_SIZE, length)
     if body < 0:
-        return head_of_line(head, c_record, offset, False) + (length - HEAD_BYTES + 2) // 3 * 4 + 3
-    return head_of_line(head, c_record, offset, True) + body + 3
+        return head_of_line(head, frame, index, False) + (length + 2) // 3 * 4 + 3
+    return head_of_line(head, frame, index, True) + body + 3
 
 
-cdef int put_line(Text *text, const char *c_record, int64_t length, int64_t offset) noexcept nogil:
-    """0 or errno."""
-    cdef int64_t body = escaped_bytes(<const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
-    cdef int64_t need = LINE_BYTES + (body if body >= 0 else (length - HEAD_BYTES + 2) // 3 * 4)
+cdef int put_line(Text *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+    cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
+    cdef const char *c_body = c_record + RECORD_SIZE
+    cdef int64_t body = escaped_bytes(<const unsigned char *> c_body, length)
+    cdef int64_t need = LINE_BYTES + (body if body >= 0 else (length + 2) // 3 * 4)
     cdef char *c_to
     if text.length + need > text.room:
         c_to = <char *> realloc(text.c_data, <size_t> (2 * text.room + need))
@@ -100,14 +51,14 @@ cdef int put_line(Text *text, const char *c_record, int64_t length, int64_t offs
         text.c_data = c_to
         text.room = 2 * text.room + need
     c_to = text.c_data + text.length
-    c_to += head_of_line(c_to, c_record, offset, body >= 0)
+    c_to += head_of_line(c_to, frame, index, body >= 0)
     if body < 0:
-        c_to = put_base64(c_to, <const unsigned char *> c_record + HEAD_BYTES, length - HEAD_BYTES)
-    elif body == length - HEAD_BYTES:
-        memcpy(c_to, c_record + HEAD_BYTES, <size_t> body)
+        c_to = put_base64(c_to, <const unsigned char *> c_body, length)
+    elif body == length:
+        memcpy(c_to, c_body, <size_t> body)
         c_to += body
     else:
-        c_to = put_escaped(c_to, c_record + HEAD_BYTES, length - HEAD_BYTES)
+        c_to = put_escaped(c_to, c_body, length)
     memcpy(c_to, b"\"}\n", 3)
     text.length = c_to + 3 - text.c_data
     return 0

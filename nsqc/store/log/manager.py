@@ -13,7 +13,7 @@ from nsqc.store.backlog import CommitSchedule
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
 from nsqc.store.log.names import GONE, left_of, left_path, split_folder
-from nsqc.store.log.recovery import LogError, Looks, Opened, enter
+from nsqc.store.log.recovery import Looks, Opened, enter
 from nsqc.store.log.topiclog import TopicLog
 
 if TYPE_CHECKING:

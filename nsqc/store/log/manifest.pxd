@@ -16,10 +16,12 @@ cdef struct Manifest:
     int64_t end_size
     int64_t end_position, end   # of its frames; the offset after its last record
     int64_t end_due_ns          # the latest due time of its delayed records; 0: it has none
+    int64_t end_time_ns         # the latest publish time up to there
 
 # HEAD_SOUND, HEAD_DAMAGED or HEAD_UNKNOWN; or -errno, -ENOENT among them.
 cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil
 # The same of bytes in memory.
 cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manifest) noexcept nogil
-# 0 or errno. syncs: its bytes are durable; its name is when the folder is synced.
-cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil
+# 0 or errno. Its bytes are durable before it replaces the one before, of which a power failure would leave nothing
+# otherwise; its name is when the folder is synced.
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil

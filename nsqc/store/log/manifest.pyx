@@ -51,10 +51,11 @@ cdef HeadCheck manifest_load(const char *c_data, int64_t length, Manifest *manif
     manifest.end_position = load_i64(c_data + 72)
     manifest.end = load_i64(c_data + 80)
     manifest.end_due_ns = load_i64(c_data + 88)
+    manifest.end_time_ns = load_i64(c_data + 96)
     return HEAD_SOUND
 
 
-cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syncs) noexcept nogil:
+cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept nogil:
     cdef char c_path[PATH_BYTES]
     cdef char c_temporary[PATH_BYTES]
     cdef char c_data[MANIFEST_BYTES]
@@ -73,6 +74,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syn
     store_i64(c_data + 72, manifest.end_position)
     store_i64(c_data + 80, manifest.end)
     store_i64(c_data + 88, manifest.end_due_ns)
+    store_i64(c_data + 96, manifest.end_time_ns)
     store_i32(c_data + CRC_AT, <int> crc32c(<const unsigned char *> c_data, CRC_AT))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
@@ -80,7 +82,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest, bint syn
     if fd < 0:
         return -fd
     error = io_write(fd, c_data, MANIFEST_BYTES, 0, &written)
-    if error == 0 and syncs:
+    if error == 0:
         error = io_sync_data(fd)
     close(fd)
     if error == 0:

@@ -10,11 +10,12 @@ from nsqc.wire.names import is_ephemeral, is_valid_name
 # While a folder is being removed, a second one of its name has a number: written as the daemon does, or it is not ours.
 FOLDER = re.compile(r"([^~]+)\.log(?:~([1-9][0-9]{0,17}))?")
 GONE = ".gone"  # ends the name of a folder that is being removed
-ID = re.compile(r"id\.([0-9a-f]{16})")  # an empty file: its name says which log this is
-SEGMENT = re.compile(r"([0-9]{20})\.(dat|idx|due)")
+SEGMENT = re.compile(r"([0-9]{20})\.log")
+OTHER = re.compile(r"manifest|cursors\.[0-9]+\.(journal|snapshot)")
+TEMPORARY = re.compile(r"(next|manifest|cursors\.[0-9]+\.snapshot)\.tmp")
 # An empty file in the data path: a topic has left its log, and the numbering of its next one continues here.
 LEFT = re.compile(r"([^~]+)\.log\.next\.([0-9]{20})")
-NEXT = re.compile(r"next\.([0-9]{20})")  # an empty file: its name says where numbering continues
+FRAMES_AT = 4096  # where the frames of a segment begin: see segmenthead.pxd
 # Of an offset that a segment may begin with. Publishes are refused before offsets come to it.
 MOST_OFFSET = 2**62
 
@@ -47,26 +48,15 @@ def folders_in(data_path: str) -> dict[str, str]:
     return {topic: os.path.abspath(folder) for topic, (_, folder) in sorted(found.items())}
 
 
-def segment_path(folder: str, first: int, kind: str) -> str:
-    """kind: dat, idx or due."""
-    return os.path.join(folder, f"{first:020}.{kind}")
+def segment_path(folder: str, first: int) -> str:
+    """The file of the segment that begins with an offset."""
+    return os.path.join(folder, f"{first:020}.log")
 
 
-def split_name(name: str) -> tuple[int, str] | None:
-    """(first offset, kind) of a file of a segment; None: it is another file."""
+def first_of(name: str) -> int | None:
+    """The first offset of the segment in a file of this name; None: it is another file."""
     found = SEGMENT.fullmatch(name)
-    return (int(found[1]), found[2]) if found else None
-
-
-def next_path(folder: str, offset: int) -> str:
-    """The file whose name says that numbering continues with this offset."""
-    return os.path.join(folder, f"next.{offset:020}")
-
-
-def next_of(name: str) -> int:
-    """The offset in such a name; 0: it has none."""
-    found = NEXT.fullmatch(name)
-    return int(found[1]) if found and int(found[1]) <= MOST_OFFSET else 0
+    return int(found[1]) if found else None
 
 
 def left_path(data_path: str, topic: str, offset: int) -> str:
@@ -85,14 +75,3 @@ def left_of(name: str) -> tuple[str, int]:
 def new_id() -> int:
     """For a log that is made: 64 bits, never 0."""
     return int.from_bytes(os.urandom(8), "big") or 1
-
-
-def id_path(folder: str, log_id: int) -> str:
-    """The file whose name has the id of a log."""
-    return os.path.join(folder, f"id.{log_id:016x}")
-
-
-def id_of(name: str) -> int:
-    """The id in the name of a file; 0: it has none."""
-    found = ID.fullmatch(name)
-    return int(found[1], 16) if found else 0

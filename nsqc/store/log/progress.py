@@ -73,6 +73,11 @@ class TopicProgress(NamedTuple):
     torn_bytes: int  # of an incomplete frame at the end of a journal: a kill leaves one
 
     @property
+    def is_damaged(self) -> bool:
+        """Whether part of it is lost: messages that were finished may seem not to be."""
+        return self.damaged > 0 or self.missing > 0
+
+    @property
     def named(self) -> dict[str, Progress]:
         """The channels by name."""
         return {channel.name: channel for channel in self.channels if channel.name}

@@ -1,6 +1,7 @@
 from typing import NamedTuple
 
 from nsqc.store.log.earlier import Earlier
+from nsqc.store.log.table import Bounds
 from nsqc.store.log.topiclog import TopicLog
 
 class SegmentState(NamedTuple):
@@ -17,6 +18,11 @@ class SegmentState(NamedTuple):
     lost: int           # records of missing segments before it
     damaged: int        # records of it that a scan has found lost
 
+    @property
+    def bounds(self) -> Bounds: ...
+    @property
+    def bytes(self) -> int: ...
+
 class LogError(OSError):
     """A folder that cannot be used; its files stay as they are."""
 
@@ -30,6 +36,8 @@ class Opened:
     def lost(self) -> int: ...
     @property
     def id(self) -> int: ...
+    @property
+    def has_manifest(self) -> bool: ...
     @property
     def clean(self) -> bool: ...
     @property

@@ -16,11 +16,10 @@ from nsqc.store.log.found cimport (FOUND_ERROR, FOUND_OLD_FORMAT, FOUND_UNKNOWN,
 from nsqc.store.log.index cimport Index
 from nsqc.store.log.logstate cimport LogState
 from nsqc.store.log.scan cimport LEFT_BYTES
+from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
 from nsqc.store.log.names import MOST_OFFSET
 from nsqc.wire.hton cimport load_i64
-
-SegmentState = namedtuple("SegmentState", "first end position salt sequence size made_ns last_ns lost damaged")
 
 cdef extern from *:
     """
@@ -47,6 +46,22 @@ class LogError(OSError):
     """A folder that cannot be used; its files stay as they are."""
 
 
+class SegmentState(namedtuple("SegmentState", "first end position salt sequence size made_ns last_ns lost damaged")):
+    """See the .pyi."""
+
+    __slots__ = ()
+
+    @property
+    def bounds(self) -> tuple:
+        """As TopicLog has them."""
+        return self[:4]
+
+    @property
+    def bytes(self) -> int:
+        """Of its frames."""
+        return self.position - FRAMES_AT
+
+
 @cython.final
 cdef class Opened:
     """A log that is about to be used."""
@@ -60,6 +75,11 @@ cdef class Opened:
         if self.found.has_manifest:
             return self.found.manifest.log_id
         return self.found.items[self.found.count - 1].head.log_id if self.found.count else 0
+
+    @property
+    def has_manifest(self) -> bool:
+        """Whether there is one, and it is sound."""
+        return self.found.has_manifest
 
     @property
     def clean(self) -> bool:
@@ -151,6 +171,7 @@ def enter(LogState log not None, Opened opened not None):
         segment.before = seen.head.before_records
         segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
         segment.last_ns, segment.due_ns = seen.last_ns, seen.due_ns
+        segment.time_ns = seen.time_ns
         segments_add(&log.segments, &segment)
     log_id = log.manifest.log_id
     log.manifest = found.manifest

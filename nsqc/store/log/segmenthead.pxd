@@ -15,7 +15,8 @@
 #       72      8  and the offset after its last record
 #       80      8  records in all segments before it
 #       88      8  the latest due time of delayed records in the segment before it; 0: it has none
-#       96      8  sequence before which all segments were durable
+#       96      8  the latest publish time in all segments before it
+#      104      8  sequence before which all segments were durable
 #      124      4  CRC-32C of the bytes before
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -41,6 +42,7 @@ cdef struct SegmentHead:
     int64_t before_position, before_end
     int64_t before_records
     int64_t before_due_ns
+    int64_t before_time_ns
     int64_t durable_from
 
 

@@ -33,7 +33,8 @@ cdef void head_store(char *c_block, const SegmentHead *head) noexcept nogil:
     store_i64(c_block + 72, head.before_end)
     store_i64(c_block + 80, head.before_records)
     store_i64(c_block + 88, head.before_due_ns)
-    store_i64(c_block + 96, head.durable_from)
+    store_i64(c_block + 96, head.before_time_ns)
+    store_i64(c_block + 104, head.durable_from)
     store_i32(c_block + CRC_AT, <int> crc32c(<const unsigned char *> c_block, CRC_AT))
     memcpy(c_block + COPY_AT, c_block, HEAD_ROOM)
 
@@ -56,7 +57,8 @@ cdef HeadCheck head_load(const char *c_block, SegmentHead *head) noexcept nogil:
     head.before_end = load_i64(c_head + 72)
     head.before_records = load_i64(c_head + 80)
     head.before_due_ns = load_i64(c_head + 88)
-    head.durable_from = load_i64(c_head + 96)
+    head.before_time_ns = load_i64(c_head + 96)
+    head.durable_from = load_i64(c_head + 104)
     return HEAD_SOUND
 
 

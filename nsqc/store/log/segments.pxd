@@ -13,6 +13,7 @@ cdef struct Segment:
     uint64_t salt
     int64_t last_ns         # wall clock: when its last record was written, or later
     int64_t due_ns          # the latest due time of its delayed records; 0: it has none
+    int64_t time_ns         # the latest publish time in it and all segments before it
 
 
 cdef struct Segments:
@@ -32,6 +33,8 @@ cdef int64_t segments_surplus(Segments *segments, int64_t needed, int64_t retain
 cdef void segments_free(Segments *segments) noexcept nogil
 # The last segment that begins at or before an offset; -1: none does.
 cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil
+# The first segment in which publish times come to one, or the count.
+cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogil
 # How many records lie before an offset, as far as segments have known: the difference of two is what lies between them.
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil
 

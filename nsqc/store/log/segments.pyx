@@ -83,6 +83,17 @@ cdef int64_t segments_find(Segments *segments, int64_t offset) noexcept nogil:
     return low - 1
 
 
+cdef int64_t segments_at_time(Segments *segments, int64_t time_ns) noexcept nogil:
+    cdef int64_t low = 0, high = segments.count, middle
+    while low < high:
+        middle = (low + high) // 2
+        if segments.items[middle].time_ns < time_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 cdef int64_t segments_rank(Segments *segments, int64_t offset) noexcept nogil:
     cdef int64_t index = segments_find(segments, offset)
     cdef Segment *segment

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from typing import NamedTuple
 
-from nsqc.store.log.due import read_due
-from nsqc.store.log.files import LogFiles, Segment, read_folder, time_of
+from nsqc.store.log import reading
 from nsqc.store.log.names import segment_path, topic_of
 from nsqc.store.log.progress import Progress, Ranges, TopicProgress, Waiting, read_progress
+from nsqc.store.log.recovery import Opened, SegmentState, read_folder
 
 
 class Backlog(NamedTuple):
@@ -24,41 +25,47 @@ class Log(NamedTuple):
     """A log topic, as its files say."""
 
     topic: str
-    files: LogFiles
+    folder: str
+    opened: Opened
+    segments: list[SegmentState]
     progress: TopicProgress
-    due: dict[int, int]  # offset to due time of messages that were published with a delay
+    due: dict[int, int]  # offset to due time of messages that were published with a delay; those that are ahead
+
+    @property
+    def next(self) -> int:
+        """After the last record."""
+        return self.opened.next
 
     def end_for_channels(self, has_channels: bool, paused: bool) -> int:
-        """Behind the last message that is for the channels; what follows waits in the topic."""
-        cursor, following = self.progress.topic_cursor, self.files.next
+        """After the last message that is for the channels; what follows waits in the topic."""
+        cursor = self.progress.topic_cursor
         if has_channels and not paused:
-            return following
+            return self.next
         if cursor is None:
-            return following if has_channels else 0
-        return min(cursor, following)
+            return self.next if has_channels else 0
+        return min(cursor, self.next)
 
 
 def read_log(folder: str) -> Log:
     """Raises OSError."""
-    files = read_folder(folder)
-    due: dict[int, int] = {}
-    for first in files.due:
-        due.update(read_due(segment_path(folder, first, "due")).entries)
-    return Log(topic_of(folder), files, read_progress(folder), due)
+    opened = read_folder(folder)
+    return Log(topic_of(folder), os.path.abspath(folder), opened, opened.segments, read_progress(folder),
+               dict(opened.delays))
 
 
-def existing(segments: list[Segment], ranges: Ranges) -> Ranges:
+def existing(segments: list[SegmentState], ranges: Ranges) -> Ranges:
     """What of these offsets the segments have; both are in order."""
-    found: Ranges = []
-    at = 0
+    return overlap(ranges, [(segment.first, segment.end) for segment in segments])
+
+
+def overlap(ranges: Ranges, others: Ranges) -> Ranges:
+    """The offsets in both; each is in order."""
+    found, at = [], 0
     for first, end in ranges:
-        while at < len(segments) and segments[at].end <= first:
-            at += 1
+        at = bisect_right(others, first, at, key=lambda other: other[1])
         following = at
-        while following < len(segments) and segments[following].first < end:
-            low, high = max(first, segments[following].first), min(end, segments[following].end)
-            if low < high:
-                found.append((low, high))
+        while following < len(others) and others[following][0] < end:
+            found.append((max(first, others[following][0]), min(end, others[following][1])))
             following += 1
     return found
 
@@ -83,11 +90,10 @@ def without(ranges: Ranges, gone: Ranges) -> Ranges:
 
 def backlog(log: Log, channel: Progress, end: int) -> Backlog:
     """Of what lies before an offset."""
-    segments = log.files.segments
-    waiting = {entry.offset: entry for entry in channel.waiting
-               if existing(segments, [(entry.offset, entry.offset + 1)])}
+    there = dict(existing(log.segments, [(entry.offset, entry.offset + 1) for entry in channel.waiting]))
+    waiting = {entry.offset: entry for entry in channel.waiting if entry.offset in there}
     ahead = without([(channel.cursor, end)], channel.skips) if channel.cursor < end else []
-    return Backlog(existing(segments, channel.out), existing(segments, ahead), waiting)
+    return Backlog(existing(log.segments, channel.out), existing(log.segments, ahead), waiting)
 
 
 def count(ranges: Ranges) -> int:
@@ -95,30 +101,41 @@ def count(ranges: Ranges) -> int:
     return sum(end - first for first, end in ranges)
 
 
+def time_of(log: Log, offset: int) -> int | None:
+    """When a message or the next one was published, in ns since 1970; None: there is none. Raises OSError."""
+    at = bisect_right(log.segments, offset, key=lambda segment: segment.end)
+    for segment in log.segments[at:]:
+        with open(segment_path(log.folder, segment.first), "rb", buffering=0) as file:
+            found = reading.time_of(file.fileno(), segment.bounds, max(offset, segment.first), 0)
+        if found is not None:
+            return found
+    return None
+
+
 def summary(log: Log) -> dict[str, object]:
     """As JSON has it: docs/logs.md. Raises OSError."""
-    files, progress, now = log.files, log.progress, time.time_ns()
+    opened, progress, now = log.opened, log.progress, time.time_ns()
     segments = [{"first": segment.first, "end": segment.end, "bytes": segment.bytes, "size": segment.size,
-                 "first_time": segment.base_ns, "last_time": segment.last_ns} for segment in files.segments]
+                 "first_time": time_of(log, segment.first), "last_time": time_of(log, segment.end - 1),
+                 "missing": segment.lost} for segment in log.segments]
     channels = []
     for channel in progress.channels:
-        out, ahead, waiting = backlog(log, channel, files.next)
+        out, ahead, waiting = backlog(log, channel, log.next)
         deferred = sum(entry.due_ns > now for entry in waiting.values())
         deferred += sum(due > now and offset >= channel.cursor for offset, due in log.due.items())
-        oldest = time_of(files.folder, files.bounds, channel.oldest)
+        oldest = time_of(log, channel.oldest)
         behind = max(now - oldest, 0) / 1e9 if oldest is not None else 0.0
         channels.append({"name": channel.name or None, "number": channel.number, "cursor": channel.cursor,
                          "oldest": channel.oldest, "unfinished": count(out) + len(waiting), "waiting": len(waiting),
                          "deferred": deferred, "lag": count(ahead), "lag_seconds": round(behind, 3)})
-    filled = [segment for segment in files.segments if segment.end > segment.first]
     return {
-        "topic": log.topic, "folder": os.path.abspath(files.folder),
-        "id": f"{files.id:016x}" if files.id else None,
-        "first": filled[0].first if filled else files.next, "next": files.next,
-        "messages": sum(segment.end - segment.first for segment in filled),
-        "bytes": sum(segment.bytes for segment in filled), "segments": segments, "channels": channels,
+        "topic": log.topic, "folder": log.folder, "id": f"{opened.id:016x}" if opened.id else None,
+        "first": log.segments[0].first if log.segments else log.next, "next": log.next,
+        "messages": sum(segment.end - segment.first for segment in log.segments),
+        "missing": opened.lost + sum(segment.lost for segment in log.segments),
+        "bytes": sum(segment.bytes for segment in log.segments), "segments": segments, "channels": channels,
         "topic_cursor": progress.topic_cursor,
-        "damaged": progress.damaged, "missing_journals": progress.missing, "torn_bytes": progress.torn_bytes,
+        "journals": {"damaged": progress.damaged, "missing": progress.missing, "torn_bytes": progress.torn_bytes},
     }
 
 
@@ -126,8 +143,12 @@ def as_text(topic: dict[str, object]) -> str:
     """A summary for people."""
     lines = [f"{topic['topic']}: {topic['messages']} messages, offsets {topic['first']} to {topic['next']}, "
              f"{topic['bytes']} bytes ({topic['folder']})"]
-    if topic["damaged"] or topic["missing_journals"]:
-        lines.append(f"  journals: {topic['damaged']} damaged frames, {topic['missing_journals']} missing")
+    journals = topic["journals"]
+    assert isinstance(journals, dict)
+    if topic["missing"]:
+        lines.append(f"  missing: {topic['missing']} messages")
+    if journals["damaged"] or journals["missing"]:
+        lines.append(f"  journals: {journals['damaged']} damaged frames, {journals['missing']} missing")
     lines += table("segment", topic["segments"], ("first", "end", "bytes", "first_time", "last_time"))
     columns = ("name", "cursor", "oldest", "unfinished", "waiting", "deferred", "lag", "lag_seconds")
     lines += table("channel", topic["channels"], columns)

@@ -25,7 +25,7 @@ from nsqc.store.log.readers cimport Readers, WaitsForRecords
 from nsqc.store.log.recorder cimport Recorder
 from nsqc.store.log.retention cimport retain_segments
 from nsqc.store.log.segmenthead cimport FRAMES_AT
-from nsqc.store.log.segments cimport Segment, segments_find, segments_last, segments_rank
+from nsqc.store.log.segments cimport Segment, segments_at_time, segments_find, segments_last, segments_rank
 from nsqc.store.log.syncing cimport sync_work
 from nsqc.store.log.table import SegmentTable
 from nsqc.store.log.unsynced cimport unsynced_ended
@@ -186,6 +186,17 @@ cdef class TopicLog(LogState):
         """The segments, oldest first, as numbered() has them; see SegmentTable. Costs the same with any number."""
         return SegmentTable(self)
 
+    def segments_at(self, int64_t time_ns) -> list:
+        """As numbered(), the segment that has the first record with this publish time or a later one; empty: there is
+        none."""
+        cdef int64_t index = segments_at_time(&self.segments, time_ns)
+        return self.numbered(self.segments.dropped + index, 1) if index < self.segments.count else []
+
+    def position_for(self, int64_t offset) -> int:
+        """Where a walk to an offset may begin, as find_run() takes it."""
+        cdef int64_t index = segments_find(&self.segments, offset)
+        return self.position_before(index, offset) if index >= 0 else 0
+
     def segment_at(self, int64_t offset):
         """As numbered(), of the segment with an offset, or of the first one behind it; None: there is none yet."""
         cdef int64_t index
@@ -316,7 +327,8 @@ cdef class TopicLog(LogState):
             self.manifest.end_size = self.manifest.end_position = last.position
             self.manifest.end = last.end
             self.manifest.end_due_ns = last.due_ns
-            manifest_write(self.c_folder, &self.manifest, False)
+            self.manifest.end_time_ns = last.time_ns
+            manifest_write(self.c_folder, &self.manifest)
             self.recorder.names += 1
 
     def delete(self):

@@ -56,6 +56,8 @@ cdef int64_t fill(Walk *walk, int64_t at, int64_t need) noexcept nogil:
     if got < 0:
         return got
     walk.length += got
+    if got < wanted - kept and not walk.cached:
+        walk.limit = at + walk.length       # the file has been cut
     return walk.length
 
 

@@ -50,7 +50,6 @@ cdef AppendJob *new_job(LogState log) noexcept:
             or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
         append_free(job)
         return NULL
-    last = segments_last(&log.segments)     # the table may have moved
     job.job.run = run_append
     job.c_folder = PyBytes_AS_STRING(log.c_folder)
     job.offset = next_appended(log) - log.frames.records
@@ -65,6 +64,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.syncs_parent = not log.recorder.rooted
     job.syncs_names = log.recorder.synced_names < log.recorder.names
     job.names = log.recorder.names
+    last = segments_last(&log.segments)     # where it lies now: room for others may have moved it
     job.fresh = last is NULL or log.ends
     if last is not NULL:
         take_last(log, job, last)
@@ -88,6 +88,7 @@ cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
     job.last.position = last.position
     job.last.end = last.end
     job.last.due_ns = last.due_ns
+    job.last.time_ns = last.time_ns
     if job.fresh:
         close_written(log)
         return
@@ -180,6 +181,7 @@ cdef int enter(LogState log, AppendJob *job) except -1:
         last.position = job.pieces[index].position
         last.end = job.pieces[index].end
         last.due_ns = job.pieces[index].due_ns
+        last.time_ns = job.pieces[index].time_ns
         last.last_ns = log.clock.wall
     unsynced_appended(&log.unsynced_files, job.syncs, last.first)
     log.durable_to = job.synced
@@ -211,6 +213,7 @@ cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
     if last is not NULL:
         seal_begin(log.io, log.c_folder, last.first, last.salt, &log.index)
     memset(&log.index, 0, sizeof(log.index))
+    log.index.time_ns = piece.head.before_time_ns
     segments_add(&log.segments, &segment)
     return segments_last(&log.segments)
 

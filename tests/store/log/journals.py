@@ -4,8 +4,8 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nsqc.store.log.format import checksum
 from nsqc.store.log.progress import TopicProgress
+from tests.support.crc32c import crc32c
 
 ADVANCE, FIN, REQ, RESET, NAME, DROP, OUT, SKIP = range(1, 9)
 
@@ -56,13 +56,13 @@ def section(number: int, ops: list[Op], base: int = 0) -> bytes:
 def frame(*sections: bytes) -> bytes:
     """A frame."""
     payload = b"".join(sections)
-    return struct.pack(">II", len(payload), checksum(payload)) + payload
+    return struct.pack(">II", len(payload), crc32c(payload)) + payload
 
 
 def head(number: int) -> bytes:
     """Of a journal or snapshot."""
     first = b"NSQCJNL1" + struct.pack(">I", number)
-    return first + struct.pack(">I", checksum(first))
+    return first + struct.pack(">I", crc32c(first))
 
 
 def write_journal(folder: Path, number: int, *frames: bytes) -> Path:

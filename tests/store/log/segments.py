@@ -1,14 +1,31 @@
-"""Writes segments as docs/ondisk.md describes them."""
+"""Writes segments and manifests as docs/ondisk.md describes them, and reads what a start makes of them."""
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from nsqc.store.log.format import TIME_UNIT, checksum
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.reading import queue_records
+from nsqc.store.log.recovery import Opened
+from tests.support.crc32c import crc32c
 
 BASE = 1_700_000_000_000_000_000
 STEP = 1_000_000_000  # from one message to the next
+FRAMES_AT = 4096
+COPY_AT = 2048  # of the header's second copy
+HEAD = 64  # bytes of a frame's
+LOG_ID = 0xFF
+MORE, DELAYS = 1, 2
+
+
+class Place(NamedTuple):
+    """A frame in its file."""
+
+    position: int
+    end: int  # of its payload; zeros follow up to a multiple of 8
+    first: int  # offset of its first record
+    next: int  # after its last
 
 
 class Written(NamedTuple):
@@ -16,18 +33,18 @@ class Written(NamedTuple):
 
     first: int
     end: int
-    dat: Path
-    idx: Path
-    records: list[bytes]
+    path: Path
+    sequence: int
+    salt: int
+    position: int  # where its frames end
+    frames: list[Place]
+    before: int  # records in all segments before it
+    due: int  # the latest due time; 0: there is none
 
     @property
-    def bounds(self) -> tuple[int, int, int]:
+    def bounds(self) -> tuple[int, int, int, int]:
         """As TopicLog.segments has it."""
-        return self.first, self.end, sum(map(len, self.records))
-
-    def position(self, offset: int) -> int:
-        """Of a record, or behind the last."""
-        return sum(map(len, self.records[:offset - self.first]))
+        return self.first, self.end, self.position, self.salt
 
 
 def body_of(offset: int) -> bytes:
@@ -35,39 +52,110 @@ def body_of(offset: int) -> bytes:
     return b"message %d " % offset * (1 + offset % 5)
 
 
-def record(offset: int, body: bytes | None = None) -> bytes:
-    """A record; its id is its offset."""
-    body = body_of(offset) if body is None else body
-    return struct.pack(">iqH", 26 + len(body), BASE + offset * STEP, 0) + b"%016x" % offset + body
+def record(offset: int, attempts: int = 0) -> bytes:
+    """As files of disk queues have it; its id is its offset. With one record for each frame."""
+    body = body_of(offset)
+    return struct.pack(">iqH", 26 + len(body), BASE + offset * STEP, attempts) + b"%016x" % offset + body
 
 
-def index_head(first: int) -> bytes:
-    """Of an index."""
-    head = struct.pack(">8sqqI", b"NSQCIDX1", first, BASE + first * STEP, 0)
-    return head + struct.pack(">I", checksum(head))
+def sealed(data: bytes) -> bytes:
+    """With its checksum behind it."""
+    return data + struct.pack(">I", crc32c(data))
 
 
-def entry(first: int, offset: int, position: int, data: bytes, more: bool = False) -> bytes:
-    """Of an index."""
-    fields = struct.pack(">III", position | more << 31, (offset - first) * STEP // TIME_UNIT, checksum(data))
-    return fields + struct.pack(">I", checksum(struct.pack(">q", offset) + fields))
+def frame(salt: int, position: int, first: int, count: int, delays: Mapping[int, int], flags: int, synced: int) -> bytes:
+    """Without padding. The time is that of its first record."""
+    payload = b"".join(struct.pack(">I", len(body)) + body for body in map(body_of, range(first, first + count)))
+    due = {offset: when for offset, when in delays.items() if first <= offset < first + count}
+    payload += b"".join(struct.pack(">IqI", offset - first, when, 1000) for offset, when in due.items())
+    head = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), flags | DELAYS * bool(due), 0, count, len(due), 0,
+                       first, BASE + first * STEP, first, synced)
+    return struct.pack(">II", 0x6E714652, crc32c(struct.pack(">Qq", salt, position) + head)) + head + payload
 
 
-def due_entry(offset: int, due_ns: int) -> bytes:
-    """Of a .due file."""
-    fields = struct.pack(">qqI", offset, due_ns, 0)
-    return fields + struct.pack(">I", checksum(fields))
+def header(log_id: int, sequence: int, first: int, salt: int, before: Written | None) -> bytes:
+    """The block before the frames."""
+    last = (0, 0, 0, 0, 0)
+    if before is not None:
+        last = (before.salt, before.position, before.end, before.before + before.end - before.first, before.due)
+    head = struct.pack(">8sIIQqqQqQqqqq", b"NSQCLOG\n", 2, 0, log_id, sequence, first, salt, BASE + first * STEP, *last)
+    return (sealed(head.ljust(124, b"\0")).ljust(COPY_AT, b"\0") * 2)
 
 
-def write_segment(folder: Path, first: int, count: int, more: Iterable[int] = (), tail: bytes = b"") -> Written:
-    """count messages; more: offsets whose batch continues; tail: bytes behind the records."""
+def index(salt: int, entries: Iterable[tuple[int, int, int]]) -> bytes:
+    """Behind the frames of a sealed segment. entries: first offset, position, time."""
+    found = [struct.pack(">qqq", *entry) for entry in entries]
+    return sealed(b"".join(found) + struct.pack(">QIq", salt, 0x6E714958, len(found)))
+
+
+def write_manifest(folder: Path, newest: Written, clean: bool = True, resume: int = 0, reserved: int = 1 << 40) -> None:
+    """clean: with the end of the newest segment, as a stop leaves it."""
+    end = (newest.path.stat().st_size, newest.position, newest.end, newest.due) if clean else (0, 0, 0, 0)
+    data = struct.pack(">8sIIQqqQqqqqqq", b"NSQCMAN\n", 2, 0, LOG_ID, newest.sequence, newest.first, newest.salt, reserved,
+                       resume, *end)
+    (folder / "manifest").write_bytes(sealed(data.ljust(124, b"\0")))
+
+
+def write_log(folder: Path, segments: Iterable[tuple[int, int]], per_frame: int = 1, delays: Mapping[int, int] | None = None,
+              more: Iterable[int] = (), indexed: bool = True, clean: bool = True, synced: bool = False) -> list[Written]:
+    """A log of segments, each (first offset, messages), as a stop leaves it; all but the last have an index.
+
+    delays: offset to due time. more: first offsets of frames whose batch continues. clean: see write_manifest().
+    synced: each frame says that all before it were on disk.
+    """
     folder.mkdir(exist_ok=True)
-    batches, records, entries, at = set(more), [], [index_head(first)], 0
-    for offset in range(first, first + count):
-        records.append(record(offset))
-        entries.append(entry(first, offset, at, records[-1], offset in batches))
-        at += len(records[-1])
-    dat, idx = folder / f"{first:020}.dat", folder / f"{first:020}.idx"
-    dat.write_bytes(b"".join(records) + tail)
-    idx.write_bytes(b"".join(entries))
-    return Written(first, first + count, dat, idx, records)
+    written: list[Written] = []
+    for first, count in segments:
+        if written and indexed:
+            add_index(written[-1])
+        before = written[-1] if written else None
+        written.append(write_segment(folder, first, count, before, per_frame, delays or {}, set(more), synced))
+    write_manifest(folder, written[-1], clean)
+    return written
+
+
+def write_segment(folder: Path, first: int, count: int, before: Written | None = None, per_frame: int = 1,
+                  delays: Mapping[int, int] | None = None, more: Iterable[int] = (), synced: bool = False,
+                  sequence: int = 0, log_id: int = LOG_ID) -> Written:
+    """One segment, without an index. Its number follows that of the one before."""
+    sequence = sequence or (before.sequence + 1 if before else 1)
+    salt, position, durable = 0x5A17_0000_0000_0000 + sequence, FRAMES_AT, FRAMES_AT
+    data, frames = [header(log_id, sequence, first, salt, before)], []
+    for at in range(first, first + count, per_frame):
+        records = min(per_frame, first + count - at)
+        made = frame(salt, position, at, records, delays or {}, MORE * (at in more), durable)
+        frames.append(Place(position, position + len(made), at, at + records))
+        data.append(made.ljust((len(made) + 7) // 8 * 8, b"\0"))
+        position += len(data[-1])
+        durable = position if synced else durable
+    path = folder / f"{first:020}.log"
+    path.write_bytes(b"".join(data))
+    earlier = before.before + before.end - before.first if before else 0
+    due = max((when for offset, when in (delays or {}).items() if first <= offset < first + count), default=0)
+    return Written(first, first + count, path, sequence, salt, position, frames, earlier, due)
+
+
+def add_index(segment: Written) -> None:
+    """Seals it."""
+    entries, position = [], 0
+    for place in segment.frames:
+        if place.position >= position:
+            entries.append((place.first, place.position, BASE + place.first * STEP))
+            position = place.position + 65536
+    if entries:
+        with segment.path.open("ab") as file:
+            file.write(index(segment.salt, entries))
+
+
+def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
+    """What can be read, by offset, with what the daemon reads with."""
+    bodies: dict[int, bytes] = {}
+    for segment in opened.segments:
+        with open(segment_path(str(folder), segment.first), "rb") as file:
+            at = segment.first
+            while at < segment.end:
+                first, at, data = queue_records(file.fileno(), segment.bounds, at, 0, 1 << 40, 1 << 40)
+                for offset in range(first, at):
+                    length = 4 + int.from_bytes(data[:4], "big")
+                    bodies[offset], data = data[30:length], data[length:]
+    return bodies

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from nsqc.store.guid import GuidFactory
 from tests.compiled import logframes
 

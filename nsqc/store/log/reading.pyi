@@ -1,0 +1,38 @@
+from typing import NamedTuple
+
+from nsqc.store.log.table import Bounds
+
+class Run(NamedTuple):
+    """Valid frames that lie one after the other, and which of their records are wanted."""
+
+    first: int          # offset of the first record
+    next: int           # after the last
+    start: int          # position of the first frame
+    end: int            # after the last
+    last: int           # position of the last frame
+    damaged: int        # records before the first that are lost
+    lines: int          # bytes of the records as lines of JSON; 0 unless asked for
+
+def find_run(fd: int, segment: Bounds, offset: int, position: int, max_messages: int, max_bytes: int,
+             as_lines: bool) -> Run:
+    """The first run of frames from an offset on. Raises OSError.
+
+    fd: of the segment. position: of a frame at or before the offset; 0: unknown. max_bytes: of frames, one at least; as
+    lines, of records, likewise. Without a valid frame, first is next.
+    """
+
+def lines(fd: int, segment: Bounds, run: Run, offset: int, position: int, most: int) -> tuple[bytes, int, int]:
+    """Records of a run from an offset on as lines of JSON: about `most` bytes of them, one at least; then the next
+    offset, and a frame at or before it. Raises OSError if they are no longer there."""
+
+def first_at(fd: int, segment: Bounds, time_ns: int) -> int:
+    """The first offset with this publish time or a later one; the end of the segment if there is none. Raises
+    OSError."""
+
+def time_of(fd: int, segment: Bounds, offset: int, position: int) -> int | None:
+    """When the first record from an offset on was published, in ns since 1970; None: there is none. Raises OSError."""
+
+def queue_records(fd: int, segment: Bounds, offset: int, position: int, most: int, most_bytes: int,
+                  ) -> tuple[int, int, bytes]:
+    """Offsets of the first record and after the last, and the records as files of disk queues have them. Raises
+    OSError."""

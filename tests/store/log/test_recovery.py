@@ -1,0 +1,273 @@
+"""What a start finds in a folder: valid frames count, and each later start finds the same."""
+
+import os
+import random
+import shutil
+import threading
+from typing import NamedTuple
+
+import pytest
+
+from nsqc.store.log.check import check_folder
+from nsqc.store.log.exportplan import Sources
+from nsqc.store.log.names import MOST_OFFSET, segment_path
+from nsqc.store.log.offline import read_frames
+from nsqc.store.log.progress import read_progress
+from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
+from nsqc.store.log.summary import read_log
+from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, frame, head, section, write_journal
+from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment
+
+RESERVED = 1 << 40
+
+
+def start(folder, power_failed: bool = False) -> Opened:
+    """As a daemon looks at it: the manifest is written after a power failure."""
+    return Looks([os.fsencode(folder)], power_failed).take(os.fsencode(folder))
+
+
+class Shown(NamedTuple):
+    """What a start makes of a log."""
+
+    bounds: list[tuple[int, int, int, int]]
+    bodies: dict[int, bytes]
+    lost: int
+
+
+def shown(folder, opened: Opened) -> Shown:
+    return Shown([segment.bounds for segment in opened.segments], read_bodies(folder, opened),
+                 opened.lost + sum(segment.lost for segment in opened.segments))
+
+
+def valid(segment: Written, whole: bytes) -> list[int]:
+    """The frames that are as they were written, by number."""
+    data = segment.path.read_bytes() if segment.path.exists() else b""
+    return [number for number, place in enumerate(segment.frames)
+            if data[place.position:place.end] == whole[place.position:place.end]
+            and len(data) >= (place.end + 7) // 8 * 8]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three segments, of which the second ends with a batch of several frames; a channel."""
+    made = tmp_path / "topic.log"
+    write_log(made, [(0, 40), (40, 50), (90, 30)], per_frame=2, more=range(60, 88, 2))
+    write_journal(made, 1, frame(section(1, [(RESET, 0), (NAME, "c"), (ADVANCE, 50)])))
+    return made
+
+
+# ---------------------------------------------------------------------- what counts
+
+
+@pytest.mark.parametrize("power_failed", [False, True])
+def test_a_sound_folder(folder, power_failed):
+    for opened in (start(folder, power_failed), start(folder), read_folder(str(folder))):
+        assert shown(folder, opened).bodies == {offset: body_of(offset) for offset in range(120)}
+        assert (opened.next, opened.resume_at, opened.clean, opened.lost) == (120, 120, True, 0)
+        assert (opened.earlier.channels, opened.earlier.reached, opened.earlier.numbers) == ([b"c"], 50, [1])
+
+
+def lose(path, dice: random.Random, share: float, sector: int = 64) -> None:
+    """Sectors become zeros; the file may also be shorter. Not its first block."""
+    data = bytearray(path.read_bytes())
+    for at in range(4096, len(data), sector):
+        if dice.random() < share:
+            data[at:at + sector] = bytes(len(data[at:at + sector]))
+    path.write_bytes(data[:dice.randrange(4096, len(data) + 1)] if dice.random() < share else data)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_after_a_kill_valid_frames_count_up_to_the_end_of_a_batch(tmp_path, seed):
+    """The model: all valid frames of a segment with a known end; of the last, up to one that ends a batch."""
+    dice, folder = random.Random(seed), tmp_path / "topic.log"
+    more = {at for at in range(0, 90, 2) if dice.random() < 0.4}
+    written = write_log(folder, [(0, 40), (40, 50)], per_frame=2, more=more, clean=False)
+    whole = [segment.path.read_bytes() for segment in written]
+    for segment in written:
+        lose(segment.path, dice, 0.1)
+    kept = [valid(*pair) for pair in zip(written, whole, strict=True)]
+    ends = [number for number in kept[1] if written[1].frames[number].first not in more]
+    kept[1] = [number for number in kept[1] if ends and number <= ends[-1]]
+    model = {offset: body_of(offset) for segment, numbers in zip(written, kept, strict=True) for number in numbers
+             for offset in range(segment.frames[number].first, segment.frames[number].next)}
+    check_starts(folder, model, [False, False])
+    assert read_folder(str(folder)).next == (written[1].frames[ends[-1]].next if ends else 40)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_after_a_power_failure_nothing_counts_after_a_hole_that_was_never_durable(tmp_path, seed):
+    """The model: valid frames of the last segment, up to the first hole at or after what the valid ones say was on disk."""
+    dice, folder = random.Random(seed), tmp_path / "topic.log"
+    synced = bool(seed % 2)
+    (written,) = write_log(folder, [(0, 60)], per_frame=2, more={at for at in range(0, 60, 2) if dice.random() < 0.4},
+                           clean=False, synced=synced)
+    whole = written.path.read_bytes()
+    lose(written.path, dice, 0.05)
+    kept, found = valid(written, whole), []
+    durable = written.frames[kept[-1]].position if synced and kept else 4096
+    for number, place in enumerate(written.frames):
+        if number in kept:
+            found.append(number)
+        elif place.position >= durable:
+            break
+    kept = found
+    ends = [number for number in kept if not is_part(written, whole, number)]
+    kept = [number for number in kept if ends and number <= ends[-1]]
+    model = {offset: body_of(offset) for number in kept
+             for offset in range(written.frames[number].first, written.frames[number].next)}
+    check_starts(folder, model, [True, False, True, False])
+    opened = start(folder)
+    assert opened.resume_at >= RESERVED, "an offset may repeat"
+
+
+def is_part(written: Written, whole: bytes, number: int) -> bool:
+    """Whether its batch continues."""
+    return bool(whole[written.frames[number].position + 17] & 1)
+
+
+def check_starts(folder, model: dict[int, bytes], starts: list[bool]) -> None:
+    """Each start finds this, in the same places, and the tools, too."""
+    first = shown(folder, start(folder, starts[0]))
+    assert first.bodies == model
+    resume_at = 0
+    for power_failed in starts[1:]:
+        opened = start(folder, power_failed)
+        assert shown(folder, opened) == first
+        assert opened.resume_at >= resume_at
+        resume_at = opened.resume_at
+    opened = read_folder(str(folder))
+    assert shown(folder, opened) == first
+    assert sum(read_frames(segment_path(str(folder), segment.first), segment)[0] for segment in opened.segments) == len(model)
+    assert check_folder(str(folder)).records == len(model)
+    sound = {offset for first, end in Sources(read_log(str(folder))).sound for offset in range(first, end)}
+    assert sound == model.keys()
+
+
+def test_what_was_written_after_a_stop_counts(folder):
+    """The manifest still says where the segment ended before."""
+    written = write_log(folder, [(0, 40), (40, 20)], per_frame=2)
+    data = written[1].path.read_bytes()
+    (folder.parent / "longer.log").mkdir()
+    more = write_segment(folder.parent / "longer.log", 40, 30, written[0], per_frame=2)
+    assert more.path.read_bytes()[:len(data)] == data
+    written[1].path.write_bytes(more.path.read_bytes())
+    opened = start(folder)
+    assert (opened.next, opened.clean) == (70, False)
+    os.truncate(written[1].path, len(data) - 300)
+    opened = start(folder)
+    assert opened.next == opened.resume_at == 60, "offsets fall"
+    assert opened.segments[1].damaged > 0
+    assert shown(folder, opened).bodies.keys() < set(range(60))
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 4210])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_newest_segment_whose_file_was_cut(folder, size, clean):
+    written = write_log(folder, [(0, 40), (40, 20)], per_frame=2, clean=clean)
+    os.truncate(written[1].path, size)
+    opened = start(folder)
+    assert (opened.next, opened.clean) == (60 if clean else 40 if size <= 4096 else 42, False)
+    assert opened.segments[1].damaged == (0 if not clean else 20 if size <= 4096 else 18)
+    assert start(folder, True).resume_at >= RESERVED
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_without_its_last_or_only_segment_offsets_do_not_fall(folder):
+    for first in (90, 40, 0):
+        (folder / f"{first:020}.log").unlink()
+        for opened in (start(folder), start(folder, True), start(folder), read_folder(str(folder))):
+            assert opened.lost > 0
+            assert opened.resume_at >= RESERVED
+
+
+def test_a_segment_that_the_manifest_does_not_know_was_never_acknowledged(folder):
+    known = write_log(folder, [(0, 40), (40, 50)], per_frame=2)
+    unknown = write_segment(folder, 90, 2, known[1])
+    assert (start(folder).next, start(folder).lost) == (90, 0)
+    assert [segment.first for segment in start(folder).segments] == [0, 40]
+    write_manifest(folder, unknown)
+    assert start(folder).next == 92
+
+
+@pytest.mark.parametrize("name, text", [
+    (f"{0:020}.dat", "no release has written"), (f"{0:020}.idx", "no release has written"),
+    ("manifest", "later version"), (f"{40:020}.log", "later version")])
+def test_a_folder_that_is_refused_stays_as_it_is(folder, name, text):
+    path = folder / name
+    if path.exists():
+        data = bytearray(path.read_bytes())
+        data[11] += 1
+        for at in (0, 2048):
+            data[at:at + 128] = sealed(bytes(data[:124]))
+        path.write_bytes(data[:128] if name == "manifest" else data)
+    else:
+        path.write_bytes(b"x")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for power_failed in (False, True):
+        with pytest.raises(LogError, match=text):
+            start(folder, power_failed)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("reached, resumes", [(300, 300), (2**63 - 1, 120), (MOST_OFFSET, 120)])
+def test_numbering_continues_where_a_channel_is(folder, reached, resumes):
+    """Unless it says what no log comes to."""
+    write_journal(folder, 2, frame(section(1, [(RESET, 0), (ADVANCE, reached)])))
+    assert start(folder).resume_at == resumes
+
+
+def test_what_a_power_failure_says_is_kept_when_the_channel_goes(folder):
+    write_manifest(folder, write_log(folder, [(0, 40)])[0], clean=False)
+    write_journal(folder, 2, frame(section(1, [(ADVANCE, RESERVED + 7)])))
+    assert start(folder).resume_at == RESERVED + 7
+    assert start(folder, True).resume_at == RESERVED + 7
+    write_journal(folder, 3, frame(section(1, [(DROP,)])))
+    assert start(folder).resume_at >= RESERVED
+
+
+def test_threads_and_the_one_who_waits_share_the_folders(folder, tmp_path):
+    folders = []
+    for number in range(300):
+        copy = tmp_path / f"t{number}.log"
+        shutil.copytree(folder, copy)
+        folders.append(os.fsencode(copy))
+    looks = Looks(folders, False)
+    threads = [threading.Thread(target=looks.run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    taken = [looks.take(name) for name in (*folders[150:], *folders[:150])]
+    for thread in threads:
+        thread.join()
+    assert all(seen.id == 255 and len(seen.segments) == 3 for seen in taken)
+    with pytest.raises(KeyError):
+        looks.take(folders[0])
+
+
+@pytest.mark.parametrize("others, strays", [
+    (["cursors.000066.journal"], ["cursors.000066.journal"]),
+    (["cursors.000065.journal"], []),
+    (["cursors.2147483647.journal", "cursors.2147483647.snapshot"],
+     ["cursors.2147483647.snapshot", "cursors.2147483647.journal"]),
+    (["cursors.999999999999999999.snapshot.tmp"], ["cursors.999999999999999999.snapshot.tmp"]),
+    (["cursors.9999999999999999999.journal", "cursors.1.journal", "cursors.0000070.journal"], []),
+    ([f"cursors.{number:06}.journal" for number in range(200, 100_000, 100)],
+     [f"cursors.{number:06}.journal" for number in range(200, 100_000, 100)]),
+])
+def test_journals_that_are_not_of_this_log(folder, others, strays):
+    for name in others:
+        (folder / name).write_bytes(b"x")
+    progress = read_progress(str(folder))
+    assert [file.name for file in progress.strays] == strays
+    assert [channel.name for channel in progress.channels] == ["c"]
+    assert start(folder).earlier.strays == strays
+
+
+def test_a_journal_far_behind_that_begins_as_one_counts(folder):
+    """As after a daemon that believed a name."""
+    write_journal(folder, 5000, frame(section(2, [(RESET, 0), (NAME, "d")])))
+    (folder / "cursors.2147483646.journal").write_bytes(head(2**31 - 2))       # no daemon can have come to that
+    progress = read_progress(str(folder))
+    assert [channel.name for channel in progress.channels] == ["c", "d"]
+    assert [file.number for file in progress.strays] == [2**31 - 2]

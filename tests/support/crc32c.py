@@ -1,0 +1,13 @@
+"""CRC-32C by the book."""
+
+TABLE = list(range(256))
+for _ in range(8):
+    TABLE = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in TABLE]
+
+
+def crc32c(data: bytes) -> int:
+    """Of all of it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
