@@ -254,7 +254,8 @@ def read_with_curl(server: Server, count: int) -> float:
     seconds = 0.0
     while at < count:
         done = subprocess.run(
-            ["curl", "-sS", "-H", "Accept: application/vnd.nsqc.frames", "-o", "/dev/null", "-D", "-", "-w", "\n%{http_code} %{size_download} %{time_total}",
+            ["curl", "-sS", "-H", "Accept: application/vnd.nsqc.frames", "-o", "/dev/null", "-D", "-", "-w",
+             "\n%{http_code} %{size_download} %{time_total}",
              f"http://127.0.0.1:{server.http}/topic/read?topic=load&offset={at}&max_bytes={READ_BYTES}"
              f"&max_messages={count}"], capture_output=True, text=True, timeout=60)
         code, got, took = done.stdout.rsplit("\n", 1)[-1].split() if done.returncode == 0 else ("0", "0", "0")

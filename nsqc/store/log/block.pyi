@@ -10,9 +10,6 @@ OFFSET: int
 FRAME_MOST: int         # bytes of the largest frame, unless one record is larger
 FRAME_MORE: int         # bytes of a frame with one record, at most, beside its body
 
-# Rows, bodies, offsets of bodies, timestamps, ids, offsets.
-Columns = tuple[int, bytes, bytes, bytes, bytes, bytes]
-
 @final
 class LogBlock:
     """The records first to end - 1 of the frames that are the first `length` bytes of data. Iterating returns (offset,
@@ -32,12 +29,13 @@ class LogBlock:
     def largest(self) -> int:
         """Bytes of the largest body."""
 
-    def batch(self, max_rows: int, max_bytes: int, wanted: int) -> Columns | None:
-        """The next records as columns for Arrow; None at the end. At least one; otherwise at most max_rows, and
-        max_bytes of bodies.
+    def batch(self, max_rows: int, max_bytes: int,
+              wanted: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes] | None:
+        """The next records as columns for Arrow: (count, bodies, body offsets, timestamps, ids, offsets); None at the
+        end. At least one; otherwise at most max_rows, and max_bytes of bodies.
 
-        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Offsets of bodies are int32,
-        one more than records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
+        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Body offsets are int32, one more than
+        records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
         """
 
     def lines(self, most: int, prefix: bytes, suffix: bytes) -> tuple[bytes, int]:
@@ -45,6 +43,10 @@ class LogBlock:
 
     def __iter__(self) -> LogBlock: ...
     def __next__(self) -> tuple[int, int, str, bytes]: ...
+
+@final
+class BlockMemory:
+    """What a read has returned."""
 
 @final
 class SegmentBlocks:

@@ -17,7 +17,7 @@ from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_H
 from nsqc.store.log.manifest cimport Manifest, manifest_load
 from nsqc.store.log.read cimport ReadFrames, read_free, run_read
 from nsqc.store.log.segmenthead cimport HEAD_SOUND
-from nsqc.store.log.names import MOST_OFFSET
+from nsqc.store.log import names
 
 MEDIA_TYPE = "application/vnd.nsqc.frames"
 VALUE, TIMESTAMP, ID, OFFSET = 1, 2, 4, 8
@@ -41,7 +41,7 @@ cdef enum BlockError:
     NO_RECORD               # the frames do not have the records
     NO_MEMORY
 
-cdef int64_t most_offset = MOST_OFFSET
+cdef int64_t most_offset = names.MOST_OFFSET
 
 
 @cython.final
@@ -291,7 +291,7 @@ cdef class BlockMemory:
 cdef class SegmentBlocks:
     """Reads blocks from files."""
 
-    def __init__(self):
+    def __cinit__(self):
         self.known = -1
 
     def read(self, int file, segment not None, int64_t offset, int64_t end, int64_t max_bytes):

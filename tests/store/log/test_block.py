@@ -231,7 +231,7 @@ def test_frames_that_anybody_may_have_written(parts: list[bytes], records: int, 
         bodies.append(payload[at + 4:at + 4 + size])
         at += 4 + size
     end = min(max(first, 0) + records, 2**62)
-    if len(bodies) == records > 0 and at + 16 * delays == len(payload) and 0 <= first and first + records <= 2**62:
+    if 0 < records == len(bodies) and at + 16 * delays == len(payload) and 0 <= first <= 2**62 - records:
         block = block_of(data, first, end)
         assert [body for _, _, _, body in block] == bodies
         assert rows(block_of(data, first, end))
