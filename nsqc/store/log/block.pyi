@@ -21,6 +21,16 @@ class LogBlock:
 
     def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int,
                  end: int) -> None: ...
+    @staticmethod
+    def begin(data: bytes | bytearray, salt: int, position: int, first: int, end: int) -> LogBlock:
+        """For data that is arriving: nothing is checked yet."""
+
+    def more(self, length: int) -> None:
+        """So many bytes have arrived, of which whole frames are checked while caches have them. Raises ValueError."""
+
+    def complete(self, length: int) -> None:
+        """No more arrive. Raises ValueError unless frames end there and have all the records."""
+
     @property
     def first(self) -> int: ...
     @property

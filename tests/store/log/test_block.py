@@ -180,6 +180,26 @@ def test_frames_that_are_cut(cut: int) -> None:
         block_of(data[:-cut], FIRST, FIRST + 3)
 
 
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=20), st.data())
+def test_data_that_arrives_in_parts(sizes: list[int], chosen: st.DataObject) -> None:
+    data, records = frames(sizes)
+    into, at, end = bytearray(len(data) + 5), 0, FIRST + len(records)
+    block = LogBlock.begin(into, SALT, FRAMES_AT, FIRST, end)
+    while at < len(data):
+        if chosen.draw(st.booleans()):
+            with pytest.raises(ValueError, match=r"no frame of the log at byte \d+"):
+                block.complete(len(data))
+        to = chosen.draw(st.integers(at + 1, len(data)))
+        into[at:to] = data[at:to]
+        block.more(to)
+        at = to
+    block.complete(len(data))
+    assert list(block) == records
+    for length in len(data) - 1, len(data) + 6:
+        with pytest.raises(ValueError, match=f"{length} bytes of {len(into)}"):
+            block.more(length)
+
+
 def test_frames_of_another_place_or_log() -> None:
     data, _ = frames([5])
     for salt, position in (SALT + 1, FRAMES_AT), (SALT, FRAMES_AT + 8), (SALT, 0):
