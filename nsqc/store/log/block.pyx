@@ -12,8 +12,8 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
-from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND, RECORD_SIZE,
-                                   Frame, FrameCheck, frame_check, frame_load, record_length)
+from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
+                                   RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, record_length)
 from nsqc.store.log.manifest cimport Manifest, manifest_load
 from nsqc.store.log.read cimport ReadFrames, read_free, run_read
 from nsqc.store.log.segmenthead cimport HEAD_SOUND
