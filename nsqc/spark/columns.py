@@ -21,6 +21,8 @@ RECORD = ("value binary, topic string, id string, timestamp timestamp, attempts 
 ID_BYTES = 16
 # Of Records.batch(): count, bodies, body offsets, timestamps, attempts, ids, positions.
 RecordColumns: TypeAlias = "tuple[int, Chunk, Chunk, Chunk, Chunk, Chunk, Chunk]"
+# Of LogBlock.batch().
+LogColumns: TypeAlias = "tuple[int, bytes, bytes, bytes, bytes, bytes]"
 Column: TypeAlias = "bytes | Chunk"
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

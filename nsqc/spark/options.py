@@ -181,7 +181,7 @@ class Log(NodeOptions):
     failOnDataLoss: Annotated[bool, Option(
         FLAG, "`false` goes on, with a warning and a count, if messages are gone, damaged, or on a node that does not "
         "answer")] = True
-    fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "of records in one answer of a node")] = 4 * MIB
+    fetchBytes: Annotated[int, Option(size(64 * KIB, 64 * MIB), "of frames in one answer of a node")] = 4 * MIB
     localFiles: Annotated[bool, Option(
         FLAG, "on a node's own machine, tasks that may read its files do so and leave the node alone; `false`: all ask "
         "the node")] = True

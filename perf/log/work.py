@@ -18,7 +18,8 @@ from perf.load.work import Scale as LoadScale
 WRITE = ("--topic-storage=log", "--log-sync=write")
 FSYNC = ("--topic-storage=log", "--log-sync=fsync")
 MEMORY = (MEMORY_ONLY,)
-RECORD_HEAD = 30            # bytes of a record before the body
+RECORD_SIZE = 4             # bytes of a record before the body
+FRAME_HEAD = 64             # and of a frame before its records
 BATCH = 200
 FAST_SYNC_US = 70
 SYNCED = 32                 # records of a sync that 64 publishers share, half of them at a time
@@ -105,7 +106,7 @@ class Work:
         held = subprocess.run([programs.program("held", [Path(__file__).with_name("held.c")]), str(self.scale.seconds)],
                               capture_output=True, text=True, check=True)
         share, longest = held.stdout.split()
-        size = SYNCED * (RECORD_HEAD + self.scale.size)
+        size = FRAME_HEAD + SYNCED * (RECORD_SIZE + self.scale.size)
         return (f"processors taken away: {share} % of the time, {longest} ms at most; "
                 f"{size / 1e3:.0f} KB appended with fdatasync: {1e6 / self._appends(size):,.0f} µs")
 
@@ -173,7 +174,7 @@ class Work:
     def batches(self) -> list[Row]:
         """MPUB 200 over four connections, beside what the disk does with such blocks."""
         def appended() -> float:
-            return self._appends(BATCH * (RECORD_HEAD + self.scale.size)) * BATCH
+            return self._appends(FRAME_HEAD + BATCH * (RECORD_SIZE + self.scale.size)) * BATCH
 
         disk, log = self._best(appended, lambda: self._published(FSYNC, "-c", 4, "-b", BATCH, "-w", 1))
         return [ratio("MPUB 200, 4 connections, sync=fsync beside the disk", disk, log, 0.6)]
@@ -203,7 +204,7 @@ class Work:
 
     def read(self) -> list[Row]:
         """GET /topic/read with curl, from the page cache."""
-        count = self.scale.read_bytes // (RECORD_HEAD + self.scale.size)
+        count = self.scale.read_bytes // (RECORD_SIZE + self.scale.size)
         with self._server(*WRITE) as server:
             self._fill(server, count)
             rate = self._best(lambda: read_with_curl(server, count))[0]
@@ -211,7 +212,7 @@ class Work:
 
     def cold(self) -> list[Row]:
         """PUBs to another topic while a backlog is drained that lies on disk only."""
-        count = self.scale.cold_bytes // (RECORD_HEAD + self.scale.size)
+        count = self.scale.cold_bytes // (RECORD_SIZE + self.scale.size)
         with self._server(*WRITE) as server:
             self._fill(server, count)
             forget(server.folder / "data")      # or the disk is still busy with it while nothing else goes on
@@ -253,7 +254,8 @@ def read_with_curl(server: Server, count: int) -> float:
     seconds = 0.0
     while at < count:
         done = subprocess.run(
-            ["curl", "-sS", "-o", "/dev/null", "-D", "-", "-w", "\n%{http_code} %{size_download} %{time_total}",
+            ["curl", "-sS", "-H", "Accept: application/vnd.nsqc.frames", "-o", "/dev/null", "-D", "-", "-w",
+             "\n%{http_code} %{size_download} %{time_total}",
              f"http://127.0.0.1:{server.http}/topic/read?topic=load&offset={at}&max_bytes={READ_BYTES}"
              f"&max_messages={count}"], capture_output=True, text=True, timeout=60)
         code, got, took = done.stdout.rsplit("\n", 1)[-1].split() if done.returncode == 0 else ("0", "0", "0")

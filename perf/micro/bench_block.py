@@ -3,7 +3,8 @@
 import struct
 
 from nsqc.store.guid import GuidFactory
-from nsqc.store.log.block import FRAMES_AT, ID, OFFSET, TIMESTAMP, VALUE, LogBlock
+from nsqc.store.log.block import ID, OFFSET, TIMESTAMP, VALUE, LogBlock
+from nsqc.store.log.names import FRAMES_AT
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
 from tests.compiled import logframes

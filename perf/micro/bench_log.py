@@ -1,4 +1,4 @@
-"""From topic to the file of its log, without sockets (nsqc.broker.appending, nsqc.store.log.topiclog and jobs)."""
+"""From topic to the file of its log, without sockets (nsqc.broker.appending, nsqc.store.log.topiclog and append)."""
 
 import asyncio
 import os
@@ -41,7 +41,7 @@ async def rows(folder: str, workers: ThreadPoolExecutor, batch: bytes, times: in
     broker = Broker(settings, log, Timers(loop), disks, health, GuidFactory.make(1), loop, rules, None, logs)
     found = []
     reference = os.open(f"{folder}/plain", os.O_WRONLY | os.O_CREAT)
-    data = bytes(len(batch) + 26 * BATCH)
+    data = bytes(len(batch) + 64)     # with the head of a frame
 
     def publish(topic):
         for _ in range(times):

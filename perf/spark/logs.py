@@ -13,23 +13,28 @@ from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 from nsqc.spark import options
 from nsqc.spark.log import rows
 from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
+from nsqc.store.log.names import segment_path
+from nsqc.store.log.reading import queue_records
+from nsqc.store.log.recovery import SegmentState, read_folder
 from nsqc.store.machine import boot_of
 from perf.programs import client
 from perf.spark.bench import BODY, Bench
 from tests.support.daemon import Daemon
 
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
+PIECE = 1 << 20     # bytes, and messages, that are copied at once
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Logs:
-    """Two nodes whose topic `t` is in a log, and links to the first one's segments as files of a disk queue."""
+    """Two nodes whose topic `t` is in a log, and the records of the first one as files of a disk queue."""
 
     def __init__(self, bench: Bench):
         self.bench = bench
@@ -38,10 +43,11 @@ class Logs:
         for node in self.nodes:
             bench.plain_publish("t", node)
             bench.rates.pop("plain Python loop, MPUB", None)
-        self.files = bench.folder / "linked"
+        self.files = bench.folder / "queue"
         self.files.mkdir()
-        for number, segment in enumerate(sorted((bench.folder / "log0/t.log").glob("*.dat"))):
-            os.link(segment, self.files / f"t.diskqueue.{number:06}.dat")
+        for number, segment in enumerate(read_folder(str(bench.folder / "log0/t.log")).segments):
+            with (self.files / f"t.diskqueue.{number:06}.dat").open("wb") as out:
+                copy(Path(segment_path(str(bench.folder / "log0/t.log"), segment.first)), segment, out)
 
     def close(self) -> None:
         """Ends the nodes."""
@@ -160,6 +166,15 @@ class Logs:
                              preexec_fn=lambda: os.sched_setaffinity(0, {core})).stdout
         node.post("/topic/delete?topic=p")
         return float(json.loads(out)["per_s"])
+
+
+def copy(path: Path, segment: SegmentState, out: IO[bytes]) -> None:
+    """The records of a segment as a disk queue has them."""
+    with path.open("rb") as file:
+        offset = segment.first
+        while offset < segment.end:
+            _, offset, records = queue_records(file.fileno(), segment[:4], offset, 0, PIECE, PIECE)
+            out.write(records)
 
 
 def pin(pid: int, *cores: int) -> None:

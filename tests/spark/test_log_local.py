@@ -16,6 +16,7 @@ from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
 from nsqc.store.machine import boot_of, folder_key
 from tests.spark.test_log import FLAGS, name_of, publish, where
+from tests.support.crc32c import crc32c
 from tests.support.daemon import Daemon, batch, wait_until
 
 COLUMNS = ["value", "topic", "id", "timestamp", "attempts", "nsqd", "offset"]
@@ -133,16 +134,6 @@ def copy_of(state: State, tmp_path: Path) -> tuple[Path, State]:
     """The files elsewhere, as if the node had named them."""
     copy = Path(shutil.copytree(state.folder, tmp_path / "copy"))
     return copy, state._replace(folder=str(copy), folder_key=folder_key(str(copy)))
-
-
-def crc32c(data: bytes | bytearray) -> int:
-    """Bit by bit."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return value ^ 0xFFFFFFFF
 
 
 def rewrite_id(folder: Path, log_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -114,7 +115,11 @@ class LogApi(Calls):
             return None
         body = self._body(answer)
         first, following, _ = self._head(answer, topic, len(body))
-        return next((time_ns for _, time_ns, _, _ in self._block(answer, body, len(body), first, following)), None)
+        try:
+            block = LogBlock(body, len(body), *_place(answer), first, following)
+        except (ValueError, OverflowError) as error:
+            raise self._bad("/topic/read", str(error)) from None
+        return next((time_ns for _, time_ns, _, _ in block), None)
 
     def ask(self, topic: str, log_id: str, offset: int, max_messages: int, max_bytes: int) -> None:
         """Asks for records of the log with an id, or of any; finish() has to be the next call. The node works
@@ -150,14 +155,13 @@ class LogApi(Calls):
                                            f"{self._options.maxMsgSize} bounds a message)")
         if length > len(into):
             into = bytearray(length)
-        self._fill(answer, memoryview(into)[:length])
         first, following, damaged = self._head(answer, topic, length)
         if first < offset or following - first > max_messages:
             raise self._bad("/topic/read", f"offsets {first} to {following}, {max_messages} from {offset} on were "
                                            "asked for")
         # Behind a gap or damage, an answer may have more than was asked for.
         end = max(first, min(following, offset + max_messages))
-        return Piece(first, following, damaged, self._block(answer, into, length, first, end))
+        return Piece(first, following, damaged, self._arriving(answer, into, length, first, end))
 
     # ------------------------------------------------------------------ answers
 
@@ -175,16 +179,13 @@ class LogApi(Calls):
             raise self._bad("/topic/read", f"{count} records from {first} to {following} in {length} bytes")
         return first, following, damaged
 
-    def _block(self, answer: http.client.HTTPResponse, data: bytes | bytearray, length: int, first: int, end: int
-               ) -> LogBlock:
-        """The records of an answer, checked."""
-        if not length:
-            return LogBlock(b"", 0, 0, 0, 0, 0)
+    def _arriving(self, answer: http.client.HTTPResponse, into: bytearray, length: int, first: int, end: int
+                  ) -> LogBlock:
+        """The records of an answer whose body is still to be read."""
         try:
-            block = LogBlock(data, length, int(answer.headers["X-NSQ-Log-Salt"], 16),
-                             int(answer.headers["X-NSQ-Log-Position"]), first, end)
-        except TypeError:
-            raise self._bad("/topic/read", "not the frames of a log") from None
+            block = LogBlock.begin(into, *_place(answer), first, end)
+            self._fill(answer, memoryview(into)[:length], block.more)
+            block.complete(length)
         except (ValueError, OverflowError) as error:
             raise self._bad("/topic/read", str(error)) from None
         if block.largest > self._options.maxMsgSize:
@@ -207,8 +208,9 @@ class LogApi(Calls):
         return DataLoss(f"topic {topic} at {self.address} ends at offset {text}, and {offset} is asked for: it was "
                         "deleted and made again, or its files were exchanged")
 
-    def _fill(self, answer: http.client.HTTPResponse, room: memoryview) -> None:
-        """Reads a body. The socket's time-out is for one read of some bytes: a node that drips would never meet it."""
+    def _fill(self, answer: http.client.HTTPResponse, room: memoryview, arrived: Callable[[int], None]) -> None:
+        """Reads a body; arrived: called with the number of bytes so far. The socket's time-out is for one read of some
+        bytes: a node that drips would never meet it."""
         at = before = 0
         since, timeout = time.monotonic(), self._options.timeout
         try:
@@ -217,6 +219,7 @@ class LogApi(Calls):
                 if not got:
                     raise EOFError(f"{at} of {len(room)} bytes")
                 at += got
+                arrived(at)
                 if (now := time.monotonic()) - since > timeout:
                     if at - before < LEAST_BYTES and at < len(room):
                         raise TimeoutError(f"{at - before} bytes in {now - since:.1f} s")
@@ -225,3 +228,11 @@ class LogApi(Calls):
             answer.read()       # nothing; the connection can be used again
         except (OSError, EOFError, http.client.HTTPException) as error:
             raise self._lost_connection(error) from None
+
+
+def _place(answer: http.client.HTTPResponse) -> tuple[int, int]:
+    """Salt and position of the frames in an answer; 0 without any. Raises ValueError."""
+    try:
+        return int(answer.headers.get("X-NSQ-Log-Salt", "0"), 16), int(answer.headers.get("X-NSQ-Log-Position", "0"))
+    except ValueError:
+        raise ValueError("not the frames of a log") from None

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from nsqc.spark.log.api import Piece, State
-from nsqc.store.log.block import FRAMES_AT, SegmentBlocks, manifest_id
+from nsqc.store.log.block import SegmentBlocks, manifest_id
+from nsqc.store.log.names import FRAMES_AT
 from nsqc.store.machine import folder_key
 
 MANIFEST_BYTES = 4096       # more than it has

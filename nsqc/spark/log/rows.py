@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nsqc.spark import columns
+from nsqc.spark.columns import LogColumns
 from nsqc.spark.log.api import LogApi, Piece
 from nsqc.spark.log.errors import BadAnswer, DataLoss, LogError
 from nsqc.spark.log.local import LocalLog
@@ -20,9 +20,6 @@ from nsqc.spark.log.ranges import Range, count, lost
 from nsqc.spark.options import Log
 from nsqc.store.log.block import FRAME_MOST, ID, OFFSET, TIMESTAMP, VALUE, LogBlock
 from nsqc.store.machine import boot_id
-
-if TYPE_CHECKING:
-    from nsqc.store.log.block import Columns
 
 log = logging.getLogger("nsqc.spark")
 
@@ -149,7 +146,7 @@ class _Reader:
         log.warning("%s: %d messages at most are ignored (failOnDataLoss=false)", error, to - self._at)
         self._at = max(self._at, to)
 
-    def _batch(self, read: Columns) -> pa.RecordBatch:
+    def _batch(self, read: LogColumns) -> pa.RecordBatch:
         count, bodies, ends, times, ids, offsets = read
         place = self._part.place
         make = {

@@ -16,6 +16,11 @@ cdef struct FramePart:          # the records of one frame that are in a block
 cdef class LogBlock:
     cdef object owner           # of the memory
     cdef const char *c_data     # valid as long as the owner keeps it
+    cdef int64_t size           # of the memory
+    cdef uint64_t salt
+    cdef int64_t position       # of its first byte in the segment
+    cdef int64_t checked        # how far it has been checked: the end of a frame
+    cdef int64_t following      # the offset after that frame
     cdef FramePart *parts       # owned
     cdef int64_t part_count, part_room
     cdef uint32_t *ends         # owned: bytes of the bodies up to the end of each row's
@@ -26,9 +31,8 @@ cdef class LogBlock:
     cdef readonly int64_t first, next       # offsets of the first record, and after the last one
     cdef readonly int64_t largest           # bytes of the largest body
 
-    # Checks the frames that begin at c_data and takes their records; NO_ERROR or another BlockError, with the byte at
-    # which it ended.
-    cdef int check(self, int64_t length, uint64_t salt, int64_t position, int64_t *at) noexcept nogil
+    # Checks the whole frames in the first bytes and takes their records; NO_ERROR or another BlockError.
+    cdef int check(self, int64_t length) noexcept nogil
     cdef int add(self, const Frame *frame, int64_t at) noexcept nogil       # the records of a sound frame
     cdef int reserve(self, int64_t count) noexcept nogil
     cdef int64_t fitting(self, int64_t max_rows, int64_t max_bytes) noexcept nogil

@@ -2,7 +2,6 @@ from typing import final
 
 from nsqc.store.log.recovery import SegmentState
 
-FRAMES_AT: int          # position of the first frame in a segment
 MEDIA_TYPE: str         # of frames, in HTTP
 VALUE: int
 TIMESTAMP: int
@@ -10,9 +9,6 @@ ID: int
 OFFSET: int
 FRAME_MOST: int         # bytes of the largest frame, unless one record is larger
 FRAME_MORE: int         # bytes of a frame with one record, at most, beside its body
-
-# Rows, bodies, offsets of bodies, timestamps, ids, offsets.
-Columns = tuple[int, bytes, bytes, bytes, bytes, bytes]
 
 @final
 class LogBlock:
@@ -25,6 +21,16 @@ class LogBlock:
 
     def __init__(self, data: bytes | bytearray, length: int, salt: int, position: int, first: int,
                  end: int) -> None: ...
+    @staticmethod
+    def begin(data: bytes | bytearray, salt: int, position: int, first: int, end: int) -> LogBlock:
+        """For data that is arriving: nothing is checked yet."""
+
+    def more(self, length: int) -> None:
+        """So many bytes have arrived, of which whole frames are checked while caches have them. Raises ValueError."""
+
+    def complete(self, length: int) -> None:
+        """No more arrive. Raises ValueError unless frames end there and have all the records."""
+
     @property
     def first(self) -> int: ...
     @property
@@ -33,12 +39,13 @@ class LogBlock:
     def largest(self) -> int:
         """Bytes of the largest body."""
 
-    def batch(self, max_rows: int, max_bytes: int, wanted: int) -> Columns | None:
-        """The next records as columns for Arrow; None at the end. At least one; otherwise at most max_rows, and
-        max_bytes of bodies.
+    def batch(self, max_rows: int, max_bytes: int,
+              wanted: int) -> tuple[int, bytes, bytes, bytes, bytes, bytes] | None:
+        """The next records as columns for Arrow: (count, bodies, body offsets, timestamps, ids, offsets); None at the
+        end. At least one; otherwise at most max_rows, and max_bytes of bodies.
 
-        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Offsets of bodies are int32,
-        one more than records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
+        wanted: the sum of VALUE, TIMESTAMP, ID, OFFSET; other columns are empty. Body offsets are int32, one more than
+        records; timestamps int64 in microseconds; ids 16 bytes each; offsets int64.
         """
 
     def lines(self, most: int, prefix: bytes, suffix: bytes) -> tuple[bytes, int]:
@@ -46,6 +53,10 @@ class LogBlock:
 
     def __iter__(self) -> LogBlock: ...
     def __next__(self) -> tuple[int, int, str, bytes]: ...
+
+@final
+class BlockMemory:
+    """What a read has returned."""
 
 @final
 class SegmentBlocks:

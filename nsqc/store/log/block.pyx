@@ -12,14 +12,13 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from nsqc.store.guid cimport guid_after, guid_write, guid_write_range
-from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SOUND, RECORD_SIZE, Frame,
-                                   frame_check, frame_load, record_length)
+from nsqc.store.log.frame cimport (DELAY_BYTES, FRAME_ALIGN, FRAME_FULL, FRAME_HEAD, FRAME_SHORT, FRAME_SOUND,
+                                   RECORD_SIZE, Frame, FrameCheck, frame_check, frame_load, record_length)
 from nsqc.store.log.manifest cimport Manifest, manifest_load
 from nsqc.store.log.read cimport ReadFrames, read_free, run_read
-from nsqc.store.log.segmenthead cimport FRAMES_AT as FRAMES_AT_, HEAD_SOUND
-from nsqc.store.log.names import MOST_OFFSET
+from nsqc.store.log.segmenthead cimport HEAD_SOUND
+from nsqc.store.log import names
 
-FRAMES_AT = FRAMES_AT_
 MEDIA_TYPE = "application/vnd.nsqc.frames"
 VALUE, TIMESTAMP, ID, OFFSET = 1, 2, 4, 8
 FRAME_MORE = FRAME_HEAD + RECORD_SIZE + DELAY_BYTES + FRAME_ALIGN
@@ -42,7 +41,7 @@ cdef enum BlockError:
     NO_RECORD               # the frames do not have the records
     NO_MEMORY
 
-cdef int64_t most_offset = MOST_OFFSET
+cdef int64_t most_offset = names.MOST_OFFSET
 
 
 @cython.final
@@ -53,43 +52,55 @@ cdef class LogBlock:
         free(self.parts)
         free(self.ends)
 
-    def __init__(self, const unsigned char[::1] data not None, int64_t length, uint64_t salt, int64_t position,
-                 int64_t first, int64_t end):
-        cdef int64_t at = 0
+    def __init__(self, data not None, int64_t length, uint64_t salt, int64_t position, int64_t first, int64_t end):
+        set_up(self, data, salt, position, first, end)
+        self.more(length)
+        self.complete(length)
+
+    @staticmethod
+    def begin(data not None, uint64_t salt, int64_t position, int64_t first, int64_t end):
+        """See the .pyi."""
+        cdef LogBlock block = LogBlock.__new__(LogBlock)
+        set_up(block, data, salt, position, first, end)
+        return block
+
+    def more(self, int64_t length):
+        """See the .pyi."""
         cdef int error
-        if self.owner is not None:
-            raise ValueError("this block has its records")
-        if not 0 <= length <= min(<int64_t> data.shape[0], <int64_t> UINT32_MAX):
-            raise ValueError(f"{length} bytes of {data.shape[0]}")
-        if not 0 <= first <= end <= most_offset or position < 0:
-            raise ValueError(f"offsets {first} to {end} at position {position}")
-        self.owner = data
-        self.c_data = <const char *> &data[0] if length else NULL
-        self.first = first
-        self.next = end
+        if not self.checked <= length <= self.size:
+            raise ValueError(f"{length} bytes of {self.size}")
         with nogil:
-            error = self.check(length, salt, position, &at)
+            error = self.check(length)
         if error == NO_MEMORY:
             raise MemoryError
         if error == NO_FRAME:
-            raise ValueError(f"no frame of the log at byte {at} of {length}")
-        if error or self.rows != end - first:
-            raise ValueError(f"its frames do not have the records {first} to {end}")
+            raise ValueError(f"no frame of the log at byte {self.checked} of {length}")
+        if error:
+            raise ValueError(f"its frames do not have the records {self.first} to {self.next}")
 
-    cdef int check(self, int64_t length, uint64_t salt, int64_t position, int64_t *at) noexcept nogil:
+    def complete(self, int64_t length):
+        """See the .pyi."""
+        if self.checked != length:
+            raise ValueError(f"no frame of the log at byte {self.checked} of {length}")
+        if self.rows != self.next - self.first:
+            raise ValueError(f"its frames do not have the records {self.first} to {self.next}")
+
+    cdef int check(self, int64_t length) noexcept nogil:
+        cdef FrameCheck answer
         cdef Frame frame
-        cdef int64_t following = -1
         cdef int error
-        while at[0] < length:
-            if frame_check(self.c_data + at[0], length - at[0], salt, position + at[0], &frame) != FRAME_SOUND:
-                return NO_FRAME
-            if not 0 <= frame.first <= most_offset or (following >= 0 and frame.first != following):
+        while self.checked < length:
+            answer = frame_check(self.c_data + self.checked, length - self.checked, self.salt,
+                                 self.position + self.checked, &frame)
+            if answer != FRAME_SOUND:
+                return NO_ERROR if answer == FRAME_SHORT else NO_FRAME
+            if not 0 <= frame.first <= most_offset or (self.checked and frame.first != self.following):
                 return NO_RECORD
-            error = self.add(&frame, at[0])
+            error = self.add(&frame, self.checked)
             if error:
                 return error
-            following = frame.first + frame.records
-            at[0] += frame.length
+            self.following = frame.first + frame.records
+            self.checked += frame.length
         return NO_ERROR
 
     cdef int add(self, const Frame *frame, int64_t at) noexcept nogil:
@@ -249,6 +260,23 @@ cdef class LogBlock:
         return offset, time_ns, c_id[:ID_BYTES].decode("ascii"), body
 
 
+cdef int set_up(LogBlock block, const unsigned char[::1] data, uint64_t salt, int64_t position, int64_t first,
+                int64_t end) except -1:
+    """Raises ValueError."""
+    if block.owner is not None:
+        raise ValueError("this block has its records")
+    if data.shape[0] > <Py_ssize_t> UINT32_MAX:
+        raise ValueError(f"{data.shape[0]} bytes")
+    if not 0 <= first <= end <= most_offset or position < 0:
+        raise ValueError(f"offsets {first} to {end} at position {position}")
+    block.owner = data
+    block.size = data.shape[0]
+    block.c_data = <const char *> &data[0] if block.size else NULL
+    block.salt, block.position = salt, position
+    block.first, block.next = first, end
+    return 0
+
+
 cdef bytes column(bint wanted, int64_t length):
     """Memory for a column; none for one that is not wanted."""
     return PyBytes_FromStringAndSize(NULL, length if wanted else 0)
@@ -292,7 +320,7 @@ cdef class BlockMemory:
 cdef class SegmentBlocks:
     """Reads blocks from files."""
 
-    def __init__(self):
+    def __cinit__(self):
         self.known = -1
 
     def read(self, int file, segment not None, int64_t offset, int64_t end, int64_t max_bytes):

@@ -50,7 +50,6 @@ cdef AppendJob *new_job(LogState log) noexcept:
             or segments_reserve(&log.segments, most_pieces(log.frames.out.length, log.max_file)) < 0):
         append_free(job)
         return NULL
-    last = segments_last(&log.segments)     # the table may have moved
     job.job.run = run_append
     job.c_folder = PyBytes_AS_STRING(log.c_folder)
     job.offset = next_appended(log) - log.frames.records

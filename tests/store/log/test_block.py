@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqc.store.guid import GuidFactory
-from nsqc.store.log.block import FRAMES_AT, ID, OFFSET, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.log.block import ID, OFFSET, TIMESTAMP, VALUE, LogBlock, SegmentBlocks, manifest_id
+from nsqc.store.log.names import FRAMES_AT
 from tests.compiled import logframes
+from tests.store.log.segments import LOG_ID, write_log
+from tests.support.crc32c import crc32c
+from tests.support.sizes import SIZES
 
 SALT = 0x8877665544332211
 NOW = 1_700_000_000_123_456_789
 FIRST = 40
 STEP = 10_000_000       # between messages that do not share a frame
 NODE = 5
+
+
+def pack(size: int) -> bytes:
+    return struct.pack(">i", size)
 
 
 def frames(sizes: list[int], position: int = FRAMES_AT, first: int = FIRST, together: int = 3,
@@ -171,6 +180,26 @@ def test_frames_that_are_cut(cut: int) -> None:
         block_of(data[:-cut], FIRST, FIRST + 3)
 
 
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=20), st.data())
+def test_data_that_arrives_in_parts(sizes: list[int], chosen: st.DataObject) -> None:
+    data, records = frames(sizes)
+    into, at, end = bytearray(len(data) + 5), 0, FIRST + len(records)
+    block = LogBlock.begin(into, SALT, FRAMES_AT, FIRST, end)
+    while at < len(data):
+        if chosen.draw(st.booleans()):
+            with pytest.raises(ValueError, match=r"no frame of the log at byte \d+"):
+                block.complete(len(data))
+        to = chosen.draw(st.integers(at + 1, len(data)))
+        into[at:to] = data[at:to]
+        block.more(to)
+        at = to
+    block.complete(len(data))
+    assert list(block) == records
+    for length in len(data) - 1, len(data) + 6:
+        with pytest.raises(ValueError, match=f"{length} bytes of {len(into)}"):
+            block.more(length)
+
+
 def test_frames_of_another_place_or_log() -> None:
     data, _ = frames([5])
     for salt, position in (SALT + 1, FRAMES_AT), (SALT, FRAMES_AT + 8), (SALT, 0):
@@ -199,6 +228,36 @@ def test_frames_with_a_gap_between_them() -> None:
         other, _ = frames([5], position=FRAMES_AT + len(one), first=first)
         with pytest.raises(ValueError, match="do not have the records"):
             block_of(one + other, 0, 2)
+
+
+def made_up(payload: bytes, records: int, delays: int, first: int) -> bytes:
+    """A frame whose checksums are right, whatever else is not."""
+    head = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), 2 * bool(delays), 0, records, delays, 0, first, NOW,
+                       2**63 - 1, 0)
+    frame = struct.pack(">II", 0x6E714652, crc32c(struct.pack(">Qq", SALT, FRAMES_AT) + head)) + head + payload
+    return frame + bytes(-len(frame) % 8)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=9), st.sampled_from([pack(size) for size in SIZES])), max_size=9),
+       st.one_of(st.integers(0, 9), st.sampled_from([2**16, 2**32 - 1])),
+       st.one_of(st.integers(0, 2), st.sampled_from([2**28, 2**32 - 1])),
+       st.one_of(st.integers(0, 9), st.sampled_from([-1, 2**62, 2**63 - 1, -2**63])))
+def test_frames_that_anybody_may_have_written(parts: list[bytes], records: int, delays: int, first: int) -> None:
+    payload = b"".join(parts)
+    data = made_up(payload, records, delays, first)
+    bodies, at = [], 0
+    for _ in range(min(records, len(payload))):
+        size = int.from_bytes(payload[at:at + 4].ljust(4, b"\xff"), "big")
+        bodies.append(payload[at + 4:at + 4 + size])
+        at += 4 + size
+    end = min(max(first, 0) + records, 2**62)
+    if 0 < records == len(bodies) and at + 16 * delays == len(payload) and 0 <= first <= 2**62 - records:
+        block = block_of(data, first, end)
+        assert [body for _, _, _, body in block] == bodies
+        assert rows(block_of(data, first, end))
+    else:
+        with pytest.raises(ValueError):
+            block_of(data, min(max(first, 0), 2**62), end)
 
 
 def test_a_block_is_made_once() -> None:
@@ -277,6 +336,11 @@ def test_what_a_file_does_not_have(tmp_path: Path) -> None:
         assert blocks.read(file, segment, FIRST + 15, FIRST + 30, 1 << 20) is None
 
 
-def test_the_id_of_a_log() -> None:
-    for data in b"", b"x", bytes(128), bytes(4096):
-        assert manifest_id(data) is None
+def test_the_id_of_a_log(tmp_path: Path) -> None:
+    write_log(tmp_path, [(0, 3)])
+    data = (tmp_path / "manifest").read_bytes()
+    assert manifest_id(data) == manifest_id(data + b"more") == LOG_ID
+    for other in b"", b"x", bytes(128), bytes(4096), data[:-1], data[1:]:
+        assert manifest_id(other) is None
+    for at in range(len(data)):
+        assert manifest_id(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]) is None
