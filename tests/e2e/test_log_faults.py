@@ -111,50 +111,6 @@ def test_writes_that_fail(traced, sync, error):
     kept(node, {b"before", b"after"})
 
 
-@pytest.mark.parametrize("answer", ["FIN", "REQ"])
-def test_index_entries_that_fail_behind_a_delivery(traced, answer):
-    """The consumer has the message before its index entry is written. If that fails, the publisher is told so, the offset
-    is left out, and everything else stays as it is."""
-    node, trace = traced("--log-sync=write", "--log-retain-time=1h")
-    node.connect().pub("t", b"first", b"second")
-    consumer = node.connect().sub("t", "c", 10)
-    for message in consumer.messages(2):
-        consumer.fin(message)
-    settled(node)           # the journal is written
-    publisher = node.connect()
-    trace.fail("write", errno.EIO, skip=1)
-    publisher.command("PUB t", b"told twice")
-    kind, text = publisher.frame()
-    assert (kind, text[:12]) == (1, b"E_PUB_FAILED"), text
-    message = consumer.message()
-    assert message.body == b"told twice"
-    assert trace.failed("write") == 1
-    if answer == "REQ":
-        consumer.command(f"REQ {message.id.decode()} 0")
-        message = consumer.message()
-        assert (message.body, message.attempts) == (b"told twice", 2)
-    consumer.fin(message)
-    wait_until(lambda: node.http("GET", "/ping")[0] == 200, "the daemon to heal")
-    node.connect().pub("t", b"third")
-    message = consumer.message()
-    assert message.body == b"third"
-    consumer.fin(message)
-    settled(node)
-    consumer.close()
-    node.connect().pub("t", b"fourth")
-    for _ in range(2):
-        for offset, bodies in ((0, [b"first", b"second"]), (2, [b"third", b"fourth"])):    # 2 is left out
-            status, records = node.http("GET", f"/topic/read?topic=t&offset={offset}&max_messages=10")
-            assert status == 200
-            assert [body for body in (b"first", b"second", b"told twice", b"third", b"fourth") if body in records
-                    ] == bodies
-        log = json.loads(node.http("GET", "/topic/log?topic=t")[1])
-        assert (log["next_offset"], log["damaged"]) == (5, 0)
-        node.kill()
-        node.start()
-    kept(node, {b"fourth"})
-
-
 def test_a_write_that_fails_in_the_middle_of_a_batch_leaves_nothing_of_it(traced):
     """Each of the writes behind a publish fails once, then the next batch goes in."""
     node, trace = traced("--log-sync=write")
@@ -261,27 +217,6 @@ def test_syncs_that_fail_refuse_publishes_and_heal(traced):
     node.connect().pub("t", b"after")
     counts = consume(node, "t", "c", {b"before", b"after"})
     assert {b"before", b"after"} <= counts.keys()
-
-
-@pytest.mark.parametrize("end", [".dat", ".idx"])
-def test_the_sync_of_one_file_fails(daemon, tmp_path, end):
-    """Two threads sync the two files of a segment: whichever fails, nobody is told OK."""
-    sign = tmp_path / "fails"
-    shim = program("one-sync.so", [Path(__file__).parent.parent / "support" / "onesync.c"], "-shared", "-fPIC")
-    node = daemon(*LOG, "--log-sync=fsync", env={
-        **os.environ, "LD_PRELOAD": str(shim), "NSQC_FAIL_END": end, "NSQC_FAIL_WHILE": str(sign)})
-    node.post("/topic/create?topic=t")
-    node.post("/channel/create?topic=t&channel=c")
-    bodies = {b"%d" % number for number in range(300)}
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda body: node.connect().pub("t", body), bodies))
-    sign.touch()
-    refused(node, os.strerror(errno.EIO))
-    sign.unlink()
-    wait_until(lambda: node.http("POST", "/pub?topic=t", b"after")[0] == 200, "a publish to be accepted")
-    node.kill()
-    node.start()
-    kept(node, bodies | {b"after"})
 
 
 @pytest.mark.parametrize("threads", [3, 4, 6])

@@ -127,6 +127,7 @@ def test_a_log_that_was_left_is_continued_by_number(daemon, how):
 # ---------------------------------------------------------------------- at the limit
 
 FULL = "the log is full: it has"
+FILL = 19       # messages of 1,000 bytes, a frame each, that fill 20,000 bytes
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def full(daemon) -> Daemon:
     """With a log of which its channel has read nothing, at its limit."""
     node = new(daemon("--topic-storage=log", "--log-retain-bytes=20000"))
     producer = node.connect()
-    for _ in range(20):
+    for _ in range(FILL):
         producer.pub("t", b"x" * 1000)
     return node
 
@@ -157,7 +158,7 @@ def test_a_full_log_refuses_in_the_protocols_terms(full):
     assert status == 503 and FULL.encode() in answer
     # Nothing of it is there, and it heals once the channel gets on.
     consumer = full.connect().sub("t", "c", 100)
-    assert bodies(consumer, 20) == [b"x" * 1000] * 20
+    assert bodies(consumer, FILL) == [b"x" * 1000] * FILL
     wait_until(lambda: full.http("POST", "/pub?topic=t", b"new")[0] == 200)
     assert bodies(consumer, 1) == [b"new"]
 
