@@ -23,6 +23,7 @@ from nsqc.broker.timers import Timers
 from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.busypoll import BusyPoll
@@ -31,6 +32,7 @@ from nsqc.loop.watch import span_began, span_ended
 from nsqc.metrics.lag import LoopLag
 from nsqc.net import systemd, tls
 from nsqc.net.acceptor import Acceptor
+from nsqc.net.address import is_loopback
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
@@ -247,6 +249,7 @@ class Daemon:
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
+        self._warn_of_open_http()
         await self._listen_tcp()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
@@ -273,7 +276,7 @@ class Daemon:
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
-                       slow=self.slow, watched=watched)
+                       slow=self.slow, watched=watched, gate=Gate(options))
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -283,6 +286,16 @@ class Daemon:
             http = await self._serve_http("HTTP", options.http_address,
                                           tls_required=options.tls_required == TLS_REQUIRED)
             self.info["http_port"] = http.port
+
+    def _warn_of_open_http(self) -> None:
+        """An auth server guards TCP only."""
+        if not self.settings.now.auth_http_address:
+            return
+        for server in self.servers:
+            if server.port >= 0 and not is_loopback(server.address):
+                self.log.warn(
+                    "%s: %s is open to every client that reaches it: --auth-http-address guards TCP only. Use "
+                    "--access-file, or listen on 127.0.0.1", server.name, server.address)
 
     def _is_wanted(self, name: str, address: str) -> bool:
         return bool(address) or name in self.inherited

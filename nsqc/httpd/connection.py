@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from nsqc.httpd.gate import Caller
 from nsqc.httpd.known import MOST_HEAD_BYTES
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import RequestReader
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
         self.host = host_of(peer)
         self._writer = Writer(self._state.loop, self.transport, self._state.tls)
         self._pipeline = self._app.pipeline(self._app, self._state, self._writer, self)
-        self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer))
+        self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer), Caller(self.host))
         if not self.server.admit(self, self.host):
             self._pipeline.closing = True
             self.transport.abort()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsqc.httpd.gate import Caller
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
 from nsqc.httpd.request import Request, fixed, is_foreign
@@ -23,13 +24,14 @@ class RequestReader:
     A plain publish goes a short way: nothing is made of it but its topic and its body.
     """
 
-    __slots__ = ("_app", "_begun", "_body", "_chunks", "_has_line", "_head", "_missing", "_pipeline", "_publishes",
-                 "_request", "_skip", "_state", "_topic", "body_bytes", "in_body", "incomplete", "remote")
+    __slots__ = ("_app", "_begun", "_body", "_caller", "_chunks", "_has_line", "_head", "_missing", "_pipeline",
+                 "_publishes", "_request", "_skip", "_state", "_topic", "body_bytes", "in_body", "incomplete", "remote")
 
     _head: Head     # of the request whose body is coming in
 
-    def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str) -> None:
+    def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str, caller: Caller) -> None:
         self._app = app
+        self._caller = caller
         self._publishes = app.publishes
         self._state = state
         self._pipeline = pipeline
@@ -220,11 +222,14 @@ class RequestReader:
             self._refuse(400)
             return
         request.accept = head.accept
+        request.authorization = head.authorization
+        request.host = head.host
+        request.from_page = head.origin is not None
         request.foreign = is_foreign(head.host, head.origin, head.fetch_site)
         if self._state.tls_required:
             request.route = fixed(tls_required(self._app.https_port))
         else:
-            request.route = self._app.resolve(request)
+            request.route = self._app.gate.admit(self._app.resolve(request), request, self._caller)
         self._request = request
         if request.length:
             self._open_body(request)

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
@@ -59,8 +60,9 @@ class Site:
     unread: Unread | None = None    # clients that wait, whom long work gives way to; None: nobody looks for them
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
-                 threads: Executor, slow: SlowLoop) -> None:
+                 threads: Executor, slow: SlowLoop, gate: Gate) -> None:
         self.log = log
+        self.gate = gate
         self.slow = slow
         self.resolve = resolve
         self.publishes = publishes

@@ -9,6 +9,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 
 from nsqc import version_line
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.lookupd.connection import Connection
@@ -109,7 +110,7 @@ class LookupServer:
         self.hub.introduce(socket.gethostname(), max(0, self.tcp.port), max(0, self.http_listener.port))
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
                           threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow, routes=PATHS,
-                          lags=self.lag.lags)
+                          lags=self.lag.lags, gate=Gate(self.options))
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),

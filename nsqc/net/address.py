@@ -63,6 +63,12 @@ def peer_text(name: object) -> str:
     return str(name) if name else "@"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether only clients on this machine reach a listener at HOST:PORT, or a client at this address is one of them."""
+    host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
 def port_of(sock: socket.socket) -> int:
     """The port a socket is bound to; -1 for a unix socket."""
     name = sock.getsockname()

@@ -179,6 +179,13 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "time within which an HTTP client must send its first request, and the head of each; a "
         "body has as long and a second more for every 4 KiB", least=1, own=True)] = 30 * S
+    http_extended_api: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "who may use the calls that nsqd does not have and that show messages or control the daemon: clients on this machine (local), "
+        "or all; with --access-file its grants decide", choices=("local", "all"), own=True, live=True)] = "local"
+    http_allowed_hosts: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which HTTP clients may call this server; IP "
+        "addresses, localhost, the host name and --broadcast-address always work. Needed for pages in browsers and for "
+        "calls that nsqd does not have", own=True, live=True)] = ()
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()
@@ -417,6 +424,13 @@ def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
             yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
     if options.auth_http_request_method not in ("get", "post"):
         yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+    yield from unknown_choice(options)
+
+
+def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
+    """What out_of_range() yields for --http-extended-api."""
+    if (given := options.value("http_extended_api")) not in ("local", "all"):
+        yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
 
 
 def beyond(declared: Flag, value: int) -> str:
