@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PUBLISH, CONSUME, READ, STATS, ADMIN = GRANTS = ("publish", "consume", "read", "stats", "admin")
-# What a call is about: the program as a whole, the `topic` of its query, that and its `channel`, or nothing that a grant
-# could cover.
-NODE, TOPIC, CHANNEL, NOTHING = "node", "topic", "channel", "nothing"
+# What a call is about: the program as a whole, the `topic` of its query, that and its `channel`, some part of the
+# topic (a channel of it suffices), or nothing that a grant could cover.
+NODE, TOPIC, CHANNEL, PART, NOTHING = "node", "topic", "channel", "part", "nothing"
 
 
 class Need(NamedTuple):

@@ -32,6 +32,13 @@ class LimitReached(Exception):
         super().__init__(f"{what} limit of {limit} reached: delete a {what} or raise {option}")
 
 
+class QuotaReached(LimitReached):
+    """A user may not create a topic: its quota is used up."""
+
+    def __init__(self, text: str):
+        Exception.__init__(self, text)
+
+
 def of_exception(error: BaseException) -> str:
     """The reason for an exception of a publish."""
     return LIMIT if isinstance(error, LimitReached) else FAILED

@@ -102,7 +102,14 @@ class App(Site):
     def _settings_changed(self, options: Options) -> None:
         self.max_msg_size = options.message_limit
         self.publishes.forget_heads()
+        for server in self.servers:
+            for connection in server.connections:
+                connection.forget_heads()
         self.gate.set_options(options)
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of that name."""
+        return self.broker.topic(name.encode()) is not None
 
     @property
     def https_port(self) -> int:  # type: ignore[override]

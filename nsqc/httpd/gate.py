@@ -1,5 +1,5 @@
-"""Which requests come to a handler: web pages, names of this server that it does not know, and clients of other
-machines are refused here, once for all routes.
+"""Which requests come to a handler: web pages, names of this server that it does not know, clients of other machines,
+and whom the access file gives no grant are refused here, once for all routes.
 
 A browser sends requests for any page that its user opens. So calls that change something are refused for pages of other
 origins. DNS rebinding makes a page's own name resolve to this server: then its requests have that name as their Host.
@@ -10,12 +10,17 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Any, NoReturn, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from nsqc.access.needs import OPEN
+from nsqc.httpd.caller import Caller
 from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Handler, Request, Route
-from nsqc.net.address import is_loopback
+
+if TYPE_CHECKING:
+    from nsqc.access.audit import Audit
+    from nsqc.httpd.permits import Permits
 
 _READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
 _SHOWN = 100        # characters of a Host
@@ -34,21 +39,12 @@ class GateOptions(Protocol):
     def http_extended_api(self) -> str: ...
 
 
-class Caller:
-    """The client of one connection."""
-
-    __slots__ = ("host", "is_local")
-
-    def __init__(self, host: str) -> None:
-        """host: its address; empty for a unix socket."""
-        self.host = host
-        self.is_local = not host or is_loopback(host)
-
-
 class Gate:
     """The checks of one server."""
 
-    def __init__(self, options: GateOptions) -> None:
+    def __init__(self, options: GateOptions, permits: Permits | None = None, audit: Audit | None = None) -> None:
+        self.permits = permits      # by the access file; None: there is none
+        self._audit = audit
         self.set_options(options)
 
     def set_options(self, options: GateOptions) -> None:
@@ -59,13 +55,23 @@ class Gate:
 
     def admit(self, route: Route, request: Request, caller: Caller) -> Route:
         """The route, or one that refuses the request."""
-        need = route.need
-        if need is OPEN:
+        if route.need is OPEN:
             return route
+        admitted = self._admitted(route, request, caller)
+        if self._audit is None or not route.need.grants:
+            return admitted
+        from nsqc.httpd.audited import audited  # here: most servers have no audit log
+
+        return admitted._replace(handler=partial(audited, self._audit, route.need, admitted.handler))
+
+    def _admitted(self, route: Route, request: Request, caller: Caller) -> Route:
+        need = route.need
         if request.foreign and request.method not in _READING:
             return _FOREIGN
         if (need.own or request.from_page) and request.host and not self._knows(request.host.decode("latin-1")):
             return _UNKNOWN_HOST
+        if self.permits is not None:
+            return self.permits.admit(route, request, caller)
         if need.local and not self._is_extended and not caller.is_local:
             return _NOT_LOCAL
         return route

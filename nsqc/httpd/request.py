@@ -48,8 +48,8 @@ class Request:
     """A request whose head is complete; the body follows."""
 
     __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "foreign", "from_page",
-                 "host", "http10", "keep_alive", "length", "made", "method", "param", "path", "query", "remote",
-                 "route", "started", "url")
+                 "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param", "path", "query",
+                 "refusal", "remote", "route", "started", "url", "user")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -73,6 +73,10 @@ class Request:
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
         self.made = 0                   # topics and channels that its handler has created, or tried to
         self.started = time.perf_counter_ns()
+        # By the access file, if there is one.
+        self.user = ""
+        self.refusal = ""               # why the call is not permitted
+        self.may_create: Callable[[str, Callable[[str], bool]], str] | None = None  # nsqc.access.quotas.Account.create
         self._dropped = False
         self._when_dropped: Callable[[], object] | None = None
 

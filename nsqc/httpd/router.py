@@ -41,7 +41,8 @@ def _longest_rules(options: Options) -> int:
     return MOST_RULES
 
 
-_PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_msg_size, reads_body=True)
+_PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_msg_size,
+             reads_body=True)
 _MPUB = Route(publish.counted(publish.mpub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_body_size,
               reads_body=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
@@ -30,6 +30,16 @@ _READERS = 2
 Resolve = Callable[["Request"], "Route"]
 
 
+class Client(Protocol):
+    """A connection, as options and access rules that change see it."""
+
+    def forget_heads(self) -> None:
+        """Publishes have to be looked at again."""
+
+    def rules_changed(self) -> None:
+        """There are new access rules."""
+
+
 class Endpoint(Protocol):
     """A listening server, as handlers see it."""
 
@@ -38,7 +48,7 @@ class Endpoint(Protocol):
     port: int
 
     @property
-    def connections(self) -> Sized:
+    def connections(self) -> Collection[Client]:
         """Its clients."""
 
 

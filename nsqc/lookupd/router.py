@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, STATS, TOPIC, Need, local, need, own
+from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PART, STATS, TOPIC, Need, local, need, own
 from nsqc.httpd import debug, probes
 from nsqc.httpd.first import at_first
 from nsqc.httpd.request import Handler, Route
 from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
 
-
-_FINDING = Need(GRANTS, TOPIC)     # consumers and tools with any grant for a topic may find its nodes
+_FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may find its nodes
 
 
 def _call(handler: Handler, needed: Need) -> Route:

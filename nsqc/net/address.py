@@ -64,7 +64,7 @@ def peer_text(name: object) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only clients on this machine reach a listener at HOST:PORT, or a client at this address is one of them."""
+    """Whether an address, a client's or HOST:PORT of a listener, is one that only this machine reaches."""
     host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
     return host.startswith("127.") or host in ("::1", "localhost")
 

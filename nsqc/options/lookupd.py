@@ -9,6 +9,7 @@ import msgspec
 
 from nsqc.log import INFO
 from nsqc.options.declared import (
+    ACCESS,
     BASIC,
     LOG_FORMAT_HELP,
     MINUTE,
@@ -51,12 +52,23 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.TEXT, NETWORK, "address announced to nodes; by default the host name",
     )] = msgspec.field(default_factory=socket.gethostname)
     http_extended_api: Annotated[str, flag(
-        Kind.TEXT, NETWORK, "who may use the calls that nsqlookupd does not have and that look into the server: clients on this machine (local), "
-        "or all; with --access-file its grants decide", choices=("local", "all"), own=True)] = "local"
+        Kind.TEXT, NETWORK, "who may use the calls that nsqlookupd does not have and that look into the server: "
+        "clients on this machine (local), or all; with --access-file its grants decide", choices=("local", "all"),
+        own=True)] = "local"
     http_allowed_hosts: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which HTTP clients may call this server; IP "
         "addresses, localhost, the host name and --broadcast-address always work. Needed for pages in browsers and for "
         "calls that nsqlookupd does not have", own=True)] = ()
+
+    access_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
+        own=True)] = ""
+    audit_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log, if there is "
+        "an access file", own=True)] = ""
+    audit_level: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
+        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
 
     inactive_producer_timeout: Annotated[int, flag(
         Kind.DURATION, NODES, "time since its last PING after which a node is no longer listed", least=0,

@@ -1,5 +1,6 @@
 # Commands that say who a client is, and the question whether it may go ahead. Results are Outcomes.
 
+from libc.stdint cimport int64_t
 from nsqc.tcp.session cimport Session
 from nsqc.wire.parser cimport Command, Parser
 
@@ -7,6 +8,9 @@ cdef int begin_identify(Session session, Parser parser) except -1
 cdef int do_identify(Session session, Command *command) except -1
 cdef int begin_auth(Session session, Parser parser) except -1
 cdef int do_auth(Session session, Command *command) except -1
+
+# With a guard that is metered. DONE, or ERROR: the client's quota is used up. size: bytes of the messages' bodies.
+cdef int charge(Session session, bytes name, int64_t messages, int64_t size) except -1
 
 # With a guard. DONE: the client may; otherwise what the command has to return.
 cdef int permit_publish(Session session, bytes name, Command *command) except -1

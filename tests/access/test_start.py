@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -54,5 +55,5 @@ def test_others_cannot_read_data_files(start):
     written = [os.path.join(folder, name) for folder, _, names in os.walk(node.data_path) for name in names]
     assert any(path.endswith(".log") or ".log/" in path for path in written)
     assert any(".diskqueue." in path for path in written)
-    assert any(b"secret" in open(path, "rb").read() for path in written)
+    assert any(b"secret" in Path(path).read_bytes() for path in written)
     assert [path for path in written if stat.S_IMODE(os.stat(path).st_mode) & 0o077] == []
