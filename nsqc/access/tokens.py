@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import re
-import secrets
 from typing import NamedTuple
 
 PREFIX = "nsqc_"
@@ -23,6 +22,7 @@ _LOG_N, _R, _P = 14, 8, 1
 _LEAST_LOG_N, _MOST_LOG_N = 14, 18
 _MOST_MEMORY = 600 * 1024 * 1024
 _SALT_BYTES = 16
+_SECRET_BYTES = 32
 _HASH_BYTES = 32
 
 
@@ -50,8 +50,8 @@ class Hash(NamedTuple):
 
 def make() -> tuple[str, Hash]:
     """A new token and its hash."""
-    identity = secrets.token_hex(ID_DIGITS // 2)
-    token = f"{PREFIX}{identity}_{secrets.token_urlsafe(32)}"
+    identity = os.urandom(ID_DIGITS // 2).hex()
+    token = f"{PREFIX}{identity}_{_text(os.urandom(_SECRET_BYTES))}"
     unfinished = Hash(identity, _LOG_N, _R, _P, os.urandom(_SALT_BYTES), b"")
     return token, unfinished._replace(digest=_digest(token.encode(), unfinished))
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from nsqc.wire.names import is_valid_name
 
-_MOST = 4096                # entries of each memory; a full one starts over
+MOST_SHARED = 4096          # entries of each memory; a full one starts over
+MOST_OWN = 64               # of the heads of one connection
 MOST_HEAD_BYTES = 1024
 
 
 Heads = dict[bytes, tuple[bytes, int]]      # whole heads to topics, and the lengths of the bodies
 
 
-def learn(heads: Heads, head: bytes, topic: bytes, length: int) -> None:
+def learn(heads: Heads, head: bytes, topic: bytes, length: int, most: int = MOST_SHARED) -> None:
     """Remembers the head of a plain publish, unless its end is not the one that is looked for."""
     if len(head) <= MOST_HEAD_BYTES and head.endswith(b"\r\n\r\n"):
-        if len(heads) >= _MOST:
+        if len(heads) >= most:
             heads.clear()
         heads[head] = topic, length
 
@@ -36,7 +37,7 @@ class KnownPublishes:
         """The topic, if a new request target is that of a plain publish; remembers it."""
         topic = plain_topic(target)
         if topic is not None:
-            if len(self.targets) >= _MOST:
+            if len(self.targets) >= MOST_SHARED:
                 self.targets.clear()
             self.targets[target] = topic
         return topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from nsqc.httpd.caller import Caller
-from nsqc.httpd.known import Heads, learn
+from nsqc.httpd.known import MOST_OWN, MOST_SHARED, Heads, learn
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
 from nsqc.httpd.request import Request, fixed, is_foreign
@@ -129,10 +129,11 @@ class RequestReader:
         if (head.is_plain_post() and head.length <= self._app.max_msg_size
                 and not self._state.tls_required and not self._state.closing):
             topic = self._publishes.targets.get(head.target) or self._publishes.find_topic(head.target)
-            if topic is not None and (self._permits is None or self._permits.may_publish(head.authorization, topic,
-                                                                                         self._caller)):
+            permits = self._permits
+            if topic is not None and (permits is None
+                                      or permits.may_publish(head.authorization, topic, self._caller)):
                 self._topic = topic
-                learn(self._heads, raw, topic, head.length)
+                learn(self._heads, raw, topic, head.length, MOST_SHARED if permits is None else MOST_OWN)
                 return
         if head.length < 0:
             self._chunks = Chunks()

@@ -12,7 +12,7 @@ from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.fifo cimport Entry, fifo_pop
-from nsqc.tcp.identity cimport begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish
+from nsqc.tcp.identity cimport begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish, permit_still
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
 from nsqc.tcp.refusals cimport arg, bad_topic, draining, no_memory, quoted, raised, too_few, wrong_state
@@ -288,8 +288,10 @@ cdef int do_mpub(Session session, Command *command) except -1:
     cdef int permitted
     if session.broker.draining:
         return draining(session, b"MPUB")
-    if session.guard is not None and session.guard.metered:
-        permitted = charge(session, b"MPUB", command.mpub.count, mpub_bytes(&command.mpub))
+    if session.guard is not None:
+        permitted = permit_still(session, b"MPUB", command.args[1], command.arg_bytes[1])
+        if permitted == DONE and session.guard.metered:
+            permitted = charge(session, b"MPUB", command.mpub.count, mpub_bytes(&command.mpub))
         if permitted != DONE:
             return permitted
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
@@ -304,8 +306,14 @@ cdef int do_mpub(Session session, Command *command) except -1:
 cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     cdef Topic topic
     cdef Entry entry
+    cdef int permitted
     if session.broker.draining:
         return draining(session, b"PUB" if command.kind == CMD_PUB else b"MPUB")
+    if session.guard is not None:
+        permitted = permit_still(session, b"PUB" if command.kind == CMD_PUB else b"MPUB", body.topic_name,
+                                 body.topic_bytes)
+        if permitted != DONE:
+            return permitted
     topic = session.publish_topic(body.topic_name, body.topic_bytes)
     if command.kind == CMD_PUB:
         fifo_pop(&body.whole, &entry)

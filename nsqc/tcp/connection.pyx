@@ -20,6 +20,7 @@ from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
 from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
+from nsqc.tcp.identity cimport is_permitted
 from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.marks cimport Mark, Marks
@@ -188,10 +189,8 @@ cdef class Connection(Link):
                 intake.arrived = False
             else:
                 event = parser.next(c_at, c_end)
-                # Whether a client may publish is asked when its PUB is whole, with its line: not with a guard.
                 if (event == PARSE_MORE and LargeBody.wants(parser, c_end - c_at)
-                        and (self.session.guard is None
-                             or (parser.command.kind != CMD_PUB and not self.session.guard.metered))):
+                        and (self.session.guard is None or self._may_gather())):
                     used = intake.begin_gathering(c_at, c_end - c_at)
                     c_at += used
                     if used:
@@ -249,6 +248,13 @@ cdef class Connection(Link):
                     break
                 steps = STEPS
         return c_at - c_from
+
+    cdef bint _may_gather(self) noexcept:
+        """Whether the body that has begun can go into messages. A PUB whose permission may have to be asked for has to be
+        whole then, with its line, and what a quota counts has its size in it."""
+        if self.session.guard.metered:
+            return False
+        return self.intake.parser.command.kind != CMD_PUB or is_permitted(self.session, &self.intake.parser.command)
 
     cdef void after_input(self) noexcept:
         if self.intake.closed:

@@ -41,6 +41,7 @@ cdef class Guard:
     cdef bint use(self, grant) except -1
     cdef int authenticate(self, bytes secret) except -1
     cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1
+    cdef int decided(self, bytes topic) except -1
     cdef int _wait(self) except -1
     cdef int _ask(self) except -1
     cdef int _decide(self, bytes topic, bytes channel) except -1

@@ -80,6 +80,10 @@ cdef class Guard:
                 self._ask()
         return self._decide(topic, channel)
 
+    cdef int decided(self, bytes topic) except -1:
+        """Publishing, by the last answer even if it has expired: GUARD_ALLOWED, _DENIED or _FIRST."""
+        return GUARD_FIRST if self.grant is None else self._decide(topic, b"")
+
     cdef int _wait(self) except -1:
         if self.asking is None:
             self._ask()

@@ -71,10 +71,21 @@ cdef int charge(Session session, bytes name, int64_t messages, int64_t size) exc
     return DONE
 
 
+cdef bint is_permitted(Session session, Command *command) noexcept:
+    return (session.guard.until_ns > session.broker.clock.monotonic
+            and session.is_topic(command.args[1], command.arg_bytes[1]))
+
+
+cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1:
+    if session.is_topic(c_topic, length):
+        return DONE
+    topic = c_topic[:length]
+    return refused(session, session.guard.decided(topic), name, topic, b"")
+
+
 cdef int permit_publish(Session session, bytes name, Command *command) except -1:
     """DONE: the client may. Otherwise what the command returns."""
-    if (session.guard.until_ns > session.broker.clock.monotonic
-            and session.is_topic(command.args[1], command.arg_bytes[1])):
+    if is_permitted(session, command):
         return DONE
     return permit(session, name, arg(command, 1), b"")
 
@@ -82,10 +93,13 @@ cdef int permit_publish(Session session, bytes name, Command *command) except -1
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
     """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
+    return WAITS if verdict == GUARD_WAITS else refused(session, verdict, name, topic, channel)
+
+
+cdef int refused(Session session, int verdict, bytes name, bytes topic, bytes channel) except -1:
+    """DONE if the verdict is GUARD_ALLOWED; otherwise the error."""
     if verdict == GUARD_ALLOWED:
         return DONE
-    if verdict == GUARD_WAITS:
-        return WAITS
     target = topic.decode() + ("/" + channel.decode() if channel else "")
     if verdict == GUARD_FIRST:
         session.record(name.decode(), target, "E_AUTH_FIRST")

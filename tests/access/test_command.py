@@ -50,6 +50,19 @@ def test_check(file, tmp_path):
     assert errors.startswith(f"nsqc access check: access file {bad}: users must be tables")
 
 
+@pytest.mark.parametrize("more", [[], ["--lookupd"]])
+def test_config_check_reads_it(tmp_path, more):
+    config, rules = tmp_path / "nsqc.cfg", tmp_path / "access.toml"
+    config.write_text(f'access_file = "{rules}"\n')
+    words = [sys.executable, "-m", "nsqc", "config", "check", *more, str(config)]
+    rules.write_text("[users.a]")
+    assert subprocess.run(words, capture_output=True, timeout=120).returncode == 0
+    rules.write_text("[users.a]\npublishes = []")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"{config}: error: access file {rules}: users.a: unknown key 'publishes'" in done.stdout
+
+
 def test_who(file):
     assert nsqc("who", file, "publish", "orders.x") == (0, "root  user root: publish '*'\na     user a: publish 'orders.*'\n", "")
     assert nsqc("who", file, "admin") == (0, "root  user root: admin '*'\n", "")

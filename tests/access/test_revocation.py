@@ -2,11 +2,12 @@
 
 import os
 import signal
+import struct
 import time
 
 import pytest
 
-from tests.support.daemon import wait_until
+from tests.support.daemon import batch, wait_until
 
 # A change is noticed by itself, or with SIGHUP.
 NOTICED_S = 60
@@ -60,6 +61,28 @@ def test_a_publisher_is_refused(start, access, change):
     node.wait_for("ACCESS: 2 users in")
     client.command("PUB t", b"x")
     assert client.frame() == (1, b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""')
+
+
+@pytest.mark.parametrize("command", ["PUB", "MPUB"])
+@pytest.mark.parametrize("size", [1000, 200_000])
+def test_a_publish_whose_body_is_still_coming(start, access, command, size):
+    """Large bodies go into messages while they arrive."""
+    access.user("a", publish=["t"])
+    node = start(access.write().flag)
+    client = auth(node, access, "a")
+    body = b"x" * size if command == "PUB" else batch(*[b"x" * (size // 2)] * 2)
+    client.pub("t", b"first")
+    client.ok(f"{command} t", body)
+    client.send(f"{command} t\n".encode() + struct.pack(">i", len(body)) + body[:-1])
+    node.call("GET", "/ping")
+    access.user("a", publish=["u"])
+    noticed(node, access)
+    node.wait_for("ACCESS: 2 users in")
+    client.send(body[-1:])
+    assert client.frame() == (1, f'E_UNAUTHORIZED AUTH failed for {command} on "t" ""'.encode())
+    assert client.frame() is None
+    depth = node.call("GET", "/stats?format=json&topic=t", headers=access.bearer("root")).json["topics"][0]["depth"]
+    assert depth == (2 if command == "PUB" else 3)
 
 
 def test_a_removed_token_ends_everything(start, access):

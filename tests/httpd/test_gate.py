@@ -7,7 +7,8 @@ import pytest
 
 from nsqc.access.needs import OPEN, Need
 from nsqc.httpd import router
-from nsqc.httpd.gate import Caller, Gate, host_name, is_address
+from nsqc.httpd.caller import Caller
+from nsqc.httpd.gate import Gate, host_name, is_address
 from nsqc.httpd.request import Request
 from nsqc.lookupd import router as lookupd_router
 from nsqc.options.declared import OptionError, Options, Settings, check

@@ -12,7 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nsqc.access.needs import OPEN
-from nsqc.httpd.gate import Caller, Gate
+from nsqc.httpd.caller import Caller
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.reader import RequestReader
 from nsqc.httpd.request import Route
@@ -54,7 +55,7 @@ def run(pieces) -> Meaning:
     pipeline = Recorder()
     site = SimpleNamespace(publishes=KnownPublishes(), max_msg_size=LIMIT, resolve=lambda request: WANTED, gate=Gate(Options()),
                            body_limit=lambda route: None if route.body_limit is None else LIMIT)
-    reader = RequestReader(site, ServerState(None, tls=False, tls_required=False), pipeline, "here", Caller(""))
+    reader = RequestReader(site, ServerState(None, tls=False, tls_required=False), pipeline, "here", Caller(""), {})
     for piece in pieces:
         at = 0
         while at < len(piece) and not pipeline.closing:
