@@ -306,7 +306,7 @@ class Daemon:
 
     def _make_gate(self) -> Gate:
         options, guarding = self.settings.now, self.guarding
-        return Gate(options) if guarding is None else Gate(options, guarding.permits, guarding.audit)
+        return Gate(options) if guarding is None else Gate(options, guarding.permits, guarding.recorder)
 
     def _warn_of_open_http(self) -> None:
         """An auth server guards TCP only."""

@@ -12,6 +12,7 @@ from nsqc.access.audit import OFF, Audit
 from nsqc.access.authority import AccessAuthority
 from nsqc.access.keeper import Access
 from nsqc.access.rules import AccessError
+from nsqc.httpd.audited import Recorder
 from nsqc.httpd.permits import Permits
 from nsqc.httpd.site import Endpoint
 from nsqc.log import Log
@@ -67,6 +68,7 @@ class Guarding:
                 self.permits = Permits(self.access)
             is_off = options.audit_level == OFF
             self.audit = None if is_off else Audit(options.audit_file, options.audit_level, log)
+            self.recorder = None if self.audit is None else Recorder(self.audit)
         except AccessError as error:
             raise GuardingError(str(error)) from None
         except OSError as error:

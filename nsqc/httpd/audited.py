@@ -1,22 +1,33 @@
-"""Handlers whose calls are recorded in the audit log."""
+"""Routes whose calls are recorded in the audit log: the result, if the call changes something or is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any, cast
 
 from nsqc.access.audit import Audit
 from nsqc.access.needs import Need
 from nsqc.httpd.reply import ApiError, Reply
-from nsqc.httpd.request import Handler, Request
+from nsqc.httpd.request import Handler, Request, Route
 
 _REFUSALS = (401, 403, 429)
 _OK = 200
 
 
+class Recorder:
+    """Has the calls of routes recorded."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def recorded(self, route: Route, need: Need) -> Route:
+        """A route whose result is recorded. need: of the call, which the route may refuse."""
+        return route._replace(handler=partial(_call, self._audit, need, route.handler))
+
+
 # Any: whatever site it is
-def audited(audit: Audit, need: Need, handler: Handler, site: Any, request: Request) -> object:
-    """Calls a handler, and records the result if the call changes something or is refused."""
+def _call(audit: Audit, need: Need, handler: Handler, site: Any, request: Request) -> object:
     if need.changes and audit.is_full:
         raise ApiError(503, "AUDIT_UNAVAILABLE - the audit log cannot be written, so nothing may be changed")
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from nsqc.access.needs import OPEN
@@ -19,7 +18,7 @@ from nsqc.httpd.reply import ApiError
 from nsqc.httpd.request import Handler, Request, Route
 
 if TYPE_CHECKING:
-    from nsqc.access.audit import Audit
+    from nsqc.httpd.audited import Recorder
     from nsqc.httpd.permits import Permits
 
 _READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
@@ -42,9 +41,10 @@ class GateOptions(Protocol):
 class Gate:
     """The checks of one server."""
 
-    def __init__(self, options: GateOptions, permits: Permits | None = None, audit: Audit | None = None) -> None:
+    def __init__(self, options: GateOptions, permits: Permits | None = None,
+                 recorder: Recorder | None = None) -> None:
         self.permits = permits      # by the access file; None: there is none
-        self._audit = audit
+        self._recorder = recorder   # of the audit log; None: there is none
         self.set_options(options)
 
     def set_options(self, options: GateOptions) -> None:
@@ -58,11 +58,9 @@ class Gate:
         if route.need is OPEN:
             return route
         admitted = self._admitted(route, request, caller)
-        if self._audit is None or not route.need.grants:
+        if self._recorder is None or not route.need.grants:
             return admitted
-        from nsqc.httpd.audited import audited  # here: most servers have no audit log
-
-        return admitted._replace(handler=partial(audited, self._audit, route.need, admitted.handler))
+        return self._recorder.recorded(admitted, route.need)
 
     def _admitted(self, route: Route, request: Request, caller: Caller) -> Route:
         need = route.need

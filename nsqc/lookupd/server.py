@@ -157,7 +157,7 @@ class LookupServer:
 
     def _make_gate(self) -> Gate:
         guarding = self.guarding
-        return Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.audit)
+        return Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.recorder)
 
     def _reserve_descriptors(self) -> None:
         """Clients wait before the last descriptors are gone, also when the limit changes later."""

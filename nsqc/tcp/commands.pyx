@@ -12,7 +12,8 @@ from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.fifo cimport Entry, fifo_pop
-from nsqc.tcp.identity cimport begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish, permit_still
+from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
+                                permit_still)
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
 from nsqc.tcp.refusals cimport arg, bad_topic, draining, no_memory, quoted, raised, too_few, wrong_state
@@ -253,20 +254,21 @@ cdef int begin_pub(Session session, Parser parser) except -1:
 cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int permitted
+    cdef bint known
     if session.broker.draining:
         return draining(session, b"PUB")
-    if session.guard is not None:
-        permitted = permit_publish(session, b"PUB", command)
-        if permitted == DONE and session.guard.metered:
-            permitted = charge(session, b"PUB", 1, command.size)
+    known = session.is_topic(command.args[1], command.arg_bytes[1])
+    if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
+        permitted = permit_publish(session, b"PUB", command, known)
         if permitted != DONE:
             return permitted
-    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
 cdef int begin_mpub(Session session, Parser parser) except -1:
     cdef int permitted
+    cdef bint known
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
     if not is_topic(&parser.command):
@@ -274,9 +276,10 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
         return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
     if session.broker.draining:
         return draining(session, b"MPUB")
-    if session.guard is not None:
+    known = session.is_topic(parser.command.args[1], parser.command.arg_bytes[1])
+    if session.guard is not None and (not known or session.guard.until_ns <= session.broker.clock.monotonic):
         # Before the body, as with nsqd.
-        permitted = permit_publish(session, b"MPUB", &parser.command)
+        permitted = permit(session, b"MPUB", arg(&parser.command, 1), b"")
         if permitted != DONE:
             return permitted
     session.publish_topic(parser.command.args[1], parser.command.arg_bytes[1])
@@ -355,15 +358,15 @@ cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int64_t delay_ms = 0
     cdef int permitted
+    cdef bint known
     if session.broker.draining:
         return draining(session, b"DPUB")
-    if session.guard is not None:
-        permitted = permit_publish(session, b"DPUB", command)
-        if permitted == DONE and session.guard.metered:
-            permitted = charge(session, b"DPUB", 1, command.size)
+    known = session.is_topic(command.args[1], command.arg_bytes[1])
+    if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
+        permitted = permit_publish(session, b"DPUB", command, known)
         if permitted != DONE:
             return permitted
-    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size,
                                                   <uint32_t> (as_ns(delay_ms) // NS_PER_MS)), 1, b"DPUB")

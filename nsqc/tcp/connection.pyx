@@ -20,7 +20,6 @@ from nsqc.tcp.guard cimport Guard
 from nsqc.tcp.heartbeat cimport Heartbeat
 from nsqc.tcp.hub cimport Hub
 from nsqc.tcp.intake cimport HELD_BEHIND, HELD_INPUT, HELD_PACE, HELD_SLICE, HELD_UNREAD, HELD_WAITING, Intake
-from nsqc.tcp.identity cimport is_permitted
 from nsqc.tcp.largebody cimport LargeBody
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.marks cimport Mark, Marks
@@ -252,9 +251,12 @@ cdef class Connection(Link):
     cdef bint _may_gather(self) noexcept:
         """Whether the body that has begun can go into messages. A PUB whose permission may have to be asked for has to be
         whole then, with its line, and what a quota counts has its size in it."""
-        if self.session.guard.metered:
-            return False
-        return self.intake.parser.command.kind != CMD_PUB or is_permitted(self.session, &self.intake.parser.command)
+        cdef Session session = self.session
+        if self.intake.parser.command.kind != CMD_PUB:
+            return not session.guard.metered
+        return session.guard.passes(session.is_topic(self.intake.parser.command.args[1],
+                                                     self.intake.parser.command.arg_bytes[1]),
+                                    self.hub.broker.clock.monotonic)
 
     cdef void after_input(self) noexcept:
         if self.intake.closed:

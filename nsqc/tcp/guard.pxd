@@ -36,6 +36,10 @@ cdef class Guard:
     cdef bytes topic, channel       # subscribed to; None before
     cdef dict decisions             # (topic, channel) to whether the answer covers it; channel b"" for publishing
 
+    # Whether a publish needs no question and is not counted: it is for the topic published to last (known), and the
+    # answer is still valid.
+    cdef inline bint passes(self, bint known, int64_t now_ns) noexcept:
+        return known and self.until_ns > now_ns and not self.metered
     cdef bint authed(self) noexcept
     cdef bint present(self) except -1
     cdef bint use(self, grant) except -1

@@ -71,11 +71,6 @@ cdef int charge(Session session, bytes name, int64_t messages, int64_t size) exc
     return DONE
 
 
-cdef bint is_permitted(Session session, Command *command) noexcept:
-    return (session.guard.until_ns > session.broker.clock.monotonic
-            and session.is_topic(command.args[1], command.arg_bytes[1]))
-
-
 cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1:
     if session.is_topic(c_topic, length):
         return DONE
@@ -83,11 +78,13 @@ cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize
     return refused(session, session.guard.decided(topic), name, topic, b"")
 
 
-cdef int permit_publish(Session session, bytes name, Command *command) except -1:
-    """DONE: the client may. Otherwise what the command returns."""
-    if is_permitted(session, command):
-        return DONE
-    return permit(session, name, arg(command, 1), b"")
+cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1:
+    cdef int permitted
+    if not known or session.guard.until_ns <= session.broker.clock.monotonic:
+        permitted = permit(session, name, arg(command, 1), b"")
+        if permitted != DONE:
+            return permitted
+    return charge(session, name, 1, command.size) if session.guard.metered else DONE
 
 
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
