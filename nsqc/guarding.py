@@ -18,7 +18,7 @@ from nsqc.httpd.site import Endpoint
 from nsqc.log import Log
 
 if TYPE_CHECKING:
-    from nsqc.access.authority import Servers
+    from nsqc.access.servers import Servers
 
 VERIFIED = "require-verify"     # --tls-client-auth-policy with which certificates prove something
 AT_ONCE = 256                   # connections that new rules are applied to, in one iteration of the loop
@@ -63,7 +63,7 @@ class Guarding:
         try:
             if options.access_file:
                 policy = getattr(options, "tls_client_auth_policy", "")
-                self.access = Access(options.access_file, loop, workers, log, policy == VERIFIED)
+                self.access = Access(options.access_file, loop, workers, log, policy == VERIFIED, servers)
                 self.authority = AccessAuthority(self.access, loop, log, servers)
                 self.permits = Permits(self.access)
             is_off = options.audit_level == OFF

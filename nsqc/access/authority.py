@@ -4,79 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sized
-from typing import Protocol
 
-from nsqc.access.keeper import Access, Subject
-from nsqc.access.needs import CHANNEL, CONSUME, PUBLISH, TOPIC, Need
+from nsqc.access.keeper import CONSUMING, PUBLISHING, Access, Subject
 from nsqc.access.quotas import Account
+from nsqc.access.servers import Grant, Servers, Who
 from nsqc.access.tokens import id_of
 from nsqc.access.verifier import TooManyWrong
 from nsqc.log import Log
 
 UNLIMITED_S = 2**31     # the file says when grants end
-PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
-
-Who = tuple[str, str, bool, str]    # address, host or "", whether it uses TLS, common name of its certificate or ""
-
-
-class Grant(Protocol):
-    """As nsqc.tcp.protocols.Grant."""
-
-    @property
-    def account(self) -> Account | None: ...
-
-    @property
-    def identity(self) -> str: ...
-
-    @property
-    def identity_url(self) -> str: ...
-
-    @property
-    def rules(self) -> Sized: ...
-
-    @property
-    def ttl_s(self) -> int: ...
-
-    def allows(self, topic: str, channel: str) -> bool: ...
-
-
-class Servers(Protocol):
-    """Auth servers: nsqc.peers.auth.Authority."""
-
-    def ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> asyncio.Task[None]: ...
 
 
 class LocalGrant:
-    """What the access file permits a client, and what auth servers have permitted it."""
+    """What a client may do, as nsqc.tcp.protocols.Grant."""
 
-    __slots__ = ("account", "rules", "servers", "subject")
+    __slots__ = ("account", "rules", "subject")
 
-    def __init__(self, subject: Subject, servers: Grant | None = None) -> None:
+    def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self.servers = servers
         self.account: Account | None = subject.account
+        servers = subject.servers
         self.rules: Sized = range(len(subject.scopes) + (len(servers.rules) if servers is not None else 0))
 
     @property
     def identity(self) -> str:
         """A name, for statistics."""
-        return self.subject.name if self.servers is None or self.subject.is_known else self.servers.identity
+        return self.subject.name
 
     @property
     def identity_url(self) -> str:
         """Auth servers may give one."""
-        return "" if self.servers is None else self.servers.identity_url
+        return "" if self.subject.servers is None else self.subject.servers.identity_url
 
     @property
     def ttl_s(self) -> int:
         """Seconds for which it counts."""
-        return UNLIMITED_S if self.servers is None else self.servers.ttl_s
+        return UNLIMITED_S if self.subject.servers is None else self.subject.servers.ttl_s
 
     def allows(self, topic: str, channel: str) -> bool:
         """Consuming the channel, or publishing if channel is empty."""
-        if self.subject.reason(CONSUMING if channel else PUBLISHING, topic, channel):
-            return True
-        return self.servers is not None and self.servers.allows(topic, channel)
+        return bool(self.subject.reason(CONSUMING if channel else PUBLISHING, topic, channel))
 
 
 class AccessAuthority:
@@ -98,13 +65,13 @@ class AccessAuthority:
 
     def presented(self, who: Who) -> LocalGrant | None:
         """The grant of a client that has sent no AUTH: that of its certificate, or of everybody."""
-        subject = self._access.known(None, who[3])
+        subject = self._access.known(None, who)
         return LocalGrant(subject) if subject is not None and subject.users else None
 
     def renewed(self, grant: LocalGrant) -> LocalGrant | None:
         """A grant by the rules as they are now; None: nothing is left of it."""
         subject = self._access.renewed(grant.subject)
-        return LocalGrant(subject, grant.servers) if subject.users or grant.servers is not None else None
+        return LocalGrant(subject) if subject.users or subject.servers is not None else None
 
     async def close(self) -> None:
         """Ends all questions."""
@@ -114,14 +81,14 @@ class AccessAuthority:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, who: Who, secret: bytes, answered: Callable[[Grant | None, bool], None]) -> None:
-        address, host, _, common_name = who
+        address = who[0]
         is_token = id_of(secret) is not None
         subject = None
         try:
             if is_token or self._servers is None:
-                subject = self._access.known(secret, common_name)
+                subject = self._access.known(secret, who)
                 if subject is None:
-                    subject = await self._access.check(secret, common_name, host)
+                    subject = await self._access.check(secret, who)
         except TooManyWrong:
             self._log.warn("PROTOCOL(V2): [%s] AUTH failed too many wrong tokens", address)
         except Exception as error:
@@ -135,8 +102,8 @@ class AccessAuthority:
     async def _ask_servers(self, servers: Servers, who: Who, secret: bytes,
                            answered: Callable[[Grant | None, bool], None]) -> None:
         def joined(grant: Grant | None, down: bool) -> None:
-            subject = self._access.known(None, who[3]) or Subject(())
-            answered(None if grant is None else LocalGrant(subject, grant), down)
+            subject = self._access.known(None, who) or Subject(())
+            answered(None if grant is None else LocalGrant(subject._replace(servers=grant)), down)
 
         question = servers.ask(who, secret, joined)
         try:

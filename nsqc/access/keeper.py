@@ -9,14 +9,16 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from nsqc.access import rules as files
-from nsqc.access.needs import Need
+from nsqc.access.needs import CHANNEL, CONSUME, PUBLISH, TOPIC, Need
 from nsqc.access.quotas import Account
 from nsqc.access.rules import AccessError, Limits, Rules, Scope, User
-from nsqc.access.tokens import Hash
+from nsqc.access.servers import Answers, Grant, Servers, Who
+from nsqc.access.tokens import Hash, id_of
 from nsqc.access.verifier import Verifier, current
 from nsqc.log import Log
 
 CHECK_S = 0.5   # how often the file is checked for a change
+PUBLISHING, CONSUMING = Need((PUBLISH,), TOPIC), Need((CONSUME,), CHANNEL)
 
 
 class Subject(NamedTuple):
@@ -26,16 +28,19 @@ class Subject(NamedTuple):
     token: Hash | None = None   # proven
     common_name: str = ""
     account: Account | None = None      # of the first user with limits
+    servers: Grant | None = None        # what auth servers have granted it
 
     @property
     def name(self) -> str:
-        """Of the first user; empty: nobody knows the client."""
+        """Of the first user, or what auth servers call it; empty: nobody knows the client."""
+        if self.servers is not None and not any(user.name != files.ANONYMOUS for user in self.users):
+            return self.servers.identity
         return self.users[0].name if self.users else ""
 
     @property
     def is_known(self) -> bool:
-        """Whether it has shown a token or a certificate that the file knows."""
-        return any(user.name != files.ANONYMOUS for user in self.users)
+        """Whether it has shown a token or a certificate that the file knows, or a secret that auth servers know."""
+        return self.servers is not None or any(user.name != files.ANONYMOUS for user in self.users)
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
@@ -47,16 +52,23 @@ class Subject(NamedTuple):
         for user in self.users:
             if reason := user.reason(need, topic, channel):
                 return reason
-        return ""
+        if self.servers is None or not topic:
+            return ""
+        # They say who may publish and consume, and nothing else.
+        may = ((PUBLISH in need.grants and self.servers.allows(topic, ""))
+               or (CONSUME in need.grants and bool(channel) and self.servers.allows(topic, channel)))
+        return "auth servers" if may else ""
 
 
 class Access:
     """Decides who a client is. What it may do, its Subject says."""
 
     def __init__(self, path: str, loop: asyncio.AbstractEventLoop, workers: Executor, log: Log,
-                 trusts_certificates: bool) -> None:
-        """trusts_certificates: names in client certificates are verified. Raises AccessError."""
+                 trusts_certificates: bool, servers: Servers | None = None) -> None:
+        """trusts_certificates: names in client certificates are verified. servers: asked about secrets of HTTP clients
+        that are not tokens. Raises AccessError."""
         self.verifier = Verifier(loop)
+        self._answers = None if servers is None else Answers(servers, loop)
         self._path = path
         self._loop = loop
         self._workers = workers
@@ -76,24 +88,30 @@ class Access:
 
     # ------------------------------------------------------------------ who
 
-    def known(self, token: bytes | None, common_name: str) -> Subject | None:
+    def known(self, token: bytes | None, who: Who) -> Subject | None:
         """Who a client is; None: its token has not been checked yet, or is wrong."""
         if token is None:
-            return self._subject(None, common_name)
+            return self._subject(None, who[3])
         found = self.verifier.known(token, self.rules)
-        return None if found is None else self._subject(found, common_name)
+        if found is not None:
+            return self._subject(found, who[3])
+        granted = None if self._answers is None else self._answers.known(who, token)
+        return None if granted is None else self._subject(None, who[3])._replace(servers=granted)
 
-    async def check(self, token: bytes, common_name: str, address: str) -> Subject | None:
+    async def check(self, token: bytes, who: Who) -> Subject | None:
         """The same for any token; None: it is wrong. Raises TooManyWrong."""
-        found = await self.verifier.check(token, address, self.rules)
+        if self._answers is not None and id_of(token) is None:
+            granted = await self._answers.ask(who, token)
+            return None if granted is None else self._subject(None, who[3])._replace(servers=granted)
+        found = await self.verifier.check(token, who[1], self.rules)
         # The file may have changed meanwhile.
         found = None if found is None else current(found[0], self.rules)
-        return None if found is None else self._subject(found, common_name)
+        return None if found is None else self._subject(found, who[3])
 
     def renewed(self, subject: Subject) -> Subject:
         """A client that is connected, by the rules as they are now."""
         found = None if subject.token is None else current(subject.token, self.rules)
-        return self._subject(found, subject.common_name)
+        return self._subject(found, subject.common_name)._replace(servers=subject.servers)
 
     def _subject(self, found: tuple[Hash, User] | None, common_name: str) -> Subject:
         users = [] if found is None else [found[1]]

@@ -24,12 +24,12 @@ class Doing(NamedTuple):
 class Caller:
     """What is known of the client."""
 
-    __slots__ = ("account", "common_name", "doing", "host", "is_local")
+    __slots__ = ("account", "doing", "is_local", "who")
 
-    def __init__(self, host: str, common_name: str = "") -> None:
-        """host: its address; empty for a unix socket. common_name: of its certificate; empty without one."""
-        self.host = host
-        self.common_name = common_name
+    def __init__(self, host: str, address: str = "", tls: bool = False, common_name: str = "") -> None:
+        """host: its address; empty for a unix socket. address: HOST:PORT. common_name: of its certificate; empty
+        without one."""
+        self.who = (address, host, tls, common_name)    # as nsqc.access.servers.Who
         self.is_local = not host or is_loopback(host)
         self.account: Account | None = None     # that counts the connection
         self.doing: Doing | None = None         # its last call, if there are access rules

@@ -93,11 +93,12 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host = host_of(peer)
-        self.caller = Caller(self.host, self._common_name())
+        remote = peer_text(peer)
+        self.caller = Caller(self.host, remote, self._state.tls, self._common_name())
         self._writer = Writer(self._state.loop, self.transport, self._state.tls)
         self._pipeline = self._app.pipeline(self._app, self._state, self._writer, self)
-        self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer),
-                                     self.caller, self._heads)
+        self._reader = RequestReader(self._app, self._state, self._pipeline, remote, self.caller,
+                                     self._heads)
         if not self.server.admit(self, self.host):
             self._pipeline.closing = True
             self.transport.abort()

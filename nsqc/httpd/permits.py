@@ -38,11 +38,15 @@ class Permits:
     # ------------------------------------------------------------------ for the reader
 
     def may_publish(self, authorization: bytes | None, topic: bytes, caller: Caller) -> bool:
-        """Whether a plain publish can go the short way: its client is known, permitted and without limits."""
+        """Whether a plain publish can go the short way: its client is known, permitted and without limits, of rates and
+        of time."""
         subject = self._known(authorization, caller)
-        if subject is None or subject.account is not None or not subject.reason(_PUBLISHING, topic.decode()):
+        if subject is None or subject.account is not None or subject.servers is not None:
             return False
-        caller.doing = Doing(subject, _PUBLISHING, topic.decode(), "")
+        name = topic.decode()
+        if not subject.reason(_PUBLISHING, name):
+            return False
+        caller.doing = Doing(subject, _PUBLISHING, name, "")
         return True
 
     def admit(self, route: Route, request: Request, caller: Caller) -> Route:
@@ -75,7 +79,7 @@ class Permits:
     async def _check_and_call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
         try:
             token, name = token_of(request.authorization)
-            subject = await self._access.check(token or b"", caller.common_name, caller.host)
+            subject = await self._access.check(token or b"", caller.who)
         except Unusable:
             return _refused(request, 401, "UNAUTHORIZED - Authorization must be Bearer TOKEN, or Basic with a token as "
                             "the password")
@@ -118,12 +122,12 @@ class Permits:
     def _known(self, authorization: bytes | None, caller: Caller) -> Subject | None:
         """None: the token has to be checked, or is none."""
         if authorization is None:
-            return self._access.known(None, caller.common_name)
+            return self._access.known(None, caller.who)
         try:
             token, name = token_of(authorization)
         except Unusable:
             return None
-        subject = self._access.known(token, caller.common_name)
+        subject = self._access.known(token, caller.who)
         return subject if subject is not None and _is(subject, name) else None
 
     def _refusal(self, subject: Subject, need: Need, request: Request) -> Reply | None:
