@@ -102,10 +102,11 @@ def is_address(name: str) -> bool:
 # ---------------------------------------------------------------------- refusals
 
 
-def _refusal(log: str, text: Callable[[Request], str]) -> Route:
+def _refusal(reason: str, text: Callable[[Request], str]) -> Route:
+    """reason: for the log; text: for the client."""
     # Any: whatever site it is
     def refuse(site: Any, request: Request) -> NoReturn:
-        site.log.warn(log, request)
+        site.log.warn("refused %s: %s", request, reason, kind=reason)
         raise ApiError(403, text(request))
 
     handler: Handler = refuse
@@ -118,10 +119,10 @@ def _unknown_host(request: Request) -> str:
             f"--http-allowed-hosts={name}")
 
 
-_FOREIGN = _refusal("refused %s: it comes from a web page of another origin",
+_FOREIGN = _refusal("it comes from a web page of another origin",
                     lambda request: "FOREIGN_ORIGIN - web pages of other origins may not change anything")
-_UNKNOWN_HOST = _refusal("refused %s: its Host is unknown, see --http-allowed-hosts", _unknown_host)
+_UNKNOWN_HOST = _refusal("its Host is unknown, see --http-allowed-hosts", _unknown_host)
 _NOT_LOCAL = _refusal(
-    "refused %s: it comes from another machine, see --http-extended-api",
+    "it comes from another machine, see --http-extended-api",
     lambda request: "NOT_LOCAL - this call is for clients on the node's own machine: start it with "
                     "--http-extended-api=all to open it to all, or with --access-file to say to whom")

@@ -10,11 +10,12 @@ import asyncio
 from base64 import b64decode
 from binascii import Error as NotBase64
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsqc.access.keeper import Access, Subject
 from nsqc.access.needs import CHANNEL, NODE, PUBLISH, TOPIC, Need
 from nsqc.access.verifier import TooManyWrong
+from nsqc.broker.refusals import QUOTA, UNAUTHORIZED
 from nsqc.httpd.caller import Caller, Doing
 from nsqc.httpd.reply import Reply, v1_error
 from nsqc.httpd.request import Request, Route
@@ -23,6 +24,14 @@ from nsqc.wire.names import is_valid_name
 _CHALLENGE = 'WWW-Authenticate: Basic realm="nsqc"\r\n'
 _PUBLISHING = Need((PUBLISH,), TOPIC)
 _LEAST_BYTES = 5        # of a message in a binary batch, its size included
+
+
+class Refusal(NamedTuple):
+    """Why a call is refused: for the client, and, as in nsqc.broker.refusals, for the count of publishes."""
+
+    status: int
+    text: str
+    reason: str = UNAUTHORIZED
 
 
 class Unusable(Exception):
@@ -81,12 +90,13 @@ class Permits:
             token, name = token_of(request.authorization)
             subject = await self._access.check(token or b"", caller.who)
         except Unusable:
-            return _refused(request, 401, "UNAUTHORIZED - Authorization must be Bearer TOKEN, or Basic with a token as "
-                            "the password")
+            return _refuse(route, site, request, Refusal(
+                401, "UNAUTHORIZED - Authorization must be Bearer TOKEN, or Basic with a token as the password"))
         except TooManyWrong:
-            return _refused(request, 429, "TOO_MANY_WRONG_TOKENS - from this address; try again later")
+            return _refuse(route, site, request, Refusal(
+                429, "TOO_MANY_WRONG_TOKENS - from this address; try again later"))
         if subject is None or not _is(subject, name):
-            return _refused(request, 401, "UNAUTHORIZED - the token is not known")
+            return _refuse(route, site, request, Refusal(401, "UNAUTHORIZED - the token is not known"))
         data = self._permitted(subject, route, caller, site, request)
         return await data if hasattr(data, "__await__") else data
 
@@ -94,9 +104,9 @@ class Permits:
     def _permitted(self, subject: Subject, route: Route, caller: Caller, site: Any, request: Request) -> object:
         request.user = subject.name
         if (refusal := self._refusal(subject, route.need, request)) is not None:
-            return refusal
+            return _refuse(route, site, request, refusal)
         if reason := caller.use(subject.account):
-            return _refused(request, 429, f"QUOTA - {reason}")
+            return _refuse(route, site, request, Refusal(429, f"QUOTA - {reason}", QUOTA))
         topic, channel = names_of(request)
         caller.doing = Doing(subject, route.need, topic, channel)
         account = subject.account
@@ -104,7 +114,7 @@ class Permits:
         if account is not None and account.is_metered and route.need.grants == (PUBLISH,):
             wait, reason = account.publish(_messages(request), len(request.body))
             if reason:
-                return _refused(request, 429, f"QUOTA - {reason}")
+                return _refuse(route, site, request, Refusal(429, f"QUOTA - {reason}", QUOTA))
             if wait > 0:
                 return self._call_later(wait, subject, route, site, request)
         return route.handler(site, request)
@@ -113,7 +123,7 @@ class Permits:
     async def _call_later(self, wait: float, subject: Subject, route: Route, site: Any, request: Request) -> object:
         await asyncio.sleep(wait)
         if (refusal := self._refusal(self._access.renewed(subject), route.need, request)) is not None:
-            return refusal
+            return _refuse(route, site, request, refusal)
         data = route.handler(site, request)
         return await data if hasattr(data, "__await__") else data
 
@@ -130,17 +140,17 @@ class Permits:
         subject = self._access.known(token, caller.who)
         return subject if subject is not None and _is(subject, name) else None
 
-    def _refusal(self, subject: Subject, need: Need, request: Request) -> Reply | None:
-        """The answer to a call that is not permitted."""
+    def _refusal(self, subject: Subject, need: Need, request: Request) -> Refusal | None:
+        """Why a call is not permitted; None: it is."""
         topic, channel = names_of(request)
         if subject.reason(need, topic, channel):
             return None
         wanted = " or ".join(need.grants)
         if not subject.is_known:
-            return _refused(request, 401, f"UNAUTHORIZED - this call needs a token with the grant {wanted}: "
-                            "Authorization: Bearer TOKEN")
-        return _refused(request, 403, f"FORBIDDEN - user {subject.name} has no grant {wanted} for "
-                        f"{target_of(need, topic, channel)}")
+            return Refusal(401, f"UNAUTHORIZED - this call needs a token with the grant {wanted}: "
+                           "Authorization: Bearer TOKEN")
+        return Refusal(403, f"FORBIDDEN - user {subject.name} has no grant {wanted} for "
+                       f"{target_of(need, topic, channel)}")
 
 
 def token_of(authorization: bytes | None) -> tuple[bytes | None, str]:
@@ -184,9 +194,13 @@ def target_of(need: Need, topic: str, channel: str) -> str:
     return f"{topic}/{channel}" if need.of == CHANNEL and channel else f"topic {topic}"
 
 
-def _refused(request: Request, status: int, text: str) -> Reply:
-    request.refusal = text
-    return v1_error(status, text, _CHALLENGE if status == 401 else "")
+# Any: whatever site it is
+def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Reply:
+    """The answer; a publish is counted with those that are refused for other reasons."""
+    request.refusal = refusal.text
+    if route.need.grants == (PUBLISH,):
+        site.broker.refused(refusal.reason)
+    return v1_error(refusal.status, refusal.text, _CHALLENGE if refusal.status == 401 else "")
 
 
 def _messages(request: Request) -> int:

@@ -1,5 +1,6 @@
 """Limits of users."""
 
+import re
 import time
 
 import pytest
@@ -104,6 +105,8 @@ def test_a_crowd_is_refused(limited, access):
     assert {data for kind, data in frames if kind == 1} == {b"E_PUB_FAILED PUB failed quota: user a publishes faster than max_messages_per_second = 1"}
     reply = node.call("POST", "/pub?topic=t", b"x", access.bearer("a"))
     assert (reply.status, reply.json["message"]) == (429, "QUOTA - user a publishes faster than max_messages_per_second = 1")
+    metrics = node.call("GET", "/metrics", headers=access.bearer("root")).body.decode()
+    assert re.search(r'nsqc_publishes_refused_total\{[^}]*reason="quota"[^}]*\} (\d+)', metrics)[1] == str(len(refused) + 1), metrics
     # The connection stays open, and other users publish.
     refused[0].command("NOP")
     client = auth(node, access, "root")
