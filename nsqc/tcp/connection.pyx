@@ -249,8 +249,8 @@ cdef class Connection(Link):
         return c_at - c_from
 
     cdef bint _may_gather(self) noexcept:
-        """Whether the body that has begun can go into messages. A PUB whose permission may have to be asked for has to be
-        whole then, with its line, and what a quota counts has its size in it."""
+        """Whether the body that has begun can go into messages. Not if a quota counts it, nor if the permission for a
+        PUB may have to be asked for: then it has to be whole, with its line."""
         cdef Session session = self.session
         if self.intake.parser.command.kind != CMD_PUB:
             return not session.guard.metered
