@@ -90,16 +90,17 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
 
 
 def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,
-          tls: bool | ssl.SSLContext | None = None) -> tuple[int, bytes]:
+          tls: bool | ssl.SSLContext | None = None, secret: str | None = None) -> tuple[int, bytes]:
     """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. Raises OSError, NotHttp."""
     from http.client import HTTPException  # slow to import, and most clients are given their nsqd
 
-    from nsqc.client.http import answered_by, connection_to
+    from nsqc.client.http import answered_by, authorization, connection_to
 
     where = http_address(address)
     connection = connection_to(where, timeout, tls if where.tls and isinstance(tls, ssl.SSLContext) else None)
     try:
-        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **where.headers})
+        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **authorization(secret),
+                                                **where.headers})
         answer = connection.getresponse()
         return answer.status, answer.read(most_bytes)
     except HTTPException as error:

@@ -28,6 +28,7 @@ COMMANDS = (
     Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
     Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
+    Command("access", DAEMON, "Make tokens, check access files, and say who may do what."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),
     Command("diskqueue", DAEMON, "Look into nsqd's disk queues, check and mend their files.", "nsqc.tools.diskqueue"),
     Command("version", DAEMON, "Print nsqc's version and the NSQ version it is compatible with."),

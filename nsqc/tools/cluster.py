@@ -90,7 +90,8 @@ class Cluster:
         address = self._urls.get(node.http, node.http)
         is_guess = node.tcp in self.nsqd and node.tcp not in self._http
         tls = self._security.context if http_address(address).tls else self.tls
-        return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "")
+        return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "",
+                        secret=self._security.secret())
 
     @property
     def lookup_tls(self) -> ssl.SSLContext | None:
@@ -105,7 +106,7 @@ class Cluster:
         failure = ""
         for address in self.nsqlookupd:
             tls = self.lookup_tls if http_address(address).tls else None
-            api = NodeHttp(address, self.timeout, tls, Service.LOOKUPD_HTTP)
+            api = NodeHttp(address, self.timeout, tls, Service.LOOKUPD_HTTP, secret=self._security.secret())
             try:
                 answers.append(api.get(path, arguments))
             except BadStatus as error:

@@ -215,6 +215,7 @@ class Grant:
     identity = identity_url = ""
     rules = ("one",)
     ttl_s = 60
+    account = None
 
     def allows(self, topic, channel):
         raise ValueError("a rule that is none")
