@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
+import time
 from collections.abc import Generator, Iterable
 from ssl import SSLContext
 from typing import Any, NamedTuple, TypeAlias
@@ -29,6 +30,8 @@ NOP, CLS = b"NOP\n", b"CLS\n"
 LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 CLOSE_SECONDS = 2.0             # for requeuing messages
 DEFAULT_MAX_READY = 2500        # nsqd's default, if it does not report its limit
+DEFAULT_MSG_TIMEOUT_MS = 60_000 # likewise
+TOUCHES = 3                     # in one message timeout
 
 
 class Send(NamedTuple):
@@ -80,7 +83,9 @@ class Core:
         # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
         # over a new connection of the owner.
         self.tolerant = False
-        self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered yet
+        # Ids of messages that the application has not answered yet, and when they were received (monotonic).
+        self._held: dict[bytes, float] = {}
+        self._touched = 0.0             # when keep_alive() last sent a TOUCH for all of them
 
     # ------------------------------------------------------------------ greeting
 
@@ -182,7 +187,29 @@ class Core:
 
     def hold(self, ids: Iterable[bytes]) -> None:
         """The application has received these messages and has to answer them."""
-        self._held.update(dict.fromkeys(ids))
+        self._held.update(dict.fromkeys(ids, time.monotonic()))
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered."""
+        return len(self._held) + self.inflow.rows
+
+    @property
+    def msg_timeout(self) -> float:
+        """Seconds after which nsqd delivers an unanswered message again."""
+        timeout = self.features.get("msg_timeout")
+        return (timeout if isinstance(timeout, (int, float)) and timeout > 0 else DEFAULT_MSG_TIMEOUT_MS) / 1000
+
+    def keep_alive(self, now: float, limit: float) -> None:
+        """Touches all messages that were received less than limit seconds ago and are not answered, a few times in each
+        message timeout. Call it often. Raises ConnectError."""
+        if not self._held or not limit or now - self._touched < self.msg_timeout / TOUCHES:
+            return
+        self._touched = now
+        # A copy: threads answer messages meanwhile.
+        ids = b"".join(message for message, since in list(self._held.items()) if now - since < limit)
+        if ids:
+            self._answer_message(encode.touch(ids))
 
     def forget(self, ids: Ids) -> None:
         """These messages are answered; ids: 16 bytes each."""
