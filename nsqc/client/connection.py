@@ -7,6 +7,7 @@ messages may be answered by any thread.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import ssl
@@ -50,26 +51,29 @@ class Connection(Core):
         self._connect()
 
     @classmethod
-    def with_options(cls, address: str, options: Options) -> Connection:
-        """A connection from checked arguments. Raises ConnectError, Refused, AuthError."""
+    def with_options(cls, address: str, options: Options, patience: float = math.inf) -> Connection:
+        """A connection from checked arguments. patience: seconds for all of it. Raises ConnectError, Refused,
+        AuthError."""
         self = cls.__new__(cls)
         self._stream = None
         Core.__init__(self, address, options)
-        self._connect()
+        self._connect(patience)
         return self
 
-    def _connect(self) -> None:
+    def _connect(self, patience: float = math.inf) -> None:
+        self._latest = time.monotonic() + patience      # no wait lasts beyond it
         # Held for each use of the stream, never while waiting: threads answer messages while another one reads.
         self._lock = threading.RLock()
         self._owed: deque[int] = deque()        # OKs outstanding for each submission
         self._exact = True                      # do not read past a reply: TLS or a codec may follow it
-        self._stream = self._guard(lambda: Stream(self.address, self.timeout))
+        self._stream = self._guard(lambda: Stream(self.address, min(self.timeout, patience)))
         _connections.add(self)
         try:
             self._greet()
         except BaseException:
             self.close()
             raise
+        self._latest = math.inf
 
     # ------------------------------------------------------------------ greeting
 
@@ -124,12 +128,28 @@ class Connection(Core):
         """A DPUB for each body, pipelined. Raises as publish_many."""
         self.publish_all(Deferred(self.options, topic, bodies, delay_ms))
 
-    def publish_all(self, publication: Publication) -> None:
-        """Sends the commands and waits for their answers. Raises Refused, ConnectError."""
-        for command, answers in publication:
-            self.submit(command, answers)
-            self.drain(publication.window - 1)
+    def publish_all(self, publication: Publication, patience: float = math.inf) -> None:
+        """Sends the commands and waits for their answers. patience: the most seconds between two answers, besides the
+        timeout. Raises Refused, ConnectError."""
         self.drain(0)
+        due: deque[int] = deque()
+        try:
+            self._latest = time.monotonic() + patience
+            for command in publication.commands():
+                publication.submitting(command.end)
+                self.submit(command.data, command.answers)
+                due.append(command.end)
+                while len(due) >= publication.window:
+                    self._confirm(publication, due.popleft(), patience)
+            while due:
+                self._confirm(publication, due.popleft(), patience)
+        finally:
+            self._latest = math.inf
+
+    def _confirm(self, publication: Publication, end: int, patience: float) -> None:
+        self.drain(len(self._owed) - 1)
+        publication.confirm(end)
+        self._latest = time.monotonic() + patience
 
     def submit(self, commands: bytes | bytearray | memoryview, answers: int = 1) -> None:
         """Sends commands that nsqd answers with this many OKs. Raises ConnectError."""
@@ -350,7 +370,7 @@ class Connection(Core):
         return self._stream
 
     def _deadline(self) -> float:
-        return time.monotonic() + self.timeout
+        return min(time.monotonic() + self.timeout, self._latest)
 
     def _send(self, data: bytes | bytearray | memoryview) -> None:
         self._guard(lambda: self._socket.send_all(data, self._deadline()))

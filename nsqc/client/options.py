@@ -104,6 +104,7 @@ CONNECTION: dict[str, Rule] = {
 OTHERS: dict[str, Rule] = {
     "timeout": seconds(10.0, "seconds above 0", above=0),
     "backoff": seconds(0.1, "seconds, 0 or above", low=0),
+    "spread": Rule(False, "True or False", (bool,)),
     "retries": whole(5, "a whole number, 0 or above", 0),
     "max_in_flight": whole(None, "a whole number, 1 or above, or None for one per connection", 1),
     "connections": whole(1, "a whole number, 1 or above", 1),

@@ -411,9 +411,10 @@ class Connection(Core, asyncio.BufferedProtocol):
                 async with asyncio.timeout(2 * CLOSE_SECONDS):
                     await self._requeue_all()
             async with asyncio.timeout(patience):
-                while self._owed and self.error is None:
+                while self.error is None and any(waiter is not None and not waiter.done() for waiter in self._owed):
                     await self._change()
-            if self.error is None:
+            # Not for the answers of cancelled commands: nsqd may have stopped answering.
+            if self.error is None and not self._owed:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._close_gently()
         except (TimeoutError, OSError, ClientError) as error:
