@@ -131,6 +131,10 @@ class Consumer:
 
     # ------------------------------------------------------------------ flow
 
+    def serve_at_least(self, count: int) -> None:
+        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
+        self._peers.least = count
+
     def throttle(self, most: int | None) -> None:
         """Limits the messages in flight to this many until further notice, 0 for none; None: as many as allowed."""
         self._peers.cap = most
