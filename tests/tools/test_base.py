@@ -118,8 +118,8 @@ def test_every_tool_takes_names_as_options(tool):
 def test_every_tool_takes_topics_as_words(tool):
     """Those that have a topic take it as the first word, and where they take several, as words and options together."""
     names = [argument.kind for argument in tool.arguments]
-    if tool.path[0] == "diskqueue" or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
-        return      # diskqueue has paths
+    if tool.path[0] in ("diskqueue", "worker") or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
+        return      # diskqueue has paths, and a worker is named by its handler
     assert names[0] is Kind.TOPIC
     needed = ["x" if argument.kind is Kind.CHANNEL else "0" for argument in tool.arguments[1:] if argument.required]
     assert parse(tool, ["orders", *needed]).texts("TOPIC") == ("orders",) or parse(tool, ["orders", *needed]).text("TOPIC") == "orders"
