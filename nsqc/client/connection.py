@@ -29,6 +29,7 @@ from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
 from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.client.stream import Stream
+from nsqc.client.trouble import reason
 from nsqc.wire.codec import CodecError
 
 log = logging.getLogger("nsqc.client")
@@ -399,13 +400,13 @@ class Connection(Core):
         except EOFError as error:
             raise self.ended(*error.args) from None
         except (ConnectionResetError, BrokenPipeError) as error:
-            raise self.ended(reason=error.strerror or str(error)) from None
+            raise self.ended(text=reason(error)) from None
         except (BadStream, CodecError) as error:
             raise ConnectError(f"{self.address}: {error}") from None
         except (OSError, ValueError) as error:
             if not isinstance(error, ssl.SSLError) and self._stream is not None and self.fileno() < 0:
                 raise Closed(f"{self.address}: the connection is closed") from None
-            raise ConnectError(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
+            raise self.failed(error) from None
 
 
 def _after_fork() -> None:

@@ -20,6 +20,8 @@ from nsqc.client.commands import channel_name, topic_name
 from nsqc.client.errors import AuthError, ConnectError, Ended, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
+from nsqc.client.tls import files_of
+from nsqc.client.trouble import CERTIFICATE_HINT, port_hint, reason
 from nsqc.wire.answers import Service, recognized
 from nsqc.wire.codec import Codec
 from nsqc.wire.outside import JSONError, decode
@@ -80,6 +82,8 @@ class Core:
         self.features: dict[str, Any] = {}      # Any: JSON
         self.identity: dict[str, Any] = {}      # Any: JSON
         self.subscribed = False
+        self._context: SSLContext | None = None
+        self._is_securing = False               # TLS has begun, and nsqd has not answered over it
         # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
         # over a new connection of the owner.
         self.tolerant = False
@@ -99,7 +103,10 @@ class Core:
                 raise ConnectError(f"{self.address}: nsqd does not offer {name}")
         if self.options.tls:
             name = "localhost" if is_path(self.address) else split_address(self.address)[0]
-            self.expect_ok((yield Secure(tls_context(self.options.tls), name)))
+            self._context = tls_context(self.options.tls)
+            self._is_securing = True
+            self.expect_ok((yield Secure(self._context, name)))
+            self._is_securing = False
         codec = self._agreed_codec()
         if codec is not None:
             self.expect_ok((yield Compress(codec)))
@@ -141,12 +148,20 @@ class Core:
             raise WrongPort(f"{self.address}: answers with {head!r}: not an nsqd")
         return size - 4
 
-    def ended(self, received: bytes = b"", reason: str = "closed by nsqd") -> ConnectError:
+    def ended(self, received: bytes = b"", text: str = "closed by nsqd") -> ConnectError:
         """The error for a closed connection; received: the bytes of an incomplete reply."""
         found = recognized(received)
         if found is not None and found.service is not Service.NSQD_TCP:
             return not_nsqd(self.address, found)
-        return Ended(f"{self.address}: {reason}")
+        if self._is_securing and not files_of(self._context).cert_file:
+            # nsqd verifies certificates after the client's side of the handshake is done.
+            text += f" after the TLS handshake; it may require a client certificate: {CERTIFICATE_HINT}"
+        return Ended(f"{self.address}: {text}")
+
+    def failed(self, error: Exception) -> ConnectError:
+        """The error for what the socket has raised."""
+        return ConnectError(f"{self.address}: {reason(error, self._context)}"
+                            f"{port_hint(error, self.address, Service.NSQD_TCP)}")
 
     # ------------------------------------------------------------------ replies
 
