@@ -32,9 +32,9 @@ def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
     files = files_of(context)
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in OTHER_NAME:
-            return f"its certificate is for another name: {error.verify_message}"
+            return f"certificate verify failed: it is for another name: {error.verify_message}"
         trusted = f"the authorities in {files.ca_file}" if files.ca_file else "the system's authorities"
-        return f"its certificate is not trusted: {error.verify_message}; only {trusted} are: {AUTHORITY_HINT}"
+        return f"certificate verify failed: {error.verify_message}; only {trusted} are trusted: {AUTHORITY_HINT}"
     if error.reason in WANTS_CERTIFICATE and not files.cert_file:
         return f"it requires a client certificate: {CERTIFICATE_HINT}"
     if error.reason in (*REFUSES_CERTIFICATE, *WANTS_CERTIFICATE):

@@ -86,7 +86,7 @@ def test_ports_of_nsqd(daemon, caplog):
 
 def test_a_certificate_that_is_not_trusted(guarded, certs, caplog):
     where = address(guarded)
-    text = f"{where}: its certificate is not trusted: self-signed certificate; only %s are: give others by ca_file (--tls-ca)"
+    text = f"{where}: certificate verify failed: self-signed certificate; only %s are trusted: give others by ca_file (--tls-ca)"
     for given, trusted in ((True, "the system's authorities"), (tls(ca_file=f"{certs}/ca.pem"), f"the authorities in {certs}/ca.pem")):
         assert publishing(nsqd=where, tls=given) == f"given up after 1 try: {text % trusted}"
         assert consuming(caplog, nsqd=where, tls=given) == text % trusted
@@ -96,7 +96,7 @@ def test_a_certificate_for_another_name(daemon, certs):
     """That of a client names no host."""
     node = daemon(f"--tls-cert={certs}/client.pem", f"--tls-key={certs}/client.key")
     found = publishing(nsqd=address(node), tls=tls(ca_file=f"{certs}/ca.pem"))
-    assert f"{address(node)}: its certificate is for another name: " in found
+    assert f"{address(node)}: certificate verify failed: it is for another name: " in found
 
 
 def test_a_missing_client_certificate(guarded, certs, caplog):

@@ -300,7 +300,7 @@ def test_a_node_that_answers_garbage(tools, answer, text):
 @pytest.mark.parametrize("words, text", [
     (("--nsqd", "localhost"), "its port is missing"), (("--nsqlookupd", "a:1", "--nsqd", "a:1"), "give either --nsqd or --nsqlookupd"),
     (("--nsqd", "a:1", "--http", "a:1", "--http", "a:2"), "--http needs one address"), (("--tls-ca", "x"), "--tls-ca needs --tls"),
-    (("--tls", "--tls-ca", "/nowhere"), "TLS: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
+    (("--tls", "--tls-ca", "/nowhere"), "TLS: /nowhere: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
     (("--deflate", "1", "--snappy"), "exclude each other")])
 def test_nodes_that_are_not_understood(inside, words, text):
     done = inside("tail", "--topic", "x", *words)
