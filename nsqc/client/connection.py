@@ -281,7 +281,7 @@ class Connection(Core):
         """Sends as much as the socket accepts; flush() sends the rest. Raises ConnectError."""
         with self._lock:
             self._socket.push(data)
-            self.flush()
+            self._guard(self._socket.flush)
 
     def flush(self) -> bool:
         """Sends posted bytes; whether all are sent. Raises ConnectError."""

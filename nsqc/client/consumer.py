@@ -87,7 +87,13 @@ class Consumer:
     def get(self, timeout: float | None = None) -> Message | None:
         """The next message; None if none arrives within timeout seconds, or after close() or hand_back(). Raises
         LookupFailed, Refused."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        now = time.monotonic()
+        if self._arrived and now - self._checked <= CHECK_SECONDS:
+            try:
+                return self._arrived.popleft()      # without the lock: a message goes to the thread that pops it
+            except IndexError:
+                now = time.monotonic()              # another thread was faster
+        deadline = None if timeout is None else now + timeout
         if not self._turn.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
             return None
         try:
@@ -106,7 +112,7 @@ class Consumer:
                 raise error
             if not self._arrived or time.monotonic() - self._checked > CHECK_SECONDS:
                 self._check_connections()
-            if self._arrived:
+            with suppress(IndexError):
                 return self._arrived.popleft()
             left = TICK_SECONDS if deadline is None else min(deadline - time.monotonic(), TICK_SECONDS)
             if left <= 0 and deadline is not None and time.monotonic() >= deadline:
@@ -182,8 +188,9 @@ class Consumer:
         self._handing_back = True
         self.throttle(0)
         with self._turn:
-            while self._arrived:
-                self._arrived.popleft().requeue()
+            with suppress(IndexError):
+                while True:
+                    self._arrived.popleft().requeue()
             if not self._closed:
                 self._check_connections()
 
@@ -247,7 +254,12 @@ class Consumer:
         if lost is not None:
             self._selector.unregister(lost)
             lost.close()
-        self._arrived = deque(message for message in self._arrived if message.connection is not lost)
+        # In place: get() pops without a lock.
+        for _ in range(len(self._arrived)):
+            with suppress(IndexError):
+                message = self._arrived.popleft()
+                if message.connection is not lost:
+                    self._arrived.append(message)
         self._peers.failed(peer, error, time.monotonic())
 
     # ------------------------------------------------------------------ closing

@@ -185,9 +185,10 @@ class Producer:
         """An idle connection that works, its heartbeats answered. A dead one is dropped without counting as a try."""
         while True:
             with self._lock:
-                at = next((at for at in range(len(self._idle) - 1, -1, -1)
-                           if self._idle[at].connection.address == address), None)
-                if at is None:
+                at = len(self._idle) - 1
+                while at >= 0 and self._idle[at].connection.address != address:
+                    at -= 1
+                if at < 0:
                     return None
                 connection = self._idle.pop(at).connection
             try:

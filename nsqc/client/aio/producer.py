@@ -133,18 +133,18 @@ class Producer:
         """Publishes; fresh: over a connection that is closed afterwards."""
         if not self._closed:
             self._check_loop()
-        tries = Tries(self._failover, publication, self._options.timeout)
-        is_first = True
+        tries: Tries | None = None
         while True:
             if self._closed:
                 raise Closed("the producer is closed")
             where = Where()
             try:
                 connection = self._ready(where, fresh)
-                if connection is not None and is_first:
+                if connection is not None and tries is None:
                     # Without a timer of its own: the connection ends if nsqd stops answering.
                     await self._publish(connection, publication)
                 else:
+                    tries = tries or Tries(self._failover, publication, self._options.timeout)
                     await self._publish_slowly(where, connection, publication, tries, fresh)
                 self._failover.worked(where.address)
                 self._published += publication.total
@@ -154,8 +154,8 @@ class Producer:
                 self._drop(where)
             except (ConnectError, Refused) as error:
                 self._drop(where)
+                tries = tries or Tries(self._failover, publication, self._options.timeout)
                 await asyncio.sleep(self._failure(tries, error, where))
-            is_first = False
 
     async def _publish_slowly(self, where: Where, connection: Connection | None, publication: Publication, tries: Tries,
                               fresh: bool) -> None:
@@ -185,7 +185,8 @@ class Producer:
 
     @staticmethod
     async def _publish(connection: Connection, publication: Publication,
-                       progressed: Callable[[], None] = lambda: None) -> None:
+                       progressed: Callable[[], None] | None = None) -> None:
+        """progressed: called after each answer."""
         due: deque[tuple[asyncio.Future[bytes], int]] = deque()
         try:
             for command in publication.commands():
@@ -193,12 +194,12 @@ class Producer:
                     await connection.room()
                 publication.submitting(command.end)
                 due.append((connection.submit(command.data, command.answers), command.end))
-                while len(due) >= publication.window:
-                    await confirmed(connection, publication, due)
-                    progressed()
-            while due:
-                await confirmed(connection, publication, due)
-                progressed()
+                most = 0 if command.end == publication.total else publication.window - 1
+                while len(due) > most:
+                    connection.expect_ok(await due[0][0])
+                    publication.confirm(due.popleft()[1])
+                    if progressed is not None:
+                        progressed()
         finally:
             for waiter, _ in due:
                 waiter.cancel()
@@ -291,13 +292,3 @@ class Where:
     def __init__(self, slot: str = ""):
         self.slot = self.address = slot
         self.connection: Connection | None = None
-
-
-async def confirmed(connection: Connection, publication: Publication,
-                    due: deque[tuple[asyncio.Future[bytes], int]]) -> None:
-    """Waits for the next answer. Raises ConnectError, Refused."""
-    waiter, end = due[0]
-    answer = await waiter
-    due.popleft()
-    connection.expect_ok(answer)
-    publication.confirm(end)
