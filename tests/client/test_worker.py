@@ -295,14 +295,15 @@ def test_a_daemon_that_is_killed(daemon, work):
     node = daemon(kept(), "--mem-queue-size=0", "--sync-every=1")
     bodies = [b"%d" % n for n in range(600)]
     publish(node, *bodies)
-    found, kills = [], [200, 400]
+    found, kills, one_at_a_time = [], [200, 400], threading.Lock()
 
     def handle(message):
         found.append(message.body)
-        if kills and len(found) >= kills[0]:
-            del kills[0]
-            node.kill()
-            node.start()
+        with one_at_a_time:
+            if kills and len(found) >= kills[0]:
+                del kills[0]
+                node.kill()
+                node.start()
     with work("t", "c", address(node), handler=handle, concurrency=4, max_in_flight=20, backoff=0.02, **QUICK):
         wait_until(lambda: not kills and len(set(found)) == 600 and settled(node))
     assert set(found) == set(bodies)
