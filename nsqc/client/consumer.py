@@ -62,7 +62,7 @@ class Consumer:
         self._checked = float("-inf")
         self._arrived: deque[Message] = deque()
         self._received = 0
-        self._handing_back = False                  # see hand_back()
+        self._stopping = False                      # see stop()
         self._error: Exception | None = None        # in the background; raised by the next get()
         # Held by the thread that looks after the connections: the one inside get(), or else the background thread.
         self._turn = threading.RLock()
@@ -78,17 +78,17 @@ class Consumer:
     # ------------------------------------------------------------------ messages
 
     def __iter__(self) -> Iterator[Message]:
-        """Yields messages until close() or hand_back()."""
-        while not self._closed and not self._handing_back:
+        """Yields messages until close() or stop()."""
+        while not self._closed and not self._stopping:
             message = self.get()
             if message is not None:
                 yield message
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if none arrives within timeout seconds, or after close() or hand_back(). Raises
+        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
         LookupFailed, Refused."""
         now = time.monotonic()
-        if self._arrived and now - self._checked <= CHECK_SECONDS:
+        if self._arrived and now - self._checked <= CHECK_SECONDS and not self._stopping:
             try:
                 return self._arrived.popleft()      # without the lock: a message goes to the thread that pops it
             except IndexError:
@@ -106,7 +106,7 @@ class Consumer:
             self._turn.release()
 
     def _next(self, deadline: float | None) -> Message | None:
-        while not self._closed and not self._handing_back:
+        while not self._closed and not self._stopping:
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error
@@ -148,7 +148,7 @@ class Consumer:
         messages = connection.collected()
         peer.received(self._checked)
         self._received += len(messages)
-        if self._handing_back:
+        if self._stopping:
             for message in messages:
                 message.requeue()
         else:
@@ -182,10 +182,15 @@ class Consumer:
         self._checked = float("-inf")
         self.wake()
 
+    def stop(self) -> None:
+        """Ends iterations, and get() returns None: for any thread, and for signal handlers. close() does the rest."""
+        self._stopping = True
+        self.wake()
+
     def hand_back(self) -> None:
-        """Takes no more messages, and requeues at once those that get() has not returned, for other consumers. The
-        messages that it has returned can still be answered."""
-        self._handing_back = True
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
+        returned can still be answered."""
+        self.stop()
         self.throttle(0)
         with self._turn:
             with suppress(IndexError):
@@ -285,9 +290,15 @@ class Consumer:
         self.close()
 
     def _forked(self) -> None:
-        """In a forked child: the background thread does not exist, nor the one that may have held the lock."""
+        """In a forked child: the threads do not exist, nor the one that may have held a lock, and the connections are
+        the parent's. The next get() connects."""
         self._turn = threading.RLock()
         self._carer = None
+        self._arrived.clear()
+        self._selector = selectors.PollSelector()
+        self._dialer = Dialer(self._selector)
+        for peer in self._peers.all:
+            peer.connection = None
 
 
 def care_for(consumer: weakref.ref[Consumer], ended: threading.Event) -> None:

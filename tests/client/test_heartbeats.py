@@ -1,6 +1,8 @@
 """Heartbeats, and messages that are kept alive, while a handler works."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -133,3 +135,91 @@ def test_handing_back_what_was_not_taken(daemon):
         taken.finish()
         wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
     assert node.channel("t", "c")["depth"] == 9
+
+
+def test_stopping_from_another_thread(daemon):
+    node = daemon()
+    publish(node, b"x", b"y")
+    with Consumer("t", "c", address(node)) as consumer:
+        found = []
+        waiting = threading.Thread(target=lambda: found.extend(message.body for message in consumer))
+        waiting.start()
+        wait_until(lambda: found)
+        consumer.stop()
+        waiting.join(WAIT_SECONDS)
+        assert not waiting.is_alive() and found == [b"x"] and consumer.get() is None
+    assert node.channel("t", "c")["depth"] == 2
+
+
+def test_closing_from_another_thread(daemon):
+    node = daemon()
+    consumer = Consumer("t", "c", address(node))
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(consumer.get()))
+    waiting.start()
+    wait_until(lambda: any(topic["channels"] for topic in node.stats()["topics"]))
+    consumer.close()
+    waiting.join(WAIT_SECONDS)
+    assert found == [None]
+
+
+def test_stopping_a_consumer_of_asyncio(daemon, run):
+    node = daemon()
+    publish(node, b"x", b"y")
+
+    async def main():
+        async with aio.Consumer("t", "c", address(node), max_in_flight=2) as consumer:
+            async for message in consumer:
+                message.finish()
+                consumer.stop()
+            assert await consumer.get() is None
+    run(main)
+    assert node.channel("t", "c")["depth"] == 1
+
+
+SIGTERM = """
+import signal, sys
+from nsqc.client import Consumer
+with Consumer("t", "c", sys.argv[1]) as consumer:
+    signal.signal(signal.SIGTERM, lambda number, frame: consumer.stop())
+    for message in consumer:
+        with message:
+            print(message.body.decode(), flush=True)
+print("closed")
+"""
+
+
+def test_a_loop_that_sigterm_ends(daemon):
+    node = daemon()
+    publish(node, b"x")
+    process = subprocess.Popen([sys.executable, "-c", SIGTERM, address(node)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "x\n"
+    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+    process.terminate()
+    assert process.communicate(timeout=WAIT_SECONDS) == ("closed\n", "") and process.returncode == 0
+
+
+FORK = """
+import os, sys
+from nsqc.client import Consumer
+consumer = Consumer("t", "c", sys.argv[1], max_in_flight=1)
+first = consumer.get(180)
+child = os.fork()
+if not child:
+    second = consumer.get(180)
+    second.finish()
+    consumer.close()
+    os._exit(second.body == first.body)
+assert os.waitpid(child, 0)[1] == 0
+first.finish()
+assert consumer.get(180) is not None
+consumer.close()
+"""
+
+
+def test_a_forked_consumer_connects_anew(daemon):
+    node = daemon()
+    publish(node, b"a", b"b", b"c")
+    done = subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, address(node)], capture_output=True, text=True,
+                          timeout=WAIT_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")

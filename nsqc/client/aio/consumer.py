@@ -51,7 +51,7 @@ class Consumer:
         self._touch_limit = touch_limit
         self._arrived: deque[Message] = deque()
         self._received = 0
-        self._handing_back = False                  # see hand_back()
+        self._stopping = False                      # see stop()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._error: Exception | None = None        # raised by the next get()
         self._keeper: asyncio.Task[None] | None = None
@@ -66,16 +66,18 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, until close() or hand_back(). Raises LookupFailed, Refused."""
+        """The next message, until close() or stop(). Raises LookupFailed, Refused."""
         message = await self.get()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if none arrives within timeout seconds, or after close() or hand_back(). Raises
+        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
         LookupFailed, Refused."""
         self._begin()
+        if self._stopping:
+            return None
         if time.monotonic() > self._yield_at:
             # Waiting messages must not keep the loop from heartbeats, writing and other tasks.
             await asyncio.sleep(0)
@@ -92,8 +94,8 @@ class Consumer:
         return self._arrived.popleft() if self._arrived else None
 
     async def _wait(self) -> None:
-        """Waits for a message, close() or hand_back()."""
-        while not self._closed and not self._handing_back:
+        """Waits for a message, close() or stop()."""
+        while not self._closed and not self._stopping:
             if self._error is not None:
                 error, self._error = self._error, None
                 self._check.set()
@@ -116,7 +118,7 @@ class Consumer:
                 messages = connection.collected()
                 peer.received(time.monotonic())
                 self._received += len(messages)
-                if self._handing_back:
+                if self._stopping:
                     for message in messages:
                         message.requeue()
                 else:
@@ -140,14 +142,19 @@ class Consumer:
         self._peers.cap = most
         self._check.set()
 
+    def stop(self) -> None:
+        """Ends iterations, and get() returns None, for example as a signal handler of the loop. close() does the
+        rest."""
+        self._stopping = True
+        self._wake()
+
     def hand_back(self) -> None:
-        """Takes no more messages, and requeues at once those that get() has not returned, for other consumers. The
-        messages that it has returned can still be answered."""
-        self._handing_back = True
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
+        returned can still be answered."""
         self.throttle(0)
         while self._arrived:
             self._arrived.popleft().requeue()
-        self._wake()
+        self.stop()
 
     def stats(self) -> ConsumerStats:
         """Messages received so far, and the state of each connection."""
@@ -194,7 +201,7 @@ class Consumer:
 
     def _look_after(self, now: float) -> None:
         """Updates RDY, touches, and hands back."""
-        if self._handing_back:
+        if self._stopping:
             self._collect()
         # The connection may end here: _lost() is called for it.
         for peer, connection, ready in self._peers.shares(now):
