@@ -46,7 +46,7 @@ class Consumer:
 
     A background thread answers heartbeats, reconnects and touches while the application works on messages. Any thread
     may take messages, and answer them. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or Refused from
-    iterating. """
+    iterating."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,

@@ -37,7 +37,7 @@ class Consumer:
     The event loop answers heartbeats, reconnects and touches: long computations and blocking calls belong into threads
     (asyncio.to_thread). get() may be cancelled at any time: received messages stay for the next call. Leaving the
     context requeues all unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
-    Refused from iterating. """
+    Refused from iterating."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
                  nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,

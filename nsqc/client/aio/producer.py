@@ -30,7 +30,7 @@ class Producer:
     producer`.
 
     A cancelled publish returns at once; it may or may not have been sent, and others are not affected. Raises
-    BadAddress, ValueError, TypeError. """
+    BadAddress, ValueError, TypeError."""
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
                  backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
