@@ -37,6 +37,7 @@ COMMANDS = (
     Command("to-file", MESSAGES, "Store topics in files (nsq_to_file).", "nsqc.tools.tofile"),
     Command("relay", MESSAGES, "Publish the messages of topics to other nsqd (nsq_to_nsq).", "nsqc.tools.relay"),
     Command("to-http", MESSAGES, "Send messages to HTTP servers (nsq_to_http).", "nsqc.tools.tohttp"),
+    Command("worker", MESSAGES, "Run a Python function for each message of a channel.", "nsqc.tools.worker"),
     Command("stat", MESSAGES, "Print rates and depths of a channel, over and over (nsq_stat).", "nsqc.tools.stat"),
     Command("top", MESSAGES, "Show nodes, topics, channels and clients as they change.", "nsqc.tools.top"),
     Command("peek", MESSAGES, "Show messages of a topic or channel without delivering them.", "nsqc.tools.peek"),

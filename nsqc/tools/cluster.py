@@ -14,7 +14,7 @@ from nsqc.client.options import ConnectionOptions
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
 from nsqc.tools.security import Security
-from nsqc.wire.answers import Service
+from nsqc.wire.answers import DEFAULT_PORTS, Service
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
@@ -40,7 +40,7 @@ class Cluster:
         self.timeout = values.decimal("timeout")
         self.nsqd = self._addresses("nsqd", checked_address)
         self.nsqlookupd = self._addresses("nsqlookupd", http_address)
-        http = self._addresses("http", http_address)
+        http = self._addresses("http", lambda text: http_address(text, DEFAULT_PORTS[Service.NSQD_HTTP]))
         if self.nsqd and self.nsqlookupd:
             raise UsageError("give either --nsqd or --nsqlookupd", tool)
         if http and len(http) != len(self.nsqd):

@@ -52,7 +52,8 @@ class Security:
                                 not self._flag("tls-insecure"))
             except (OSError, ValueError) as error:     # an SSLError is an OSError
                 place = f"--{self._prefix}tls" if self._prefix else "TLS"
-                raise UsageError(f"{place}: {getattr(error, 'strerror', None) or error}", self._tool) from None
+                file = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+                raise UsageError(f"{place}: {file}{getattr(error, 'strerror', None) or error}", self._tool) from None
         return self._tls
 
     def connection_options(self) -> ConnectionOptions:

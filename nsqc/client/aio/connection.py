@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
@@ -22,6 +23,7 @@ from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
 from nsqc.client.options import KIB, MIB, Options
 from nsqc.client.stream import tune
+from nsqc.client.trouble import reason as text_of
 from nsqc.wire.codec import Codec, CodecError
 
 log = logging.getLogger("nsqc.client")
@@ -79,7 +81,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             raise
         except (OSError, ValueError) as error:
             self.abort(Closed(f"{self.address}: the connection is closed"))
-            raise ConnectError(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
+            raise self.failed(error) from None
         except BaseException:
             self.abort(Closed(f"{self.address}: the connection is closed"))
             raise
@@ -179,8 +181,10 @@ class Connection(Core, asyncio.BufferedProtocol):
     def connection_lost(self, reason: Exception | None) -> None:
         """Ends the connection."""
         self._lost = True
-        text = getattr(reason, "strerror", None) or reason or "closed by nsqd"
-        self._end(self.ended(bytes(self._raw), str(text)))
+        if isinstance(reason, ssl.SSLError):
+            self._end(self.failed(reason))
+        else:
+            self._end(self.ended(bytes(self._raw), "closed by nsqd" if reason is None else text_of(reason)))
         self._changed()
 
     def pause_writing(self) -> None:
@@ -411,9 +415,10 @@ class Connection(Core, asyncio.BufferedProtocol):
                 async with asyncio.timeout(2 * CLOSE_SECONDS):
                     await self._requeue_all()
             async with asyncio.timeout(patience):
-                while self._owed and self.error is None:
+                while self.error is None and any(waiter is not None and not waiter.done() for waiter in self._owed):
                     await self._change()
-            if self.error is None:
+            # Not for the answers of cancelled commands: nsqd may have stopped answering.
+            if self.error is None and not self._owed:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._close_gently()
         except (TimeoutError, OSError, ClientError) as error:
