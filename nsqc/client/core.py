@@ -218,13 +218,17 @@ class Core:
     def keep_alive(self, now: float, limit: float) -> None:
         """Touches all messages that were received less than limit seconds ago and are not answered, a few times in each
         message timeout. Call it often. Raises ConnectError."""
+        if touches := self.due_touches(now, limit):
+            self._answer_message(touches)
+
+    def due_touches(self, now: float, limit: float) -> bytes:
+        """The TOUCHes for keep_alive()."""
         if not self._held or not limit or now - self._touched < self.msg_timeout / TOUCHES:
-            return
+            return b""
         self._touched = now
         # A copy: threads answer messages meanwhile.
         ids = b"".join(message for message, since in list(self._held.items()) if now - since < limit)
-        if ids:
-            self._answer_message(encode.touch(ids))
+        return encode.touch(ids) if ids else b""
 
     def forget(self, ids: Ids) -> None:
         """These messages are answered; ids: 16 bytes each."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import Any, NamedTuple, TypeAlias, TypedDict, cast
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast
 
 from nsqc.client.message import Message
 from nsqc.client.options import CONNECTION, ConnectionOptions, checked, unknown
@@ -21,6 +21,7 @@ log = logging.getLogger("nsqc.worker")
 
 # Any: handlers return what they like, and it is ignored; that of an asyncio worker may be awaitable.
 Handler: TypeAlias = Callable[[Message], Any]
+H = TypeVar("H", bound=Handler)
 Middleware: TypeAlias = Callable[[Message], AbstractContextManager[object]]
 GivenUp: TypeAlias = Callable[[Message, BaseException | None], Any]     # Any: as above
 

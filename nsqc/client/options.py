@@ -125,7 +125,9 @@ OTHERS: dict[str, Rule] = {
 FOREIGN_NAMES = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
                     "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
                     "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
-                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate"}
+                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate",
+                    "lookupd_poll_interval": "poll_interval", "message_handler": "handler", "max_tries": "max_attempts",
+                    "giving_up": "on_give_up", "max_backoff_duration": "max_slowdown"}
 
 
 def checked(**values: object) -> None:
@@ -138,7 +140,8 @@ def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
     """Raises the TypeError for an unknown option, with a suggestion."""
     from difflib import get_close_matches  # needed for errors only
 
-    near = [FOREIGN_NAMES[name]] if name in FOREIGN_NAMES else get_close_matches(name, list(known), 1)
+    names = list(known)
+    near = [FOREIGN_NAMES[name]] if FOREIGN_NAMES.get(name) in names else get_close_matches(name, names, 1)
     raise TypeError(f"{owner} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 

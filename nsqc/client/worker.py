@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Unpack
 
 from nsqc.client.consumer import Consumer
-from nsqc.client.handling import AllOptions, GiveUp, Handler, Handling, WorkerStats, split
+from nsqc.client.handling import AllOptions, GiveUp, H, Handler, Handling, WorkerStats, split
 from nsqc.client.message import Message
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,6 +37,7 @@ class Worker:
         self._consumer = Consumer(topic, channel, nsqd, touch_limit=own.touch_limit, **consuming)
         self._consumer.serve_at_least(own.concurrency)
         self._handler = handler
+        self._has_run = False
         self._turn = threading.Lock()           # of the thread that waits for the next message
         self._changed = threading.Condition()   # protects counts and slowdown
         self._stopping = False
@@ -44,7 +45,7 @@ class Worker:
         # What the thread of run() waits for. A pipe, because signal handlers may use nothing else.
         self._awake, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def __call__(self, handler: Handler) -> Handler:
+    def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
         self._handler = handler
         return handler
@@ -57,6 +58,9 @@ class Worker:
         and what ends a handler without being an Exception."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
+        if self._has_run:
+            raise RuntimeError("a worker runs once: make another one")
+        self._has_run = True
         before = self._catch_signals()
         options = self._handling.options
         threads = [threading.Thread(target=self._work, name=f"nsqc worker {number}", daemon=True)
@@ -133,13 +137,13 @@ class Worker:
             self._changed.notify_all()
         self._consumer.hand_back()
         if self._handling.running:
-            self._handling.say(logging.INFO, "stopping: waiting for %d handlers", self._handling.running)
+            self._handling.say(logging.INFO, "stopping, handlers at work: %d", self._handling.running)
         deadline = time.monotonic() + self._handling.options.stop_timeout
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
         if self._handling.running:
-            self._handling.say(logging.ERROR, "%d handlers have not returned within %g s; their messages are requeued",
-                               self._handling.running, self._handling.options.stop_timeout)
+            self._handling.say(logging.ERROR, "handlers still at work after %g s: %d; their messages are requeued",
+                               self._handling.options.stop_timeout, self._handling.running)
 
     # ------------------------------------------------------------------ the threads
 

@@ -63,6 +63,26 @@ def test_asyncio_touches_too(daemon, run):
     assert node.channel("t", "c")["timeout_count"] == 0
 
 
+def test_a_coroutine_that_blocks_its_loop_keeps_its_connection(daemon, proxy, run):
+    node = daemon()
+    between = proxy(node)
+    publish(node, b"slow", b"next")
+
+    async def main():
+        async with aio.Consumer("t", "c", between.address, heartbeat_interval_ms=1000, msg_timeout_ms=2000, touch_limit=60) as consumer:
+            message = await consumer.get(WAIT_SECONDS)
+            await asyncio.sleep(1)
+            time.sleep(BEYOND)
+            message.finish()
+            message = await consumer.get(WAIT_SECONDS)
+            assert message.body == b"next"
+            message.finish()
+            await asyncio.to_thread(wait_until, lambda: node.channel("t", "c")["in_flight_count"] == 0)
+    run(main)
+    found = node.channel("t", "c")
+    assert (found["depth"], found["requeue_count"], found["timeout_count"], between.connections) == (0, 0, 0, 1)
+
+
 def test_a_daemon_that_comes_back_while_a_handler_works(daemon):
     """The background thread reconnects: the next message is there when the handler returns."""
     node = daemon(kept())

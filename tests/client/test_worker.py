@@ -188,7 +188,7 @@ def test_stopping_does_not_wait_for_ever(daemon, work, caplog):
     with work("t", "c", address(node), handler=handle, stop_timeout=0.1):
         assert started.wait(WAIT_SECONDS)
     assert node.channel("t", "c")["depth"] == 1 and not node.channel("t", "c")["clients"]
-    assert "1 handlers have not returned within 0.1 s; their messages are requeued" in caplog.text
+    assert "handlers still at work after 0.1 s: 1; their messages are requeued" in caplog.text
     release.set()
 
 
@@ -266,6 +266,19 @@ def test_errors_that_retries_do_not_help(daemon, work):
     first.close()
     with pytest.raises(LookupFailed), work("t", "c", nsqlookupd="127.0.0.1:9", handler=print) as running:
         running.thread.join(WAIT_SECONDS)
+
+
+def test_by_lookup(daemon, lookupd, work):
+    nodes = [daemon(), daemon()]
+    for node in nodes:
+        publish(node, *[b"x"] * 5)
+    lookupd.ports = [node.tcp_port for node in nodes]
+    with work("t", "c", nsqlookupd=lookupd.address, handler=lambda message: None) as running:
+        wait_until(lambda: all(settled(node) for node in nodes))
+        wait_until(lambda: running.worker.stats().finished == 10)
+        assert [peer.ready for peer in running.worker.stats().consumer.connections] == [1, 1]
+    with pytest.raises(RuntimeError, match="a worker runs once"):
+        running._work()
 
 
 @pytest.mark.parametrize("kind", [Worker, aio.Worker])

@@ -118,7 +118,7 @@ def test_sigterm_waits_for_handlers(place, name):
     tool = place.handling(name, "--concurrency", "2", "--max-in-flight", "4")
     wait_until(lambda: len(place.lines()) == 2)
     tool.process.send_signal(signal.SIGTERM)
-    tool.says("stopping: waiting for 2 handlers")
+    tool.says("stopping, handlers at work: 2")
     wait_until(lambda: place.node.channel("t", "c")["depth"] == 3)
     (place.folder / "release").touch()
     assert tool.wait() == 0 and len(place.lines("returned")) == 2
@@ -130,7 +130,7 @@ def test_a_second_signal_does_not_wait(place):
     tool = place.handling("slow")
     wait_until(lambda: len(place.lines()) == 1)
     tool.process.send_signal(signal.SIGTERM)
-    tool.says("stopping: waiting for 1 handlers")
+    tool.says("stopping, handlers at work: 1")
     assert tool.stop(signal.SIGTERM) != 0
 
 

@@ -210,7 +210,7 @@ class Consumer:
                 peer.ready = ready
         for _, connection in self._peers.connected:
             with suppress(ConnectError):
-                connection.keep_alive(now, self._touch_limit)
+                connection.look_after(now, self._touch_limit)
 
     async def _look_up(self, now: float) -> None:
         first = not self._peers.looked_up

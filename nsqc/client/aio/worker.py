@@ -15,7 +15,7 @@ from typing import Unpack
 
 from nsqc.client.aio.consumer import Consumer
 from nsqc.client.aio.threads import in_thread
-from nsqc.client.handling import AllOptions, GiveUp, Handler, Handling, WorkerStats, split
+from nsqc.client.handling import AllOptions, GiveUp, H, Handler, Handling, WorkerStats, split
 from nsqc.client.message import Message
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -35,6 +35,7 @@ class Worker:
         self._consumer = Consumer(topic, channel, nsqd, touch_limit=own.touch_limit, **consuming)
         self._consumer.serve_at_least(own.concurrency)
         self._handler = handler
+        self._has_run = False
         self._free = asyncio.Semaphore(own.concurrency)
         self._changed = asyncio.Event()     # the slowdown has changed, or the worker stops
         self._stop = asyncio.Event()
@@ -42,7 +43,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None    # what has ended a handler without being an Exception
 
-    def __call__(self, handler: Handler) -> Handler:
+    def __call__(self, handler: H) -> H:
         """Sets the handler: @worker."""
         self._handler = handler
         return handler
@@ -55,6 +56,9 @@ class Worker:
         and what ends a handler without being an Exception."""
         if self._handler is None:
             raise TypeError("the worker has no handler: pass one, or use the worker as a decorator")
+        if self._has_run:
+            raise RuntimeError("a worker runs once: make another one")
+        self._has_run = True
         self._loop = asyncio.get_running_loop()
         caught = self._catch_signals()
         taking = asyncio.create_task(self._take())
@@ -112,11 +116,11 @@ class Worker:
         await asyncio.wait({taking})
         options = self._handling.options
         if self._tasks:
-            self._handling.say(logging.INFO, "stopping: waiting for %d handlers", len(self._tasks))
+            self._handling.say(logging.INFO, "stopping, handlers at work: %d", len(self._tasks))
             await asyncio.wait(self._tasks, timeout=options.stop_timeout)
         if self._tasks:
-            self._handling.say(logging.ERROR, "%d handlers have not returned within %g s; their messages are requeued",
-                               len(self._tasks), options.stop_timeout)
+            self._handling.say(logging.ERROR, "handlers still at work after %g s: %d; their messages are requeued",
+                               options.stop_timeout, len(self._tasks))
 
     async def _take(self) -> None:
         """Starts a task for each message, as many at a time as are allowed."""
