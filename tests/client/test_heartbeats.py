@@ -16,14 +16,14 @@ from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 from tests.support.ports import kept
 
-BEYOND = 5.0    # seconds; nsqd waits for two heartbeat intervals of a second
+BEYOND = 6.0    # seconds; nsqd waits for two heartbeat intervals of two seconds
 
 
 def test_a_handler_that_blocks_keeps_its_connection(daemon, proxy):
     node = daemon()
     between = proxy(node)
     publish(node, b"slow", b"next")
-    with Consumer("t", "c", between.address, heartbeat_interval_ms=1000) as consumer:
+    with Consumer("t", "c", between.address, heartbeat_interval_ms=2000) as consumer:
         message = consumer.get(WAIT_SECONDS)
         time.sleep(BEYOND)
         message.finish()
@@ -36,7 +36,7 @@ def test_a_handler_that_blocks_keeps_its_connection(daemon, proxy):
 def test_messages_are_touched_up_to_the_limit(daemon):
     node = daemon()
     publish(node, b"waits", b"for its turn")
-    with Consumer("t", "c", address(node), max_in_flight=2, msg_timeout_ms=1000, touch_limit=60) as consumer:
+    with Consumer("t", "c", address(node), max_in_flight=2, msg_timeout_ms=3000, touch_limit=60) as consumer:
         message = consumer.get(WAIT_SECONDS)
         time.sleep(BEYOND)
         message.finish()
@@ -44,7 +44,7 @@ def test_messages_are_touched_up_to_the_limit(daemon):
         wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
         assert node.channel("t", "c")["timeout_count"] == 0
     publish(node, b"too long")
-    with Consumer("t", "c", address(node), msg_timeout_ms=1000, touch_limit=0.5) as consumer:
+    with Consumer("t", "c", address(node), msg_timeout_ms=3000, touch_limit=0.5) as consumer:
         assert consumer.get(WAIT_SECONDS).body == b"too long"
         wait_until(lambda: node.channel("t", "c")["timeout_count"] == 1)
 
@@ -54,7 +54,7 @@ def test_asyncio_touches_too(daemon, run):
     publish(node, b"x")
 
     async def main():
-        async with aio.Consumer("t", "c", address(node), msg_timeout_ms=1000, touch_limit=60) as consumer:
+        async with aio.Consumer("t", "c", address(node), msg_timeout_ms=3000, touch_limit=60) as consumer:
             message = await consumer.get(WAIT_SECONDS)
             await asyncio.sleep(BEYOND)
             message.finish()
@@ -69,7 +69,7 @@ def test_a_coroutine_that_blocks_its_loop_keeps_its_connection(daemon, proxy, ru
     publish(node, b"slow", b"next")
 
     async def main():
-        async with aio.Consumer("t", "c", between.address, heartbeat_interval_ms=1000, msg_timeout_ms=2000, touch_limit=60) as consumer:
+        async with aio.Consumer("t", "c", between.address, heartbeat_interval_ms=2000, msg_timeout_ms=3000, touch_limit=60) as consumer:
             message = await consumer.get(WAIT_SECONDS)
             await asyncio.sleep(1)
             time.sleep(BEYOND)

@@ -200,8 +200,8 @@ def test_long_handlers_keep_connection_and_message(daemon, proxy, work):
 
     def handle(message):
         found.append(message.attempts)
-        time.sleep(4)       # heartbeats every second, and a message timeout of one
-    with work("t", "c", between.address, handler=handle, heartbeat_interval_ms=1000, msg_timeout_ms=1000):
+        time.sleep(6)       # longer than two heartbeat intervals, and than the message timeout
+    with work("t", "c", between.address, handler=handle, heartbeat_interval_ms=2000, msg_timeout_ms=3000):
         wait_until(lambda: settled(node))
     assert found == [1, 1] and between.connections == 1
     assert node.channel("t", "c")["timeout_count"] == 0
