@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqc.client.http import UnixConnection
+from nsqc.wire.outside import decode
 
 START_SECONDS = 60.0        # a busy machine may take long; as a rule it is a fraction of a second
 STOP_SECONDS = 30.0
@@ -105,7 +105,7 @@ class Daemon:
         connection = UnixConnection(self.http, STOP_SECONDS)
         try:
             connection.request("GET", "/stats?format=json")
-            topics = json.loads(connection.getresponse().read())["topics"]
+            topics = decode(connection.getresponse().read())["topics"]
         finally:
             connection.close()
         return next((found for found in topics or () if found["topic_name"] == topic), {})

@@ -45,9 +45,11 @@ def test_that_fails(nsqc_consume):
 
 def run_pytest(folder, text: str) -> str:
     (folder / "test_app.py").write_text(text)
-    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "nsqc.testing.plugin", "-p", "no:cacheprovider", "--strict-markers", "-q",
-                           "test_app.py"], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-                          timeout=WAIT_SECONDS)
+    # Named, and not found by an entry point: the tree may have one, where a distribution was built.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "nsqc.testing.plugin", "-p", "no:cacheprovider",
+                           "--strict-markers", "-q", "test_app.py"], cwd=folder, env=environment, capture_output=True,
+                          text=True, timeout=WAIT_SECONDS)
     return done.stdout + done.stderr
 
 
