@@ -146,6 +146,7 @@ class Consumer:
 
     def _take(self, peer: Peer[Connection], connection: Connection) -> None:
         messages = connection.collected()
+        connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
         peer.received(self._checked)
         self._received += len(messages)
         if self._stopping:

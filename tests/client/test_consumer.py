@@ -223,3 +223,16 @@ def test_with_batch(daemon):
             batch.requeue(60_000)
         assert connection.receive_batch(0) is None or batch.count == 1
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == batch.count)
+
+
+def test_ids_of_late_answers_do_not_pile_up(daemon):
+    node = daemon()
+    with Consumer("t", "c", address(node)) as consumer:
+        for number in range(5):
+            publish(node, b"%d" % number)
+            message = consumer.get(WAIT_SECONDS)
+            message.connection.finish_ids(b"%016x" % number)    # of no message that is in flight
+            message.finish()
+        publish(node, b"last")
+        message = consumer.get(WAIT_SECONDS)
+        assert len(message.connection.failed_ids) <= 1

@@ -116,6 +116,7 @@ class Consumer:
         for peer, connection in self._peers.connected:
             if connection.inflow.rows:
                 messages = connection.collected()
+                connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
                 peer.received(time.monotonic())
                 self._received += len(messages)
                 if self._stopping:
