@@ -23,6 +23,7 @@ from nsqc.broker.timers import Timers
 from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.busypoll import BusyPoll
@@ -31,6 +32,7 @@ from nsqc.loop.watch import span_began, span_ended
 from nsqc.metrics.lag import LoopLag
 from nsqc.net import systemd, tls
 from nsqc.net.acceptor import Acceptor
+from nsqc.net.address import is_loopback
 from nsqc.net.limits import ConnectionLimits
 from nsqc.net.listener import Listener, Listeners
 from nsqc.options.declared import TLS_REQUIRED, OptionError, Options, Settings
@@ -55,6 +57,7 @@ from nsqc.tcp.connection import Connection
 from nsqc.tcp.hub import Hub
 
 if TYPE_CHECKING:
+    from nsqc.guarding import Guarding
     from nsqc.peers.auth import Authority
 
 WORKERS = 4  # threads for nsqd.dat and other work that somebody waits for
@@ -189,9 +192,12 @@ class Daemon:
         self.broker.folds_channels = not options.metrics_per_channel
         self.connection_limits = ConnectionLimits(options, self.log)
         self.listeners = Listeners(self.loop, self.log)
-        self.authority = self._make_authority() if options.auth_http_address else None
+        self.auth_servers = self._make_authority() if options.auth_http_address else None
+        self.guarding = self._make_guarding()
+        guarding = self.guarding
         self.hub = Hub(self.broker, self.settings, self.log, self.loop, self.connection_limits, self.certificates,
-                       self.authority)
+                       self.auth_servers if guarding is None or guarding.authority is None else guarding.authority,
+                       None if guarding is None else guarding.audit)
         self.drain = Drain(self.loop, self.broker, lambda: self.settings.now.msg_timeout, self._drain_changed,
                            self._stop, self.log)
         self._saved_unit = self.guids.reached
@@ -209,6 +215,17 @@ class Daemon:
             return Authority(self.loop, self.workers, self.settings, self.log)
         except ValueError as error:
             raise StartError(f"--auth-http-address {error}") from None
+
+    def _make_guarding(self) -> Guarding | None:
+        options = self.settings.now
+        if not options.access_file and not options.audit_file:
+            return None
+        from nsqc.guarding import Guarding, GuardingError  # here: most daemons have neither
+
+        try:
+            return Guarding(self.loop, self.workers, options, self.log, self.auth_servers)
+        except GuardingError as error:
+            raise StartError(str(error)) from None
 
     def _restore(self) -> None:
         """Topics, channels, and the delays of messages, as the last stop has left them."""
@@ -247,10 +264,13 @@ class Daemon:
         if self.certificates is not None:
             self.certificates.watch(self.loop, self.workers, self.log)
         await self._listen_http()
+        self._warn_of_open_http()
         await self._listen_tcp()
         self.peers = Peers(self.loop, self.broker, self.settings, self.info, self.app.memory, self.log)
         self.peers.start()
         self._reserve_descriptors()
+        if self.guarding is not None:
+            self.guarding.watch(self.hub.sessions, self.app.servers)
         self.app.started = True
         gc.collect()
         gc.freeze()
@@ -273,7 +293,7 @@ class Daemon:
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
                        resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
-                       slow=self.slow, watched=watched)
+                       slow=self.slow, watched=watched, gate=self._make_gate())
         if "https" in self.inherited and self.certificates is None:
             raise StartError("an https socket is inherited, but there is no --tls-cert and --tls-key")
         if self.certificates is not None and self._is_wanted("https", options.https_address):
@@ -283,6 +303,20 @@ class Daemon:
             http = await self._serve_http("HTTP", options.http_address,
                                           tls_required=options.tls_required == TLS_REQUIRED)
             self.info["http_port"] = http.port
+
+    def _make_gate(self) -> Gate:
+        options, guarding = self.settings.now, self.guarding
+        return Gate(options) if guarding is None else Gate(options, guarding.permits, guarding.recorder)
+
+    def _warn_of_open_http(self) -> None:
+        """An auth server guards TCP only."""
+        if not self.settings.now.auth_http_address or self.settings.now.access_file:
+            return
+        for server in self.servers:
+            if server.port >= 0 and not is_loopback(server.address):
+                self.log.warn(
+                    "%s: %s is open to every client that reaches it: --auth-http-address guards TCP only. Use "
+                    "--access-file, or listen on 127.0.0.1", server.name, server.address)
 
     def _is_wanted(self, name: str, address: str) -> bool:
         return bool(address) or name in self.inherited
@@ -318,10 +352,13 @@ class Daemon:
     @property
     def can_reload(self) -> bool:
         """Whether there is anything to read again, or a service manager that waits for the end of a reload."""
-        return self.certificates is not None or bool(self.settings.now.config) or self.manager.listens
+        return (self.certificates is not None or bool(self.settings.now.config) or self.manager.listens
+                or self.guarding is not None)
 
     def reload(self) -> None:
-        """Reads the config file and the certificates again."""
+        """Reads the config file, the certificates and the access file again, and opens the audit log again."""
+        if self.guarding is not None:
+            self.guarding.reload()
         self.reloader.begin(self.manager.reloading, self._notify_ready)
 
     def _notify_ready(self) -> None:
@@ -401,8 +438,10 @@ class Daemon:
         self.listeners.stop()
         await self._linger()
         await self.peers.close()
-        if self.authority is not None:
-            await self.authority.close()
+        if self.guarding is not None:
+            await self.guarding.close()
+        if self.auth_servers is not None:
+            await self.auth_servers.close()
         for handle in self._scheduled.values():
             handle.cancel()
         if self.certificates is not None:

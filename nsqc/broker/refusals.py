@@ -6,7 +6,7 @@ import errno
 
 NO_MEMORY, EXITING, DRAINING, NO_SPACE, LOG_FULL = "no_memory", "exiting", "draining", "no_space", "log_full"
 WRITE_FAILED, INVALID, UNAUTHORIZED, FAILED = "write_failed", "invalid", "unauthorized", "failed"
-LIMIT = "limit"
+LIMIT, QUOTA = "limit", "quota"
 REASONS = {
     NO_MEMORY: "the process has no memory for it",
     EXITING: "the topic is being deleted, or the daemon stops",
@@ -15,8 +15,9 @@ REASONS = {
     LOG_FULL: "the topic's log is at its limit",
     WRITE_FAILED: "it could not be written or synced",
     INVALID: "the name, the size or the body is not valid",
-    UNAUTHORIZED: "an auth server does not permit it",
+    UNAUTHORIZED: "an auth server, or the access file, does not permit it",
     LIMIT: "the topic does not exist, and there are `--max-topics`",
+    QUOTA: "its user publishes faster, or to more topics, than the access file says",
     FAILED: "anything else, such as a topic that cannot be created",
 }
 
@@ -32,8 +33,17 @@ class LimitReached(Exception):
         super().__init__(f"{what} limit of {limit} reached: delete a {what} or raise {option}")
 
 
+class QuotaReached(LimitReached):
+    """A user may not create a topic: its quota is used up."""
+
+    def __init__(self, text: str):
+        Exception.__init__(self, text)
+
+
 def of_exception(error: BaseException) -> str:
     """The reason for an exception of a publish."""
+    if isinstance(error, QuotaReached):
+        return QUOTA
     return LIMIT if isinstance(error, LimitReached) else FAILED
 
 

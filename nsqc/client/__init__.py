@@ -1,5 +1,5 @@
-"""A blocking client for nsqd: producers, consumers, and the connection below them; nsqc.client.aio is for asyncio. See
-docs/client.md."""
+"""A blocking client for nsqd: producers, consumers, workers, and the connection below them; nsqc.client.aio is for
+asyncio. See docs/client.md."""
 
 from nsqc.client.batch import Batch
 from nsqc.client.connection import Connection
@@ -17,12 +17,15 @@ from nsqc.client.errors import (
     PublishFailed,
     Refused,
 )
+from nsqc.client.handling import GiveUp, json_handler
 from nsqc.client.lookup import lookup, nodes
 from nsqc.client.message import Message
 from nsqc.client.producer import Producer
 from nsqc.client.tls import tls
+from nsqc.client.worker import Worker
 
 __all__ = [
     "AuthError", "BadAddress", "BadMessage", "BadName", "Batch", "ClientError", "Closed", "ConnectError", "Connection",
-    "Consumer", "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "lookup", "nodes", "tls",
+    "Consumer", "GiveUp", "LookupFailed", "Message", "NoAnswer", "Producer", "PublishFailed", "Refused", "Worker",
+    "json_handler", "lookup", "nodes", "tls",
 ]

@@ -11,22 +11,23 @@ from nsqc.client.errors import BadAddress
 HOST = re.compile(r"[^\s,;/@\[\]:]+")
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT or [IPv6]:PORT. Raises BadAddress."""
+def split_address(address: str, usual: int = 4150) -> tuple[str, int]:
+    """Host and port of HOST:PORT or [IPv6]:PORT. usual: the port in an error. Raises BadAddress."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not (colon and is_host(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
-        raise BadAddress(f"{address!r} is not HOST:PORT{hint(address)}")
+        raise BadAddress(f"{address!r} is not HOST:PORT{hint(address, usual)}")
     return host, int(port)
 
 
-def checked_address(address: str) -> str:
-    """The address, if it is HOST:PORT or a unix socket's path. Raises BadAddress, TypeError."""
+def checked_address(address: str, port: int = 4150) -> str:
+    """The address, if it is HOST:PORT or a unix socket's path. port: the usual one, for errors. Raises BadAddress,
+    TypeError."""
     if not isinstance(address, str):
         raise TypeError(f"an address is HOST:PORT, a str, not {type(address).__name__}")
     if not is_path(address):
-        split_address(address)
+        split_address(address, port)
     return address
 
 
@@ -51,12 +52,12 @@ def is_host(host: str) -> bool:
     return True
 
 
-def hint(address: str) -> str:
+def hint(address: str, usual: int) -> str:
     """The likely mistake in a bad address."""
     if "://" in address:
         return ": omit the scheme"
     if "," in address:
         return ": pass several addresses as a list"
     if ":" not in address:
-        return f": its port is missing, such as {address or 'localhost'}:4150"
+        return f": its port is missing, such as {address or 'localhost'}:{usual}"
     return ""

@@ -1,9 +1,10 @@
-"""Publications as commands: checked in full before the first one is sent, and built again for each try."""
+"""Publications as commands: checked in full before the first one is sent, and built again for each attempt."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from nsqc.client import encode
 from nsqc.client.errors import BadName
@@ -18,20 +19,54 @@ WINDOW = 4                      # unanswered MPUBs at a time
 DEFERRED_AT_ONCE = 1000         # DPUBs sent before their answers are read
 
 
-class Single:
+class Command(NamedTuple):
+    """Bytes that nsqd answers with this many OKs. end: the messages of the publication up to its last one."""
+
+    data: bytes
+    answers: int
+    end: int
+
+
+class Publication:
+    """The messages of one call, and what became of them. A retry continues after the last acknowledged one."""
+
+    window = 1      # commands unanswered at a time
+
+    def __init__(self, total: int):
+        self.total = total
+        self.sent = 0               # the first so many were sent, at least in part
+        self.acknowledged = 0       # the first so many were acknowledged
+        self.progress_at = time.monotonic()     # when the last ones were, or the call began
+
+    def commands(self) -> Iterator[Command]:
+        """The commands for the messages that are not acknowledged."""
+        return iter(())
+
+    def submitting(self, end: int) -> None:
+        """The messages up to this one are about to be sent."""
+        self.sent = max(self.sent, end)
+
+    def confirm(self, end: int) -> None:
+        """The messages up to this one are acknowledged."""
+        self.acknowledged, self.progress_at = end, time.monotonic()
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+
+class Single(Publication):
     """PUB. Raises BadName, BadMessage, TypeError."""
 
-    window = 1
-
     def __init__(self, options: Options, topic: str, body: Body):
-        self._command = encode.pub(topic_name(topic), encode.checked(body, options.max_msg_size))
+        self._command = Command(encode.pub(topic_name(topic), encode.checked(body, options.max_msg_size)), 1, 1)
+        super().__init__(1)
 
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        """The commands, each with the number of its answers."""
-        return iter(((self._command, 1),))
+    def commands(self) -> Iterator[Command]:
+        """As of Publication."""
+        return iter((self._command,))
 
 
-class Many:
+class Many(Publication):
     """MPUBs of up to batch_bytes and batch_rows. bodies: any iterable; it is consumed here, so that nothing is sent if
     it raises or yields a body that nsqd would refuse. Raises BadName, BadMessage, TypeError, ValueError."""
 
@@ -42,37 +77,31 @@ class Many:
         self._name = topic_name(topic)
         self._bodies = encode.all_checked(bodies, options.max_msg_size)
         self._rows, self._limit = batch_rows, min(batch_bytes, options.max_body_size)
+        super().__init__(len(self._bodies))
 
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        at = 0
-        while at < len(self._bodies):
-            command, at = encode.mpub(self._name, self._bodies, at, self._rows, self._limit)
-            yield command, 1
-
-    def __bool__(self) -> bool:
-        return bool(self._bodies)
+    def commands(self) -> Iterator[Command]:
+        """As of Publication."""
+        at = self.acknowledged
+        while at < self.total:
+            data, at = encode.mpub(self._name, self._bodies, at, self._rows, self._limit)
+            yield Command(data, 1, at)
 
 
-class Deferred:
+class Deferred(Publication):
     """DPUBs. Raises the same as Many."""
-
-    window = 1
 
     def __init__(self, options: Options, topic: str, bodies: Iterable[Body], delay_ms: int):
         checked(delay_ms=delay_ms)
         self._name, self._delay_ms = topic_name(topic), delay_ms
         self._bodies = encode.all_checked(bodies, options.max_msg_size)
+        super().__init__(len(self._bodies))
 
-    def __iter__(self) -> Iterator[tuple[bytes, int]]:
-        for at in range(0, len(self._bodies), DEFERRED_AT_ONCE):
+    def commands(self) -> Iterator[Command]:
+        """As of Publication."""
+        for at in range(self.acknowledged, self.total, DEFERRED_AT_ONCE):
             part = self._bodies[at:at + DEFERRED_AT_ONCE]
-            yield b"".join(encode.dpub(self._name, body, self._delay_ms) for body in part), len(part)
-
-    def __bool__(self) -> bool:
-        return bool(self._bodies)
-
-
-Publication: TypeAlias = Single | Many | Deferred
+            yield Command(b"".join(encode.dpub(self._name, body, self._delay_ms) for body in part), len(part),
+                          at + len(part))
 
 
 def topic_name(topic: str) -> bytes:

@@ -1,14 +1,17 @@
 """One V2 connection to an nsqd; the constructor connects, identifies, upgrades and authenticates.
 
-Publishing blocks until it is answered; consuming blocks only up to a given timeout. Not thread-safe.
+Publishing blocks until it is answered; consuming blocks only up to a given timeout. One thread at a time uses it;
+messages may be answered by any thread.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import ssl
+import threading
 import time
 import warnings
 import weakref
@@ -18,7 +21,7 @@ from functools import partial
 from typing import TypeVar, Unpack
 
 from nsqc.client.address import checked_address
-from nsqc.client.batch import Batch
+from nsqc.client.batch import Batch, Ids
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer
@@ -26,6 +29,7 @@ from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
 from nsqc.client.options import MIB, ConnectionOptions, Options
 from nsqc.client.stream import Stream
+from nsqc.client.trouble import reason
 from nsqc.wire.codec import CodecError
 
 log = logging.getLogger("nsqc.client")
@@ -48,24 +52,29 @@ class Connection(Core):
         self._connect()
 
     @classmethod
-    def with_options(cls, address: str, options: Options) -> Connection:
-        """A connection from checked arguments. Raises ConnectError, Refused, AuthError."""
+    def with_options(cls, address: str, options: Options, patience: float = math.inf) -> Connection:
+        """A connection from checked arguments. patience: seconds for all of it. Raises ConnectError, Refused,
+        AuthError."""
         self = cls.__new__(cls)
         self._stream = None
         Core.__init__(self, address, options)
-        self._connect()
+        self._connect(patience)
         return self
 
-    def _connect(self) -> None:
+    def _connect(self, patience: float = math.inf) -> None:
+        self._latest = time.monotonic() + patience      # no wait lasts beyond it
+        # Held for each use of the stream, never while waiting: threads answer messages while another one reads.
+        self._lock = threading.RLock()
         self._owed: deque[int] = deque()        # OKs outstanding for each submission
         self._exact = True                      # do not read past a reply: TLS or a codec may follow it
-        self._stream = self._guard(lambda: Stream(self.address, self.timeout))
+        self._stream = self._guard(lambda: Stream(self.address, min(self.timeout, patience)))
         _connections.add(self)
         try:
             self._greet()
         except BaseException:
             self.close()
             raise
+        self._latest = math.inf
 
     # ------------------------------------------------------------------ greeting
 
@@ -120,12 +129,28 @@ class Connection(Core):
         """A DPUB for each body, pipelined. Raises as publish_many."""
         self.publish_all(Deferred(self.options, topic, bodies, delay_ms))
 
-    def publish_all(self, publication: Publication) -> None:
-        """Sends the commands and waits for their answers. Raises Refused, ConnectError."""
-        for command, answers in publication:
-            self.submit(command, answers)
-            self.drain(publication.window - 1)
+    def publish_all(self, publication: Publication, patience: float = math.inf) -> None:
+        """Sends the commands and waits for their answers. patience: the most seconds between two answers, besides the
+        timeout. Raises Refused, ConnectError."""
         self.drain(0)
+        due: deque[int] = deque()
+        try:
+            self._latest = time.monotonic() + patience
+            for command in publication.commands():
+                publication.submitting(command.end)
+                self.submit(command.data, command.answers)
+                due.append(command.end)
+                while len(due) >= publication.window:
+                    self._confirm(publication, due.popleft(), patience)
+            while due:
+                self._confirm(publication, due.popleft(), patience)
+        finally:
+            self._latest = math.inf
+
+    def _confirm(self, publication: Publication, end: int, patience: float) -> None:
+        self.drain(len(self._owed) - 1)
+        publication.confirm(end)
+        self._latest = time.monotonic() + patience
 
     def submit(self, commands: bytes | bytearray | memoryview, answers: int = 1) -> None:
         """Sends commands that nsqd answers with this many OKs. Raises ConnectError."""
@@ -198,9 +223,25 @@ class Connection(Core):
 
     def collected(self) -> list[Message]:
         """The messages that pull() has received."""
-        received = messages(self.inflow.columns(), self)
-        self.hold(message.id for message in received)
+        with self._lock:
+            received = messages(self.inflow.columns(), self)
+            self.hold(message.id for message in received)
         return received
+
+    def finish_ids(self, ids: Ids) -> None:
+        """FIN for any number of ids, 16 bytes each, in one write. Raises ConnectError."""
+        with self._lock:
+            super().finish_ids(ids)
+
+    def requeue_ids(self, ids: Ids, delay_ms: int = 0) -> None:
+        """REQ for ids, 16 bytes each. Raises ConnectError, ValueError."""
+        with self._lock:
+            super().requeue_ids(ids, delay_ms)
+
+    def keep_alive(self, now: float, limit: float) -> None:
+        """As of Core."""
+        with self._lock:
+            super().keep_alive(now, limit)
 
     def _wait_for_rows(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -238,25 +279,28 @@ class Connection(Core):
 
     def post(self, data: bytes) -> None:
         """Sends as much as the socket accepts; flush() sends the rest. Raises ConnectError."""
-        self._socket.push(data)
-        self.flush()
+        with self._lock:
+            self._socket.push(data)
+            self._guard(self._socket.flush)
 
     def flush(self) -> bool:
         """Sends posted bytes; whether all are sent. Raises ConnectError."""
-        return self._guard(self._socket.flush)
+        with self._lock:
+            return self._guard(self._socket.flush)
 
     def pull(self) -> int:
         """Reads what nsqd has sent into inflow; how many messages. Raises ConnectError; Refused for an error that ends
         the connection."""
-        rows, received = self.inflow.rows, 0
-        while received < PULL_BYTES or self.pending:
-            count = self._guard(lambda: self._socket.receive(self.inflow, None))
-            if not count:
-                break
-            received += count
-        self.flush()
-        self._handle_replies()
-        return self.inflow.rows - rows
+        with self._lock:
+            rows, received = self.inflow.rows, 0
+            while received < PULL_BYTES or self.pending:
+                count = self._guard(lambda: self._socket.receive(self.inflow, None))
+                if not count:
+                    break
+                received += count
+            self.flush()
+            self._handle_replies()
+            return self.inflow.rows - rows
 
     def _handle_replies(self) -> bool:
         """Handles frames that are not messages; whether nsqd waits for the connection to close."""
@@ -273,7 +317,8 @@ class Connection(Core):
     def close(self) -> None:
         """Closes at once. Messages in flight are delivered again after their timeout; leave() requeues them."""
         if self._stream is not None:
-            self._stream.close()
+            with self._lock:
+                self._stream.close()
 
     def leave(self) -> None:
         """Requeues all unanswered messages, those still being received included; then closes."""
@@ -289,19 +334,22 @@ class Connection(Core):
             self.close()
 
     def _requeue_all(self) -> None:
-        self.ready(0)
-        self.post(self.requeue_unanswered() + CLS)
+        with self._lock:
+            self.ready(0)
+            self.post(self.requeue_unanswered() + CLS)
         deadline = time.monotonic() + CLOSE_SECONDS
         closing = False
         while not closing and time.monotonic() < deadline:
+            with self._lock:
+                self.post(self.requeue_unanswered())
+                try:
+                    self._guard(lambda: self._socket.receive(self.inflow, time.monotonic() + 0.1))
+                except NoAnswer:
+                    continue
+                closing = self._handle_replies()
+        with self._lock:
             self.post(self.requeue_unanswered())
-            try:
-                self._guard(lambda: self._socket.receive(self.inflow, time.monotonic() + 0.1))
-            except NoAnswer:
-                continue
-            closing = self._handle_replies()
-        self.post(self.requeue_unanswered())
-        self._guard(lambda: self._socket.send(b"", time.monotonic() + CLOSE_SECONDS))
+            self._guard(lambda: self._socket.send(b"", time.monotonic() + CLOSE_SECONDS))
 
     def __enter__(self) -> Connection:
         return self
@@ -323,7 +371,7 @@ class Connection(Core):
         return self._stream
 
     def _deadline(self) -> float:
-        return time.monotonic() + self.timeout
+        return min(time.monotonic() + self.timeout, self._latest)
 
     def _send(self, data: bytes | bytearray | memoryview) -> None:
         self._guard(lambda: self._socket.send_all(data, self._deadline()))
@@ -352,18 +400,19 @@ class Connection(Core):
         except EOFError as error:
             raise self.ended(*error.args) from None
         except (ConnectionResetError, BrokenPipeError) as error:
-            raise self.ended(reason=error.strerror or str(error)) from None
+            raise self.ended(text=reason(error)) from None
         except (BadStream, CodecError) as error:
             raise ConnectError(f"{self.address}: {error}") from None
         except (OSError, ValueError) as error:
             if not isinstance(error, ssl.SSLError) and self._stream is not None and self.fileno() < 0:
                 raise Closed(f"{self.address}: the connection is closed") from None
-            raise ConnectError(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
+            raise self.failed(error) from None
 
 
 def _after_fork() -> None:
     """Closes the copies of connections in a forked child: two processes must not share one."""
     for connection in list(_connections):
+        connection._lock = threading.RLock()    # the thread that held it does not exist here
         connection.close()
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import selectors
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Unpack
 
 from nsqc.client.backoff import Backoff
@@ -15,13 +20,19 @@ from nsqc.client.dialer import Dialer
 from nsqc.client.errors import ConnectError, LookupFailed
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
-from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.options import ConnectionOptions, Options, checked
 from nsqc.client.peers import TICK_SECONDS, Peer, Peers
+from nsqc.client.statistics import ConsumerStats, of_peers
 
 log = logging.getLogger("nsqc.client")
 
-OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff")
+OWN = ("topic", "channel", "nsqd", "nsqlookupd", "max_in_flight", "connections", "poll_interval", "backoff",
+       "touch_limit")
 CHECK_SECONDS = 0.1     # how often connections are checked while received messages wait for the application
+# How often the background thread looks after connections while the application works. nsqd's shortest heartbeat
+# interval is a second, and it waits for two of them.
+CARE_SECONDS = 0.25
+_consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
 class Consumer:
@@ -29,45 +40,79 @@ class Consumer:
     delivers the message again, and its finish(), requeue() and touch() do nothing.
 
     nsqd: addresses; or nsqlookupd, asked every poll_interval seconds. connections: per nsqd. max_in_flight: over all
-    connections. backoff: seconds before the first reconnect; the pause doubles. All other options go to Connection.
-    Heartbeats are answered only inside get() and iteration: work on one message may take up to two heartbeat intervals,
-    unless it touches the message. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or Refused from
-    iterating.
-    """
+    connections; None: one per connection. backoff: seconds before the first reconnect; the pause doubles. touch_limit:
+    for how many seconds a message is touched automatically until it is answered; 0: never. All other options go to
+    Connection.
+
+    A background thread answers heartbeats, reconnects and touches while the application works on messages. Any thread
+    may take messages, and answer them. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or Refused from
+    iterating."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
-                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int = 1, connections: int = 1,
-                 poll_interval: float = 60.0, backoff: float = 0.1, timeout: float = 10.0,
+                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
+                 poll_interval: float = 60.0, backoff: float = 0.1, touch_limit: float = 0.0, timeout: float = 10.0,
                  **options: Unpack[ConnectionOptions]):
         self._closed = True
         self._options = Options("Consumer", OWN, timeout, options)
+        checked(touch_limit=touch_limit)
         self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
                                                poll_interval, Backoff(backoff))
         self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
+        self._touch_limit = touch_limit
         self._checked = float("-inf")
         self._arrived: deque[Message] = deque()
+        self._received = 0
+        self._stopping = False                      # see stop()
+        self._error: Exception | None = None        # in the background; raised by the next get()
+        # Held by the thread that looks after the connections: the one inside get(), or else the background thread.
+        self._turn = threading.RLock()
+        self._carer: threading.Thread | None = None
+        self._ended = threading.Event()
         # poll, not epoll: a forked child must not share kernel state with its parent.
         self._selector = selectors.PollSelector()
-        self._dialer = Dialer(self._subscribed, self._selector)
+        # Keys: the peer that is dialed, None for a lookup.
+        self._dialer: Dialer[Peer[Connection] | None, Connection | list[str]] = Dialer(self._selector)
         self._closed = False
+        _consumers.add(self)
 
     # ------------------------------------------------------------------ messages
 
     def __iter__(self) -> Iterator[Message]:
-        """Yields messages until close()."""
-        while not self._closed:
+        """Yields messages until close() or stop()."""
+        while not self._closed and not self._stopping:
             message = self.get()
             if message is not None:
                 yield message
 
     def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if none arrives within timeout seconds, or after close(). Raises LookupFailed,
-        Refused."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._closed:
+        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
+        LookupFailed, Refused."""
+        now = time.monotonic()
+        if self._arrived and now - self._checked <= CHECK_SECONDS and not self._stopping:
+            try:
+                return self._arrived.popleft()      # without the lock: a message goes to the thread that pops it
+            except IndexError:
+                now = time.monotonic()              # another thread was faster
+        deadline = None if timeout is None else now + timeout
+        if not self._turn.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+            return None
+        try:
+            if self._carer is None and not self._closed:
+                self._carer = threading.Thread(target=care_for, args=(weakref.ref(self), self._ended), daemon=True,
+                                               name=f"nsqc {self.topic}/{self.channel}")
+                self._carer.start()
+            return self._next(deadline)
+        finally:
+            self._turn.release()
+
+    def _next(self, deadline: float | None) -> Message | None:
+        while not self._closed and not self._stopping:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
             if not self._arrived or time.monotonic() - self._checked > CHECK_SECONDS:
                 self._check_connections()
-            if self._arrived:
+            with suppress(IndexError):
                 return self._arrived.popleft()
             left = TICK_SECONDS if deadline is None else min(deadline - time.monotonic(), TICK_SECONDS)
             if left <= 0 and deadline is not None and time.monotonic() >= deadline:
@@ -75,16 +120,21 @@ class Consumer:
             self._wait(max(left, 0))
         return None
 
+    def wake(self) -> None:
+        """Makes a waiting get() check its connections, and whether the consumer is closed. For any thread, and for
+        signal handlers."""
+        self._dialer.wake()
+
     def _check_connections(self) -> None:
-        """Connects where due, reads, answers heartbeats and updates RDY."""
+        """Connects where due, reads, answers heartbeats, touches and updates RDY."""
         self._checked = time.monotonic()
         self._look_up()
         self._connect()
         for peer, connection in self._peers.connected:
             try:
                 if connection.pull():
-                    self._arrived.extend(connection.collected())
-                    peer.failures = 0
+                    self._take(peer, connection)
+                connection.keep_alive(self._checked, self._touch_limit)
             except ConnectError as error:
                 self._lost(peer, error)
         for peer, connection, ready in self._peers.shares(time.monotonic()):
@@ -94,37 +144,104 @@ class Consumer:
             except ConnectError as error:
                 self._lost(peer, error)
 
+    def _take(self, peer: Peer[Connection], connection: Connection) -> None:
+        messages = connection.collected()
+        connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
+        peer.received(self._checked)
+        self._received += len(messages)
+        if self._stopping:
+            for message in messages:
+                message.requeue()
+        else:
+            self._arrived.extend(messages)
+
     def _wait(self, seconds: float) -> None:
         if not any(connection.pending for _, connection in self._peers.connected):
             self._selector.select(seconds)
 
+    def look_after(self) -> None:
+        """Checks the connections, unless a thread inside get() does. For the background thread."""
+        if time.monotonic() - self._checked < CARE_SECONDS or not self._turn.acquire(blocking=False):
+            return
+        try:
+            if not self._closed and self._error is None:
+                self._check_connections()
+        except Exception as error:      # of whatever kind: the application has to see it
+            self._error = error
+        finally:
+            self._turn.release()
+
+    # ------------------------------------------------------------------ flow
+
+    def serve_at_least(self, count: int) -> None:
+        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
+        self._peers.least = count
+
+    def throttle(self, most: int | None) -> None:
+        """Limits the messages in flight to this many until further notice, 0 for none; None: as many as allowed."""
+        self._peers.cap = most
+        self._checked = float("-inf")
+        self.wake()
+
+    def stop(self) -> None:
+        """Ends iterations, and get() returns None: for any thread, and for signal handlers. close() does the rest."""
+        self._stopping = True
+        self.wake()
+
+    def hand_back(self) -> None:
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
+        returned can still be answered."""
+        self.stop()
+        self.throttle(0)
+        with self._turn:
+            with suppress(IndexError):
+                while True:
+                    self._arrived.popleft().requeue()
+            if not self._closed:
+                self._check_connections()
+
+    def stats(self) -> ConsumerStats:
+        """Messages received so far, and the state of each connection."""
+        return ConsumerStats(self._received, len(self._arrived), of_peers(self._peers.all))
+
     # ------------------------------------------------------------------ connections
 
     def _look_up(self) -> None:
-        now, first = time.monotonic(), not self._peers.looked_up
-        if not self._peers.look_up_due(now):
-            return
-        self._peers.asked(now)
-        try:
-            self._peers.found(lookup(self.topic, self._peers.nsqlookupd, self._options.timeout, self._options.tls))
-        except LookupFailed as error:
-            if first:
-                raise
-            log.warning("%s; continuing with the known nsqd", error)
+        now = time.monotonic()
+        if self._peers.look_up_due(now):
+            self._dialer.start(None, partial(lookup, self.topic, self._peers.nsqlookupd, self._options.timeout,
+                                             self._options.tls))
 
     def _connect(self) -> None:
-        for peer, outcome in self._dialer.finished():
-            if isinstance(outcome, ConnectError):
-                self._peers.failed(peer, outcome, time.monotonic())
+        for key, outcome in self._dialer.finished():
+            if key is None:
+                self._looked_up(outcome)
+            elif isinstance(outcome, ConnectError):
+                self._peers.failed(key, outcome, time.monotonic())
             elif isinstance(outcome, Exception):
+                self._peers.failed(key, outcome, time.monotonic())
                 raise outcome
-            elif peer not in self._peers.all:   # nsqlookupd names it no more
-                outcome.close()
-            else:
-                peer.connected(outcome)
-                self._selector.register(outcome, selectors.EVENT_READ)
+            elif isinstance(outcome, Connection):
+                self._connected(key, outcome)
         for peer in self._peers.due(time.monotonic()):
-            self._dialer.dial(peer)
+            self._dialer.start(peer, partial(self._subscribed, peer.address))
+
+    def _looked_up(self, outcome: Connection | list[str] | Exception) -> None:
+        first = not self._peers.looked_up
+        self._peers.asked(time.monotonic())
+        if isinstance(outcome, list):
+            self._peers.found(outcome)
+        elif isinstance(outcome, Exception) and (first or not isinstance(outcome, LookupFailed)):
+            raise outcome
+        else:
+            log.warning("%s; continuing with the known nsqd", outcome)
+
+    def _connected(self, peer: Peer[Connection], connection: Connection) -> None:
+        if peer not in self._peers.all:     # nsqlookupd names it no more
+            connection.close()
+            return
+        peer.connected(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
 
     def _subscribed(self, address: str) -> Connection:
         """A connection that consumes. Runs on a thread."""
@@ -143,7 +260,12 @@ class Consumer:
         if lost is not None:
             self._selector.unregister(lost)
             lost.close()
-        self._arrived = deque(message for message in self._arrived if message.connection is not lost)
+        # In place: get() pops without a lock.
+        for _ in range(len(self._arrived)):
+            with suppress(IndexError):
+                message = self._arrived.popleft()
+                if message.connection is not lost:
+                    self._arrived.append(message)
         self._peers.failed(peer, error, time.monotonic())
 
     # ------------------------------------------------------------------ closing
@@ -153,14 +275,47 @@ class Consumer:
         if self._closed:
             return
         self._closed = True
-        self._arrived.clear()
-        for _, connection in self._peers.connected:
-            connection.leave()
-        self._selector.close()
-        self._dialer.close()
+        self._ended.set()
+        self.wake()
+        with self._turn:
+            self._arrived.clear()
+            for _, connection in self._peers.connected:
+                connection.leave()
+            self._selector.close()
+            self._dialer.close()
 
     def __enter__(self) -> Consumer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _forked(self) -> None:
+        """In a forked child: the threads do not exist, nor the one that may have held a lock, and the connections are
+        the parent's. The next get() connects."""
+        self._turn = threading.RLock()
+        self._carer = None
+        self._arrived.clear()
+        self._selector = selectors.PollSelector()
+        self._dialer = Dialer(self._selector)
+        for peer in self._peers.all:
+            peer.connection = None
+
+
+def care_for(consumer: weakref.ref[Consumer], ended: threading.Event) -> None:
+    """The background thread of a consumer, until that is closed or forgotten."""
+    while not ended.wait(CARE_SECONDS):
+        found = consumer()
+        if found is None:
+            return
+        with suppress(OSError):     # the interpreter is shutting down
+            found.look_after()
+        del found
+
+
+def _after_fork() -> None:
+    for consumer in list(_consumers):
+        consumer._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)

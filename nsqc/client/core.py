@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import json
 import struct
+import time
 from collections.abc import Generator, Iterable
 from ssl import SSLContext
 from typing import Any, NamedTuple, TypeAlias
@@ -19,6 +20,8 @@ from nsqc.client.commands import channel_name, topic_name
 from nsqc.client.errors import AuthError, ConnectError, Ended, WrongPort, not_nsqd, refusal
 from nsqc.client.inflow import Inflow
 from nsqc.client.options import FRAME_ROOM, Options, checked, tls_context
+from nsqc.client.tls import files_of
+from nsqc.client.trouble import CERTIFICATE_HINT, port_hint, reason
 from nsqc.wire.answers import Service, recognized
 from nsqc.wire.codec import Codec
 from nsqc.wire.outside import JSONError, decode
@@ -29,6 +32,8 @@ NOP, CLS = b"NOP\n", b"CLS\n"
 LATE = ("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED")
 CLOSE_SECONDS = 2.0             # for requeuing messages
 DEFAULT_MAX_READY = 2500        # nsqd's default, if it does not report its limit
+DEFAULT_MSG_TIMEOUT_MS = 60_000 # likewise
+TOUCHES = 3                     # in one message timeout
 
 
 class Send(NamedTuple):
@@ -77,10 +82,14 @@ class Core:
         self.features: dict[str, Any] = {}      # Any: JSON
         self.identity: dict[str, Any] = {}      # Any: JSON
         self.subscribed = False
+        self._context: SSLContext | None = None
+        self._is_securing = False               # TLS has begun, and nsqd has not answered over it
         # Whether FIN, REQ and TOUCH fail silently when the connection is lost: nsqd then delivers the message again,
         # over a new connection of the owner.
         self.tolerant = False
-        self._held: dict[bytes, None] = {}      # ids of messages that the application has not answered yet
+        # Ids of messages that the application has not answered yet, and when they were received (monotonic).
+        self._held: dict[bytes, float] = {}
+        self._touched = 0.0             # when keep_alive() last sent a TOUCH for all of them
 
     # ------------------------------------------------------------------ greeting
 
@@ -94,7 +103,10 @@ class Core:
                 raise ConnectError(f"{self.address}: nsqd does not offer {name}")
         if self.options.tls:
             name = "localhost" if is_path(self.address) else split_address(self.address)[0]
-            self.expect_ok((yield Secure(tls_context(self.options.tls), name)))
+            self._context = tls_context(self.options.tls)
+            self._is_securing = True
+            self.expect_ok((yield Secure(self._context, name)))
+            self._is_securing = False
         codec = self._agreed_codec()
         if codec is not None:
             self.expect_ok((yield Compress(codec)))
@@ -136,12 +148,20 @@ class Core:
             raise WrongPort(f"{self.address}: answers with {head!r}: not an nsqd")
         return size - 4
 
-    def ended(self, received: bytes = b"", reason: str = "closed by nsqd") -> ConnectError:
+    def ended(self, received: bytes = b"", text: str = "closed by nsqd") -> ConnectError:
         """The error for a closed connection; received: the bytes of an incomplete reply."""
         found = recognized(received)
         if found is not None and found.service is not Service.NSQD_TCP:
             return not_nsqd(self.address, found)
-        return Ended(f"{self.address}: {reason}")
+        if self._is_securing and not files_of(self._context).cert_file:
+            # nsqd verifies certificates after the client's side of the handshake is done.
+            text += f" after the TLS handshake; it may require a client certificate: {CERTIFICATE_HINT}"
+        return Ended(f"{self.address}: {text}")
+
+    def failed(self, error: Exception) -> ConnectError:
+        """The error for what the socket has raised."""
+        return ConnectError(f"{self.address}: {reason(error, self._context)}"
+                            f"{port_hint(error, self.address, Service.NSQD_TCP)}")
 
     # ------------------------------------------------------------------ replies
 
@@ -182,7 +202,33 @@ class Core:
 
     def hold(self, ids: Iterable[bytes]) -> None:
         """The application has received these messages and has to answer them."""
-        self._held.update(dict.fromkeys(ids))
+        self._held.update(dict.fromkeys(ids, time.monotonic()))
+
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered."""
+        return len(self._held) + self.inflow.rows
+
+    @property
+    def msg_timeout(self) -> float:
+        """Seconds after which nsqd delivers an unanswered message again."""
+        timeout = self.features.get("msg_timeout")
+        return (timeout if isinstance(timeout, (int, float)) and timeout > 0 else DEFAULT_MSG_TIMEOUT_MS) / 1000
+
+    def keep_alive(self, now: float, limit: float) -> None:
+        """Touches all messages that were received less than limit seconds ago and are not answered, a few times in each
+        message timeout. Call it often. Raises ConnectError."""
+        if touches := self.due_touches(now, limit):
+            self._answer_message(touches)
+
+    def due_touches(self, now: float, limit: float) -> bytes:
+        """The TOUCHes for keep_alive()."""
+        if not self._held or not limit or now - self._touched < self.msg_timeout / TOUCHES:
+            return b""
+        self._touched = now
+        # A copy: threads answer messages meanwhile.
+        ids = b"".join(message for message, since in list(self._held.items()) if now - since < limit)
+        return encode.touch(ids) if ids else b""
 
     def forget(self, ids: Ids) -> None:
         """These messages are answered; ids: 16 bytes each."""

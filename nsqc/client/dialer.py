@@ -1,4 +1,4 @@
-"""Connections that are made by threads, so that an nsqd that does not answer holds up no other one."""
+"""What a consumer does on threads, so that a server that does not answer delays nothing else: dialing and lookups."""
 
 from __future__ import annotations
 
@@ -6,47 +6,56 @@ import selectors
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Generic, TypeVar
 
 from nsqc.client.connection import Connection
-from nsqc.client.peers import Peer
 
-# What came of it: a connection, or why there is none.
-Outcome = tuple[Peer[Connection], Connection | Exception]
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
-class Dialer:
-    """Wakes a selector when a connection is there, or has failed. All calls from one thread."""
+class Dialer(Generic[K, T]):
+    """Runs calls on threads, one at a time for each key, and wakes a selector when one has ended. All methods are for
+    one thread, except wake()."""
 
-    def __init__(self, connect: Callable[[str], Connection], selector: selectors.BaseSelector) -> None:
-        """connect: makes a connection to an address, on a thread of its own."""
-        self._connect = connect
-        self._dialing: set[Peer[Connection]] = set()
-        self._done: deque[Outcome] = deque()
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self._running: set[K] = set()
+        self._done: deque[tuple[K, T | Exception]] = deque()
         self._lock = threading.Lock()       # of _done and _closed
-        self._closed = False
+        self._closed = self._woken = False
         self._awake, self._wake = socket.socketpair()
         self._awake.setblocking(False)
         self._wake.setblocking(False)
         selector.register(self._awake, selectors.EVENT_READ)
 
-    def dial(self, peer: Peer[Connection]) -> None:
-        """Begins to connect to a peer, unless it has begun."""
-        if peer not in self._dialing:
-            self._dialing.add(peer)
-            # A daemon thread: the end of the process does not wait for its time-out.
-            threading.Thread(target=self._run, args=(peer,), name=f"nsqc-{peer.address}", daemon=True).start()
+    def start(self, key: K, call: Callable[[], T]) -> None:
+        """Begins a call, unless one for this key is running."""
+        if key not in self._running:
+            self._running.add(key)
+            # A daemon thread: the end of the process does not wait for its timeout.
+            threading.Thread(target=self._run, args=(key, call), name="nsqc dialer", daemon=True).start()
 
-    def finished(self) -> list[Outcome]:
-        """What has come of it since the last call."""
+    def finished(self) -> list[tuple[K, T | Exception]]:
+        """The results of calls that have ended since the last time, or their exceptions."""
+        if self._woken:
+            self._woken = False
+            with suppress(BlockingIOError):
+                self._awake.recv(4096)
         if not self._done:
             return []
         with self._lock:
             found = list(self._done)
             self._done.clear()
-            self._awake.recv(4096)      # a byte for each: fewer than that at once
-        self._dialing.difference_update(peer for peer, _ in found)
+        self._running.difference_update(key for key, _ in found)
         return found
+
+    def wake(self) -> None:
+        """Wakes the selector. For any thread, and for signal handlers."""
+        self._woken = True
+        with suppress(OSError):     # it is awake already, or closed
+            self._wake.send(b".")
 
     def close(self) -> None:
         """Closes connections that nobody has taken, and those that come later."""
@@ -55,20 +64,23 @@ class Dialer:
             self._awake.close()
             self._wake.close()
         for _, outcome in self._done:
-            if isinstance(outcome, Connection):
-                outcome.close()
+            self._discard(outcome)
         self._done.clear()
 
-    def _run(self, peer: Peer[Connection]) -> None:
-        outcome: Connection | Exception
+    def _run(self, key: K, call: Callable[[], T]) -> None:
+        outcome: T | Exception
         try:
-            outcome = self._connect(peer.address)
+            outcome = call()
         except Exception as error:      # of whatever kind: it is raised where the consumer is used
             outcome = error
         with self._lock:
             if not self._closed:
-                self._done.append((peer, outcome))
-                self._wake.send(b".")
+                self._done.append((key, outcome))
+                self.wake()
                 return
+        self._discard(outcome)
+
+    @staticmethod
+    def _discard(outcome: T | Exception) -> None:
         if isinstance(outcome, Connection):
             outcome.close()

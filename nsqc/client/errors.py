@@ -46,7 +46,19 @@ class AuthError(Refused):
 
 
 class PublishFailed(ClientError):
-    """All tries have failed; the text names the last cause."""
+    """All attempts have failed; the text names the last cause. acknowledged: messages that nsqd has. unknown: those
+    that were sent, and may have been published. unsent: those that were not."""
+
+    def __init__(self, text: str, acknowledged: int = 0, unknown: int = 0, unsent: int = 0):
+        super().__init__(text, acknowledged, unknown, unsent)
+        self.text, self.acknowledged, self.unknown, self.unsent = text, acknowledged, unknown, unsent
+
+    def __str__(self) -> str:
+        total = self.acknowledged + self.unknown + self.unsent
+        if total > 1:
+            return (f"{self.text}; of {total} messages {self.acknowledged} are acknowledged, "
+                    f"{self.unknown} may have been published, {self.unsent} were not sent")
+        return f"{self.text}; the message may have been published" if self.unknown else self.text
 
 
 class BadMessage(ClientError, ValueError):

@@ -25,6 +25,11 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def authorization(secret: str | None) -> dict[str, str]:
+    """The request header that shows a secret, such as a token of an access file."""
+    return {"Authorization": f"Bearer {secret}"} if secret else {}
+
+
 def connection_to(address: HttpAddress, timeout: float, tls: ssl.SSLContext | None) -> http.client.HTTPConnection:
     """A connection that opens with its first request. tls: the context; None selects HTTP for an address without a
     scheme, and the system's authorities for an https URL. Raises OSError if those cannot be read."""

@@ -10,6 +10,7 @@ from nsqc.client.errors import BadAddress
 
 PORTS = {"http": 80, "https": 443}
 LOOKUP = "/lookup"
+LOOKUPD_PORT = 4161
 
 
 class HttpAddress(NamedTuple):
@@ -55,12 +56,12 @@ class HttpAddress(NamedTuple):
         return {"Authorization": f"Basic {base64.b64encode(self.login.encode()).decode()}"}
 
 
-def http_address(text: str) -> HttpAddress:
-    """An address from its text. Raises BadAddress, TypeError."""
+def http_address(text: str, usual: int = LOOKUPD_PORT) -> HttpAddress:
+    """An address from its text. usual: the port in an error. Raises BadAddress, TypeError."""
     if isinstance(text, str) and "://" not in text and ":" in text.partition("/")[0] and "/" in text:
         text = f"http://{text}"     # HOST:PORT/PATH
     if not isinstance(text, str) or "://" not in text:
-        checked_address(text)
+        checked_address(text, usual)
         if is_path(text):
             return HttpAddress(text, socket=text)
         host, port = split_address(text)

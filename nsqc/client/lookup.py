@@ -11,6 +11,7 @@ from typing import TypedDict
 from nsqc.client.address import checked_address
 from nsqc.client.errors import LookupFailed
 from nsqc.client.httpaddress import http_address
+from nsqc.client.trouble import port_hint, reason
 from nsqc.wire.answers import Answer, Service, of_info, wrong_port
 from nsqc.wire.outside import decode
 
@@ -23,6 +24,11 @@ class NotHttp(ValueError):
     def __init__(self, text: str, found: Answer | None):
         super().__init__(text)
         self.found = found
+
+
+def context_of(tls: bool | ssl.SSLContext | None) -> ssl.SSLContext | None:
+    """The context for https URLs; None: the default one."""
+    return tls if isinstance(tls, ssl.SSLContext) else None
 
 
 class Node(TypedDict):
@@ -57,7 +63,8 @@ def ask_all(path: str, nsqlookupd: Iterable[str], timeout: float,
                 addresses[checked_address(f"{node['broadcast_address']}:{node['tcp_port']}")] = None
             answered = True
         except (OSError, ValueError, KeyError, TypeError) as error:
-            cause = f"nsqlookupd {http_address(address).text}: {error}"
+            hint = port_hint(error, address, Service.LOOKUPD_HTTP)
+            cause = f"nsqlookupd {http_address(address).text}: {reason(error, context_of(tls))}{hint}"
             log.warning("%s", cause)
     if not answered:
         raise LookupFailed(cause)
@@ -90,16 +97,17 @@ def ask(address: str, path: str, timeout: float, tls: bool | ssl.SSLContext | No
 
 
 def fetch(address: str, path: str, timeout: float, most_bytes: int | None = None,
-          tls: bool | ssl.SSLContext | None = None) -> tuple[int, bytes]:
+          tls: bool | ssl.SSLContext | None = None, secret: str | None = None) -> tuple[int, bytes]:
     """Status and body of a GET; path: with arguments, as it is sent. tls: for https URLs. Raises OSError, NotHttp."""
     from http.client import HTTPException  # slow to import, and most clients are given their nsqd
 
-    from nsqc.client.http import answered_by, connection_to
+    from nsqc.client.http import answered_by, authorization, connection_to
 
     where = http_address(address)
-    connection = connection_to(where, timeout, tls if where.tls and isinstance(tls, ssl.SSLContext) else None)
+    connection = connection_to(where, timeout, context_of(tls) if where.tls else None)
     try:
-        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **where.headers})
+        connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0", **authorization(secret),
+                                                **where.headers})
         answer = connection.getresponse()
         return answer.status, answer.read(most_bytes)
     except HTTPException as error:

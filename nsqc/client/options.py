@@ -104,9 +104,17 @@ CONNECTION: dict[str, Rule] = {
 OTHERS: dict[str, Rule] = {
     "timeout": seconds(10.0, "seconds above 0", above=0),
     "backoff": seconds(0.1, "seconds, 0 or above", low=0),
+    "spread": Rule(False, "True or False", (bool,)),
     "retries": whole(5, "a whole number, 0 or above", 0),
-    "max_in_flight": whole(1, "a whole number, 1 or above", 1),
+    "max_in_flight": whole(None, "a whole number, 1 or above, or None for one per connection", 1),
     "connections": whole(1, "a whole number, 1 or above", 1),
+    "touch_limit": seconds(0.0, "seconds, 0 or above", low=0),
+    "concurrency": whole(1, "a whole number, 1 or above", 1),
+    "max_attempts": whole(0, "a whole number, 0 or above", 0),
+    "requeue_delay": seconds(1.0, "seconds, 0 or above", low=0),
+    "max_requeue_delay": seconds(900.0, "seconds, 0 or above", low=0),
+    "max_slowdown": seconds(120.0, "seconds, 0 or above", low=0),
+    "stop_timeout": seconds(30.0, "seconds, 0 or above", low=0),
     "poll_interval": seconds(60.0, "seconds above 0", above=0),
     "batch_bytes": whole(256 * KIB, "bytes, a whole number above 0", 1),
     "batch_rows": whole(10_000, "a whole number, 1 or above", 1),
@@ -117,7 +125,9 @@ OTHERS: dict[str, Rule] = {
 FOREIGN_NAMES = {"nsqd_tcp_addresses": "nsqd", "nsqd_addresses": "nsqd", "lookupd_http_addresses": "nsqlookupd",
                     "lookupd_addresses": "nsqlookupd", "tls_v1": "tls", "ssl": "tls", "tls_options": "tls",
                     "heartbeat_interval": "heartbeat_interval_ms", "msg_timeout": "msg_timeout_ms",
-                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate"}
+                    "message_timeout": "msg_timeout_ms", "secret": "auth_secret", "deflate_level": "deflate",
+                    "lookupd_poll_interval": "poll_interval", "message_handler": "handler", "max_tries": "max_attempts",
+                    "giving_up": "on_give_up", "max_backoff_duration": "max_slowdown"}
 
 
 def checked(**values: object) -> None:
@@ -130,7 +140,8 @@ def unknown(owner: str, name: str, known: Iterable[str]) -> NoReturn:
     """Raises the TypeError for an unknown option, with a suggestion."""
     from difflib import get_close_matches  # needed for errors only
 
-    near = [FOREIGN_NAMES[name]] if name in FOREIGN_NAMES else get_close_matches(name, list(known), 1)
+    names = list(known)
+    near = [FOREIGN_NAMES[name]] if FOREIGN_NAMES.get(name) in names else get_close_matches(name, names, 1)
     raise TypeError(f"{owner} has no option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 

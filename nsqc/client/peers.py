@@ -14,19 +14,24 @@ from nsqc.client.options import checked
 
 log = logging.getLogger("nsqc.client")
 
-ROTATE_SECONDS = 5.0    # how long a connection keeps its RDY if there are more connections than RDY
+# If there are more connections than RDY, an idle connection passes its RDY on after a tick, a busy one after this time.
+ROTATE_SECONDS = 5.0
 TICK_SECONDS = 0.5      # how often connections are checked while nothing arrives
 
 
-class HasMaxReady(Protocol):
-    """What Peers needs of a connection."""
+class Receiving(Protocol):
+    """The parts of a connection that Peers uses."""
 
     @property
     def max_ready(self) -> int:
         """The largest RDY that this nsqd allows."""
 
+    @property
+    def in_flight(self) -> int:
+        """Messages received and not answered, as far as the connection knows."""
 
-C = TypeVar("C", bound=HasMaxReady)
+
+C = TypeVar("C", bound=Receiving)
 
 
 class Peer(Generic[C]):
@@ -37,29 +42,45 @@ class Peer(Generic[C]):
         self.connection: C | None = None
         self.was_connected = False
         self.ready = 0                  # the RDY that was sent last
+        self.ready_since = 0.0          # when it last began to have any
+        self.ready_until = 0.0          # when it last had any
+        self.received_at = 0.0          # when messages last arrived
         self.failures = 0               # in a row
         self.error = ""                 # why it is not connected
         self.next_try = 0.0
 
     def connected(self, connection: C) -> None:
-        """RDY starts at 0. Whoever consumes decides when to reset failures: an nsqd may accept and drop connections."""
+        """RDY starts at 0. Failures are reset when messages arrive: an nsqd may accept and drop connections."""
+        if self.error:
+            log.warning("%s: connected%s", self.address, " again" if self.was_connected else "")
         self.connection, self.ready, self.error, self.was_connected = connection, 0, "", True
+
+    def received(self, now: float) -> None:
+        """Messages have arrived."""
+        self.failures, self.received_at = 0, now
+
+    def is_busy(self, now: float) -> bool:
+        """Whether its RDY is in use."""
+        return now - max(self.received_at, self.ready_since) < TICK_SECONDS or (
+            self.connection is not None and self.connection.in_flight > 0)
 
 
 class Peers(Generic[C]):
-    """All of them. Times are of time.monotonic(). Raises BadName, BadAddress, ValueError, TypeError."""
+    """All of them. max_in_flight: None for one per connection. Times are of time.monotonic(). Raises BadName,
+    BadAddress, ValueError, TypeError."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str], nsqlookupd: str | Iterable[str],
-                 max_in_flight: int, connections: int, poll_interval: float, backoff: Backoff):
+                 max_in_flight: int | None, connections: int, poll_interval: float, backoff: Backoff):
         topic_name(topic), channel_name(channel)
         checked(max_in_flight=max_in_flight, connections=connections, poll_interval=poll_interval,
                 backoff=backoff.first)
         addresses, self.nsqlookupd = nsqd_or_nsqlookupd(nsqd, nsqlookupd)
         self.max_in_flight = max_in_flight
+        self.least = 1                  # in flight, if max_in_flight is None
+        self.cap: int | None = None     # in flight until further notice; None: as many as allowed
         self._connections, self._poll_interval, self._backoff = connections, poll_interval, backoff
         self.all: list[Peer[C]] = self._peers_at(addresses)
         self._last_lookup = float("-inf")
-        self._first_ready, self._rotated = 0, float("-inf")
 
     def _peers_at(self, addresses: Iterable[str]) -> list[Peer[C]]:
         return [Peer(address) for address in addresses for _ in range(self._connections)]
@@ -115,24 +136,50 @@ class Peers(Generic[C]):
     def failed(self, peer: Peer[C], error: Exception, now: float) -> None:
         """The peer is unreachable or lost: the next try follows after a pause that doubles each time."""
         peer.connection = None
-        peer.error = str(error)
-        if not peer.failures:
+        if not peer.error:
             log.warning("%s; trying again", error)
+        peer.error = str(error)
         peer.failures += 1
         peer.next_try = now + self._backoff.pause(peer.failures)
 
     # ------------------------------------------------------------------ RDY
 
+    def in_flight(self, connections: int) -> int:
+        """How many messages may be in flight over this many connections."""
+        allowed = max(connections, self.least) if self.max_in_flight is None else self.max_in_flight
+        return allowed if self.cap is None else min(allowed, self.cap)
+
     def shares(self, now: float) -> list[tuple[Peer[C], C, int]]:
-        """The peers whose RDY has to change, with the new RDY. If there are more connections than max_in_flight, they
-        take turns."""
+        """The peers whose RDY has to change, with the new RDY: equal shares, or, if there are more connections than may
+        be in flight, 1 for some of them at a time."""
         connected = self.connected
-        if not connected:
-            return []
-        if now - self._rotated >= ROTATE_SECONDS:
-            self._first_ready, self._rotated = self._first_ready + self.max_in_flight, now
-        share, rest = divmod(self.max_in_flight, len(connected))
-        first = self._first_ready % len(connected)
-        shares = [(peer, connection, min(share + ((at - first) % len(connected) < rest), connection.max_ready))
-                  for at, (peer, connection) in enumerate(connected)]
-        return [(peer, connection, ready) for peer, connection, ready in shares if ready != peer.ready]
+        total = self.in_flight(len(connected))
+        if total < len(connected):
+            holders = self._holders(connected, total, now)
+            wanted = [1 if peer in holders else 0 for peer, _ in connected]
+        else:
+            share, rest = divmod(total, len(connected)) if connected else (0, 0)
+            wanted = [share + (at < rest) for at in range(len(connected))]
+        changes = []
+        for (peer, connection), count in zip(connected, wanted, strict=True):
+            ready = min(count, connection.max_ready)
+            if ready and not peer.ready:
+                peer.ready_since = now
+            if peer.ready:
+                peer.ready_until = now
+            if ready != peer.ready:
+                changes.append((peer, connection, ready))
+        return changes
+
+    @staticmethod
+    def _holders(connected: list[tuple[Peer[C], C]], total: int, now: float) -> set[Peer[C]]:
+        """The peers that have RDY 1. Busy ones keep it for a while; the others get it in the order in which they last
+        had it, as soon as so few messages are in flight that their total stays within its limit."""
+        kept = [peer for peer, _ in connected
+                if peer.ready and peer.is_busy(now) and now - peer.ready_since < ROTATE_SECONDS][:total]
+        holders = set(kept)
+        elsewhere = sum(connection.in_flight for peer, connection in connected if peer not in holders)
+        free = max(total - len(kept) - elsewhere, 0)
+        waiting = sorted((peer for peer, _ in connected if peer not in holders),
+                         key=lambda peer: now if peer.ready else peer.ready_until)
+        return holders | set(waiting[:free])

@@ -9,17 +9,19 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple, Unpack
 
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.connection import Connection
-from nsqc.client.errors import ClientError, ConnectError, Refused
+from nsqc.client.errors import ClientError, Closed, ConnectError, Refused
 from nsqc.client.failover import Failover, Tries
 from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.statistics import ProducerStats
 
-OWN = ("nsqd", "nsqlookupd", "retries", "backoff")
+OWN = ("nsqd", "nsqlookupd", "retries", "backoff", "spread", "poll_interval")
 IDLE_SECONDS = 60.0     # a connection unused for this long is closed
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
 
@@ -32,33 +34,41 @@ class Idle(NamedTuple):
 
 
 class Producer:
-    """nsqd: addresses; the first that works is used. nsqlookupd: asked for addresses if none are given.
+    """nsqd: addresses; the first that works is used, or with spread=True each in turn. nsqlookupd: asked for addresses
+    if none are given; with spread, again every poll_interval seconds.
 
-    retries: tries after the first, each with the next nsqd, after a pause that starts at backoff seconds and doubles
-    with each round over all of them. All other options go to Connection. Connects with the first publish. Raises
-    BadAddress, ValueError, TypeError.
+    timeout: seconds for one call, all attempts included, or between two acknowledgements within a batch. retries:
+    attempts after the first, each with the next nsqd, after a pause that starts at backoff seconds and doubles with
+    each round over all of them. All other options go to Connection. Connects with the first publish, or by connect().
+    Raises BadAddress, ValueError, TypeError.
 
     Thread-safe: each publish uses a connection exclusively, then leaves it to the next one. So there are as many
     connections as threads publish at the same time.
     """
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
-                 backoff: float = 0.1, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
+                 backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
+                 **options: Unpack[ConnectionOptions]):
         self._options = Options("Producer", OWN, timeout, options)
-        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff))
-        self._lock = threading.Lock()       # protects the two below; never held while waiting
+        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
+                                  poll_interval=poll_interval)
+        self._lock = threading.Lock()       # protects what follows; never held while waiting
         self._idle: list[Idle] = []         # most recently used last
-        self._closings = 0                  # calls of close(): connections in use during one are not kept
+        self._open: Counter[str] = Counter()    # connections by nsqd, those in use included
+        self._published = self._retries = self._failed = 0
+        self._closed = False
         _producers.add(self)
 
+    # ------------------------------------------------------------------ publishing
+
     def publish(self, topic: str, body: Body) -> None:
-        """Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed."""
+        """Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
         self._attempt(Single(self._options, topic, body))
 
     def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                      batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
-        """bodies: any iterable, consumed before anything is sent. If a connection breaks halfway, everything is sent
-        again. Raises as publish, and what the iterable raises."""
+        """bodies: any iterable, consumed before anything is sent. If a connection breaks halfway, what was not
+        acknowledged is sent again. Raises as publish, and what the iterable raises."""
         many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
         if many:
             self._attempt(many)
@@ -73,13 +83,31 @@ class Producer:
         if deferred:
             self._attempt(deferred)
 
+    # ------------------------------------------------------------------ the producer itself
+
+    def connect(self) -> None:
+        """Connects now, so that a mistake shows before the first publish. Raises as publish."""
+        self._attempt(Publication(0))
+
+    def ping(self) -> float:
+        """Greets an nsqd over a new connection, for health checks; seconds that it took. Raises as publish."""
+        began = time.monotonic()
+        self._attempt(Publication(0), fresh=True)
+        return time.monotonic() - began
+
+    def stats(self) -> ProducerStats:
+        """What was published so far, and where to."""
+        with self._lock:
+            return ProducerStats(self._published, self._retries, self._failed, dict(+self._open),
+                                 {address: down.reason for address, down in self._failover.down.items()})
+
     def close(self) -> None:
-        """Closes the connections, those in use by other threads when they are done. The next publish connects again."""
+        """Closes the connections, those in use by other threads when they are done. Further calls raise Closed."""
         with self._lock:
             idle, self._idle = self._idle, []
-            self._closings += 1
+            self._closed = True
         for entry in idle:
-            entry.connection.close()
+            self._discard(entry.connection)
 
     def __enter__(self) -> Producer:
         return self
@@ -89,76 +117,108 @@ class Producer:
 
     # ------------------------------------------------------------------ fail-over
 
-    def _attempt(self, publication: Publication) -> None:
-        tries = Tries(self._failover)
+    def _attempt(self, publication: Publication, fresh: bool = False) -> None:
+        """Publishes; fresh: over a connection that is closed afterwards."""
+        tries = Tries(self._failover, publication, self._options.timeout)
         while True:
             connection: Connection | None = None
             address = None
-            closings = self._closings
+            if self._closed:
+                raise Closed("the producer is closed")
             try:
-                connection = self._take()
-                if connection is None:
-                    self._look_up()
-                    address = self._failover.target()
-                    connection = Connection.with_options(address, self._options)
-                connection.publish_all(publication)
+                address = self._aim(tries)
+                connection = (None if fresh else self._take(address)) or self._dial(address, tries)
+                connection.publish_all(publication, tries.patience())
             except (ConnectError, Refused) as error:
-                address = connection.address if connection is not None else address
                 self._discard(connection)
-                pause = tries.failed(error, address)
+                pause = self._failure(tries, error, address)
             except BaseException:
                 # The command may be half sent, or its answer outstanding.
                 self._discard(connection)
                 raise
             else:
-                self._put_back(connection, closings)
+                self._failover.worked(address)
+                self._put_back(connection, publication.total, keep=not fresh)
                 return
             time.sleep(pause)
 
-    def _look_up(self) -> None:
-        if self._failover.nsqlookupd:
-            self._failover.addresses = self._failover.look_up(self._options.timeout, self._options.tls)
+    def _failure(self, tries: Tries, error: ConnectError | Refused, address: str | None) -> float:
+        """The pause before the next attempt. Raises PublishFailed, Refused."""
+        try:
+            pause = tries.failed(error, address)
+        except ClientError:
+            with self._lock:
+                self._failed += 1
+            raise
+        with self._lock:
+            self._retries += 1
+        return pause
 
-    @staticmethod
-    def _discard(connection: Connection | None) -> None:
-        if connection is not None:
-            connection.close()
+    def _aim(self, tries: Tries) -> str:
+        """The nsqd for the next attempt; asks nsqlookupd if it has to be connected to. Raises LookupFailed,
+        ConnectError."""
+        failover = self._failover
+        if failover.nsqlookupd and not (failover.addresses and (failover.spread or self._idle)):
+            failover.addresses = failover.look_up(tries.patience(), self._options.tls)
+        elif failover.look_up_due():
+            threading.Thread(target=self._look_up_again, name="nsqc lookup", daemon=True).start()
+        return failover.target()
+
+    def _look_up_again(self) -> None:
+        self._failover.addresses = self._failover.look_up(self._options.timeout, self._options.tls)
 
     # ------------------------------------------------------------------ connections
 
-    def _take(self) -> Connection | None:
+    def _dial(self, address: str, tries: Tries) -> Connection:
+        connection = Connection.with_options(address, self._options, tries.patience())
+        with self._lock:
+            self._open[address] += 1
+        return connection
+
+    def _discard(self, connection: Connection | None) -> None:
+        if connection is not None:
+            with self._lock:
+                self._open[connection.address] -= 1
+            connection.close()
+
+    def _take(self, address: str) -> Connection | None:
         """An idle connection that works, its heartbeats answered. A dead one is dropped without counting as a try."""
         while True:
             with self._lock:
-                if not self._idle:
+                at = len(self._idle) - 1
+                while at >= 0 and self._idle[at].connection.address != address:
+                    at -= 1
+                if at < 0:
                     return None
-                connection = self._idle.pop().connection
+                connection = self._idle.pop(at).connection
             try:
                 connection.ping()
                 return connection
             except ClientError:
-                connection.close()
+                self._discard(connection)
             except BaseException:
-                connection.close()
+                self._discard(connection)
                 raise
 
-    def _put_back(self, connection: Connection, closings: int) -> None:
+    def _put_back(self, connection: Connection, published: int, keep: bool) -> None:
         now = time.monotonic()
         with self._lock:
+            self._published += published
             stale = [idle.connection for idle in self._idle if now - idle.since > IDLE_SECONDS]
             if stale:
                 self._idle = [idle for idle in self._idle if now - idle.since <= IDLE_SECONDS]
-            if closings == self._closings:
+            if keep and not self._closed:
                 self._idle.append(Idle(connection, now))
             else:
                 stale.append(connection)
         for old in stale:
-            old.close()
+            self._discard(old)
 
     def _forked(self) -> None:
         """In a forked child: the thread that held the lock does not exist, and the connections are the parent's."""
         self._lock = threading.Lock()
         self._idle = []
+        self._open.clear()
 
 
 def _after_fork() -> None:

@@ -28,7 +28,9 @@ from nsqc.options.resolve import effective
 from nsqc.options.topic_tables import KEY as TOPICS
 
 if TYPE_CHECKING:
-    from nsqc.options.check import Report
+    from collections.abc import Iterator
+
+    from nsqc.options.check import Finding, Report
 
 FOR_LOOKUPD = "for nsqc lookupd instead of nsqc serve"
 
@@ -54,15 +56,31 @@ def check_command(
     if lookupd:
         from nsqc.options.check_lookupd import examine as examine_lookupd
 
-        return conclude(file, examine_lookupd(file))
+        lookupd_report = examine_lookupd(file)
+        lookupd_report.findings.extend(in_access_file(lookupd_report.options.access_file))
+        return conclude(file, lookupd_report)
     from nsqc.options.check import examine
 
     report = examine(file)
     options = report.options
+    report.findings.extend(in_access_file(options.access_file))
     folder = f"data path {options.data_path} can be written" if options.data_path else (
         "no data path is set, files go to the folder nsqc is started in")
     tables = f", {len(options.topics)} topic table{'' if len(options.topics) == 1 else 's'}" if options.topics else ""
     return conclude(file, report, f"{tables}; {folder}")
+
+
+def in_access_file(path: str) -> Iterator[Finding]:
+    """What is wrong with the access file that a config file names."""
+    if not path:
+        return
+    from nsqc.access.rules import AccessError, read
+    from nsqc.options.check import Finding
+
+    try:
+        read(path)
+    except AccessError as error:
+        yield Finding(0, True, str(error))
 
 
 def conclude(file: str, report: Report[Chosen], more: str = "") -> int:

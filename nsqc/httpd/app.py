@@ -12,6 +12,7 @@ from nsqc.broker.broker import Broker
 from nsqc.broker.drain import Drain
 from nsqc.broker.stats import MemoryWatch
 from nsqc.broker.writable import WritableProbe
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.publishing import PublishPipeline
 from nsqc.httpd.site import Resolve, Site
@@ -71,9 +72,10 @@ class App(Site):
 
     def __init__(self, *, broker: Broker, settings: Settings, rules: TopicRules, log: Log, sessions: Sessions,
                  info: NodeInfo, start_time: float, threads: Executor, resolve: Resolve, limits: ConnectionLimits,
-                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched) -> None:
+                 listeners: Listeners, writable: WritableProbe, drain: Drain, slow: SlowLoop, watched: Watched,
+                 gate: Gate) -> None:
         super().__init__(log=log, resolve=resolve, publishes=KnownPublishes(), threads=threads,
-                         header_timeout=settings.now.http_header_timeout, slow=slow)
+                         header_timeout=settings.now.http_header_timeout, slow=slow, gate=gate)
         self.broker = broker
         self.unread = broker.slicer.unread
         self.settings = settings
@@ -100,6 +102,14 @@ class App(Site):
     def _settings_changed(self, options: Options) -> None:
         self.max_msg_size = options.message_limit
         self.publishes.forget_heads()
+        for server in self.servers:
+            for connection in server.connections:
+                connection.forget_heads()
+        self.gate.set_options(options)
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of that name."""
+        return self.broker.topic(name.encode()) is not None
 
     @property
     def https_port(self) -> int:  # type: ignore[override]

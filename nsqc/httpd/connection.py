@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from nsqc.httpd.caller import Caller
 from nsqc.httpd.known import MOST_HEAD_BYTES
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reader import RequestReader
@@ -21,6 +22,7 @@ from nsqc.httpd.writer import Writer
 from nsqc.loop.watch import span_began, span_ended
 from nsqc.net.address import peer_text
 from nsqc.net.limits import host_of
+from nsqc.net.peercert import common_name
 
 # How long a new client may take, when the server closes, to start the request it has come for.
 ARRIVING_S = 0.5
@@ -58,8 +60,9 @@ class Connection(asyncio.Protocol):
     """The loop's protocol for one client."""
 
     __slots__ = ("_app", "_fd", "_fresh", "_heads", "_held", "_pipeline", "_reader", "_since", "_state",
-                 "_timing_body", "_unread", "_writer", "due", "host", "server", "transport")
+                 "_timing_body", "_unread", "_writer", "caller", "due", "host", "server", "transport")
 
+    caller: Caller
     _pipeline: Pipeline
     _reader: RequestReader
     _writer: Writer
@@ -73,7 +76,8 @@ class Connection(asyncio.Protocol):
         self._unread = server.app.unread
         self._fd = -1
         # None are known to a server that refuses every request.
-        self._heads = {} if self._state.tls_required else server.app.publishes.heads
+        self._heads = ({} if self._state.tls_required or self._app.gate.permits is not None
+                       else server.app.publishes.heads)
         self._since = 0.0                       # loop time at which the head, or the body, started
         self._timing_body = False               # it is the body's
         self._fresh = True                      # nothing has arrived yet
@@ -89,9 +93,12 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.host = host_of(peer)
+        remote = peer_text(peer)
+        self.caller = Caller(self.host, remote, self._state.tls, self._common_name())
         self._writer = Writer(self._state.loop, self.transport, self._state.tls)
         self._pipeline = self._app.pipeline(self._app, self._state, self._writer, self)
-        self._reader = RequestReader(self._app, self._state, self._pipeline, peer_text(peer))
+        self._reader = RequestReader(self._app, self._state, self._pipeline, remote, self.caller,
+                                     self._heads)
         if not self.server.admit(self, self.host):
             self._pipeline.closing = True
             self.transport.abort()
@@ -109,6 +116,7 @@ class Connection(asyncio.Protocol):
             self._app.log.debug("HTTP: client(%s) has left without a word", self._reader.remote)
         self._pipeline.abandon()
         self._writer.closed()
+        self.caller.leave()
         self.server.forget(self)
 
     def data_received(self, data: bytes) -> None:
@@ -204,6 +212,27 @@ class Connection(asyncio.Protocol):
                     pipeline.rest()
             if pipeline.blocked:
                 return end
+
+    # ------------------------------------------------------------------ access rules
+
+    def _common_name(self) -> str:
+        """Of the client's certificate; empty without one, and where no rules ask for it."""
+        if self._app.gate.permits is None or not self._state.tls:
+            return ""
+        return common_name(self.transport.get_extra_info("peercert") or {})
+
+    def rules_changed(self) -> None:
+        """There are new access rules, or options: ends the connection if it does what it may no longer do."""
+        self.forget_heads()
+        permits = self._app.gate.permits
+        if permits is not None and permits.has_lost(self.caller):
+            self._app.log.info("HTTP: %s may no longer do what it did: closing", self)
+            self._pipeline.closing = True
+            self.transport.abort()
+
+    def forget_heads(self) -> None:
+        """Publishes have to be looked at again."""
+        self._heads.clear()
 
     # ------------------------------------------------------------------ flow
 

@@ -1,15 +1,27 @@
 """Recognises plain publishes, the hot path: `POST /pub?topic=NAME` with a body of known length, and nothing special.
 
-Two memories, shared by all connections: request targets, which the parser's callbacks look up, and whole heads byte by
-byte. A client that repeats a head needs no parser.
+Two memories: request targets, which the parser's callbacks look up, and whole heads byte by byte. A client that repeats
+a head needs no parser. All connections share both; with access rules each has heads of its own, which those permit.
 """
 
 from __future__ import annotations
 
 from nsqc.wire.names import is_valid_name
 
-_MOST = 4096                # entries of each memory; a full one starts over
+MOST_SHARED = 4096          # entries of each memory; a full one starts over
+MOST_OWN = 64               # of the heads of one connection
 MOST_HEAD_BYTES = 1024
+
+
+Heads = dict[bytes, tuple[bytes, int]]      # whole heads to topics, and the lengths of the bodies
+
+
+def learn(heads: Heads, head: bytes, topic: bytes, length: int, most: int = MOST_SHARED) -> None:
+    """Remembers the head of a plain publish, unless its end is not the one that is looked for."""
+    if len(head) <= MOST_HEAD_BYTES and head.endswith(b"\r\n\r\n"):
+        if len(heads) >= most:
+            heads.clear()
+        heads[head] = topic, length
 
 
 class KnownPublishes:
@@ -19,23 +31,16 @@ class KnownPublishes:
 
     def __init__(self) -> None:
         self.targets: dict[bytes, bytes] = {}               # topics
-        self.heads: dict[bytes, tuple[bytes, int]] = {}     # topics, and the lengths of the bodies
+        self.heads: Heads = {}
 
     def find_topic(self, target: bytes) -> bytes | None:
         """The topic, if a new request target is that of a plain publish; remembers it."""
         topic = plain_topic(target)
         if topic is not None:
-            if len(self.targets) >= _MOST:
+            if len(self.targets) >= MOST_SHARED:
                 self.targets.clear()
             self.targets[target] = topic
         return topic
-
-    def learn(self, head: bytes, topic: bytes, length: int) -> None:
-        """Remembers the head of a plain publish, unless its end is not the one that is looked for."""
-        if len(head) <= MOST_HEAD_BYTES and head.endswith(b"\r\n\r\n"):
-            if len(self.heads) >= _MOST:
-                self.heads.clear()
-            self.heads[head] = topic, length
 
     def forget_heads(self) -> None:
         """For when an option has changed that a publish depends on."""

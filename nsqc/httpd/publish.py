@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from nsqc.broker import refusals
-from nsqc.broker.refusals import INVALID, of_exception
+from nsqc.broker.refusals import INVALID, QuotaReached, of_exception
 from nsqc.broker.topic import DRAINING, NO_SPACE, PENDING, Topic
 from nsqc.broker.topicstate import OpenBatch
 from nsqc.httpd.reply import ApiError, refusal
@@ -44,6 +44,8 @@ def named_topic(app: App, request: Request, arguments: dict[bytes, bytes]) -> To
     topic = app.broker.topic(name)
     if topic is None:
         request.made += 1
+        if request.may_create is not None and (reason := request.may_create(name.decode(), app.has_topic)):
+            raise QuotaReached(reason)
         topic = app.broker.get_topic(name)
     return topic
 

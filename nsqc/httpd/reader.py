@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from nsqc.httpd.caller import Caller
+from nsqc.httpd.known import MOST_OWN, MOST_SHARED, Heads, learn
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import bad_request, tls_required
 from nsqc.httpd.request import Request, fixed, is_foreign
@@ -23,13 +25,19 @@ class RequestReader:
     A plain publish goes a short way: nothing is made of it but its topic and its body.
     """
 
-    __slots__ = ("_app", "_begun", "_body", "_chunks", "_has_line", "_head", "_missing", "_pipeline", "_publishes",
-                 "_request", "_skip", "_state", "_topic", "body_bytes", "in_body", "incomplete", "remote")
+    __slots__ = ("_app", "_begun", "_body", "_caller", "_chunks", "_has_line", "_head", "_heads", "_missing",
+                 "_permits", "_pipeline", "_publishes", "_request", "_skip", "_state", "_topic", "body_bytes",
+                 "in_body", "incomplete", "remote")
 
     _head: Head     # of the request whose body is coming in
 
-    def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str) -> None:
+    def __init__(self, app: Site, state: ServerState, pipeline: Pipeline, remote: str, caller: Caller,
+                 heads: Heads) -> None:
+        """heads: of plain publishes that this client may send."""
         self._app = app
+        self._caller = caller
+        self._heads = heads
+        self._permits = app.gate.permits
         self._publishes = app.publishes
         self._state = state
         self._pipeline = pipeline
@@ -120,9 +128,12 @@ class RequestReader:
         self._missing = head.length
         if (head.is_plain_post() and head.length <= self._app.max_msg_size
                 and not self._state.tls_required and not self._state.closing):
-            self._topic = self._publishes.targets.get(head.target) or self._publishes.find_topic(head.target)
-            if self._topic is not None:
-                self._publishes.learn(raw, self._topic, head.length)
+            topic = self._publishes.targets.get(head.target) or self._publishes.find_topic(head.target)
+            permits = self._permits
+            if topic is not None and (permits is None
+                                      or permits.may_publish(head.authorization, topic, self._caller)):
+                self._topic = topic
+                learn(self._heads, raw, topic, head.length, MOST_SHARED if permits is None else MOST_OWN)
                 return
         if head.length < 0:
             self._chunks = Chunks()
@@ -220,11 +231,14 @@ class RequestReader:
             self._refuse(400)
             return
         request.accept = head.accept
+        request.authorization = head.authorization
+        request.host = head.host
+        request.from_page = head.origin is not None
         request.foreign = is_foreign(head.host, head.origin, head.fetch_site)
         if self._state.tls_required:
             request.route = fixed(tls_required(self._app.https_port))
         else:
-            request.route = self._app.resolve(request)
+            request.route = self._app.gate.admit(self._app.resolve(request), request, self._caller)
         self._request = request
         if request.length:
             self._open_body(request)

@@ -14,6 +14,7 @@ JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
 
+_NOSNIFF = "X-Content-Type-Options: nosniff\r\n"     # a browser must not make a script or a page of an answer
 _NSQ_HEADER = "X-Nsq-Content-Type: nsq; version=1.0\r\n"
 encoded = msgspec.json.Encoder().encode
 # html.escape, without the tables of its module.
@@ -72,7 +73,7 @@ class Reply:
         lines = (
             f"HTTP/1.{0 if http10 else 1} {self.status} {HTTPStatus(self.status).phrase}\r\n{self.extra}"
             f"{f'Content-Type: {self.content_type}' + chr(13) + chr(10) if self.content_type else ''}"
-            f"{_NSQ_HEADER if self.nsq else ''}{date}{size}"
+            f"{_NSQ_HEADER if self.nsq else ''}{_NOSNIFF}{date}{size}"
         )
         if close:
             lines += "Connection: close\r\n"

@@ -8,6 +8,7 @@ from binascii import unhexlify
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.log.secrets import mask
@@ -30,24 +31,25 @@ class Route(NamedTuple):
     """One call of the API."""
 
     handler: Handler
+    need: Need                                                      # what it requires of its client
     reply: Callable[[object], Reply] = v1                           # makes data a Reply
     error: Callable[[int, str], Reply] = v1_error                   # makes an ApiError a Reply
     logged: bool = True                                             # each request is logged
     body_limit: Callable[[Options], int] | None = None              # bytes of body to keep; None: 0
     reads_body: bool = False                                        # answers Expect: 100-continue
-    from_pages: bool = False                                        # web pages of other origins may call it, too
 
 
 def fixed(reply: Reply) -> Route:
     """A route that always gives this answer."""
-    return Route(lambda app, request: reply, logged=False)
+    return Route(lambda app, request: reply, OPEN, logged=False)
 
 
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("_dropped", "_when_dropped", "accept", "body", "broken", "foreign", "http10", "keep_alive", "length",
-                 "made", "method", "param", "path", "query", "remote", "route", "started", "url")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "foreign", "from_page",
+                 "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param", "path", "query",
+                 "refusal", "remote", "route", "started", "url", "user")
 
     route: Route                        # set right after construction: the router needs a request to resolve
 
@@ -62,12 +64,19 @@ class Request:
         self.http10 = http10
         self.keep_alive = keep_alive
         self.accept = b""               # the header; empty without one
-        self.foreign = False            # a browser sends it for a web page of another origin
+        self.authorization: bytes | None = None     # the header: a secret, which is never shown
+        self.host: bytes | None = None  # the header
+        self.from_page = False          # a browser sends it for a web page
+        self.foreign = False            # and that page has another origin
         self.body = b""                 # at most one byte more than the route allows
         self.broken = False             # the body ended early or was malformed
         self.param = ""                 # the last part of the path, for a route that ends in a wildcard
         self.made = 0                   # topics and channels that its handler has created, or tried to
         self.started = time.perf_counter_ns()
+        # By the access file, if there is one.
+        self.user = ""
+        self.refusal = ""               # why the call is not permitted
+        self.may_create: Callable[[str, Callable[[str], bool]], str] | None = None  # nsqc.access.quotas.Account.create
         self._dropped = False
         self._when_dropped: Callable[[], object] | None = None
 

@@ -1,7 +1,22 @@
-"""The routes of the daemon's API."""
+"""The routes of the daemon's API, and what each requires of its client."""
 
 from __future__ import annotations
 
+from nsqc.access.needs import (
+    ADMIN,
+    CHANNEL,
+    KNOWN,
+    OPEN,
+    OPEN_OWN,
+    PUBLISH,
+    READ,
+    STATS,
+    TOPIC,
+    Need,
+    local,
+    need,
+    own,
+)
 from nsqc.httpd import admin, probes, publish, statistics, views
 from nsqc.httpd.app import MOST_RULES
 from nsqc.httpd.first import at_first
@@ -18,70 +33,71 @@ def _max_body_size(options: Options) -> int:
     return options.max_body_size
 
 
-def _call(handler: Handler) -> Route:
-    return Route(handler, reads_body=True)
+def _call(handler: Handler, need: Need) -> Route:
+    return Route(handler, need, reads_body=True)
 
 
 def _longest_rules(options: Options) -> int:
     return MOST_RULES
 
 
-_PUB = Route(publish.counted(publish.pub), logged=False, body_limit=_max_msg_size, reads_body=True,
-             from_pages=True)
-_MPUB = Route(publish.counted(publish.mpub), logged=False, body_limit=_max_body_size, reads_body=True,
-              from_pages=True)
+_PUB = Route(publish.counted(publish.pub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_msg_size,
+             reads_body=True)
+_MPUB = Route(publish.counted(publish.mpub), need(PUBLISH, TOPIC), logged=False, body_limit=_max_body_size,
+              reads_body=True)
 
 ROUTES: Table = {
     b"GET": {
-        b"/ping": plain_route(views.ping),
-        b"/livez": probe_route(probes.livez),
-        b"/readyz": probe_route(at_first("ready", "readyz")),
-        b"/info": Route(views.info),
-        b"/stats": _call(statistics.stats),
-        b"/drain": Route(at_first("drain", "get")),
-        b"/metrics": plain_answer(at_first("metrics", "metrics")),
-        b"/topic/log": Route(at_first("logs", "show")),
-        b"/topic/read": Route(at_first("logs", "read")),
-        b"/topic/peek": Route(at_first("peek", "topic")),
-        b"/channel/peek": Route(at_first("peek", "channel")),
-        b"/topic/rules": _call(at_first("rules", "get_rules")),
-        b"/debug/pprof/": debug_route(at_first("debug", "index")),
-        b"/debug/pprof/cmdline": debug_route(at_first("debug", "cmdline")),
-        b"/debug/pprof/profile": debug_route(at_first("debug", "profile")),
-        b"/debug/pprof/heap": debug_route(at_first("heap", "heap")),
-        b"/debug/pprof/goroutine": debug_route(at_first("debug", "stacks")),
-        b"/debug/pprof/threadcreate": debug_route(at_first("debug", "threads")),
-        b"/debug/slow": debug_route(at_first("debug", "slow")),
+        b"/ping": plain_route(views.ping, OPEN),
+        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/readyz": probe_route(at_first("ready", "readyz"), OPEN_OWN),
+        b"/info": Route(views.info, KNOWN),
+        b"/stats": _call(statistics.stats, need(STATS, TOPIC)),
+        b"/drain": Route(at_first("drain", "get"), local(STATS)),
+        b"/metrics": plain_answer(at_first("metrics", "metrics"), own(STATS)),
+        b"/topic/log": Route(at_first("logs", "show"), Need((READ, STATS), TOPIC, own=True, local=True)),
+        b"/topic/read": Route(at_first("logs", "read"), local(READ, TOPIC)),
+        b"/topic/peek": Route(at_first("peek", "topic"), local(READ, TOPIC)),
+        b"/channel/peek": Route(at_first("peek", "channel"), local(READ, CHANNEL)),
+        b"/topic/rules": _call(at_first("rules", "get_rules"), Need((STATS, READ, ADMIN), TOPIC, own=True, local=True)),
+        b"/debug/pprof/": debug_route(at_first("debug", "index"), need(ADMIN)),
+        b"/debug/pprof/cmdline": debug_route(at_first("debug", "cmdline"), need(ADMIN)),
+        b"/debug/pprof/profile": debug_route(at_first("debug", "profile"), need(ADMIN)),
+        b"/debug/pprof/heap": debug_route(at_first("heap", "heap"), need(ADMIN)),
+        b"/debug/pprof/goroutine": debug_route(at_first("debug", "stacks"), need(ADMIN)),
+        b"/debug/pprof/threadcreate": debug_route(at_first("debug", "threads"), need(ADMIN)),
+        b"/debug/slow": debug_route(at_first("debug", "slow"), local(ADMIN)),
     },
     b"POST": {
         b"/pub": _PUB,
         b"/mpub": _MPUB,
-        b"/topic/create": Route(admin.create_topic),
-        b"/topic/delete": _call(admin.delete_topic),
-        b"/topic/empty": _call(admin.empty_topic),
-        b"/topic/pause": _call(admin.pause_topic),
-        b"/topic/unpause": _call(admin.unpause_topic),
-        b"/channel/create": _call(admin.create_channel),
-        b"/channel/delete": _call(admin.delete_channel),
-        b"/channel/empty": _call(admin.empty_channel),
-        b"/channel/pause": _call(admin.pause_channel),
-        b"/channel/unpause": _call(admin.unpause_channel),
-        b"/channel/seek": _call(at_first("cursors", "seek")),
-        b"/drain": _call(at_first("drain", "post")),
-        b"/debug/freememory": plain_route(at_first("debug", "free_memory")),
+        b"/topic/create": Route(admin.create_topic, need(ADMIN, TOPIC)),
+        b"/topic/delete": _call(admin.delete_topic, need(ADMIN, TOPIC)),
+        b"/topic/empty": _call(admin.empty_topic, need(ADMIN, TOPIC)),
+        b"/topic/pause": _call(admin.pause_topic, need(ADMIN, TOPIC)),
+        b"/topic/unpause": _call(admin.unpause_topic, need(ADMIN, TOPIC)),
+        b"/channel/create": _call(admin.create_channel, need(ADMIN, CHANNEL)),
+        b"/channel/delete": _call(admin.delete_channel, need(ADMIN, CHANNEL)),
+        b"/channel/empty": _call(admin.empty_channel, need(ADMIN, CHANNEL)),
+        b"/channel/pause": _call(admin.pause_channel, need(ADMIN, CHANNEL)),
+        b"/channel/unpause": _call(admin.unpause_channel, need(ADMIN, CHANNEL)),
+        b"/channel/seek": _call(at_first("cursors", "seek"), local(ADMIN, CHANNEL)),
+        b"/drain": _call(at_first("drain", "post"), local(ADMIN)),
+        b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
     },
     b"DELETE": {
-        b"/drain": _call(at_first("drain", "delete")),
+        b"/drain": _call(at_first("drain", "delete"), local(ADMIN)),
     },
     b"PUT": {
-        b"/topic/rules": Route(at_first("rules", "put_rules"), body_limit=_longest_rules, reads_body=True),
-        b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate")),
+        b"/topic/rules": Route(at_first("rules", "put_rules"), local(ADMIN, TOPIC), body_limit=_longest_rules,
+                               reads_body=True),
+        b"/debug/setblockrate": plain_route(at_first("debug", "set_block_rate"), need(ADMIN)),
     },
 }
 # Routes that end in a wildcard, by the path before it.
 FREE_ROUTES: Table = {
-    b"GET": {b"/config/": Route(views.get_config)},
-    b"PUT": {b"/config/": Route(views.put_config, body_limit=_max_msg_size, reads_body=True)},
+    b"GET": {b"/config/": Route(views.get_config, need(STATS))},
+    b"PUT": {b"/config/": Route(views.put_config, need(ADMIN), body_limit=_max_msg_size, reads_body=True)},
 }
 
 resolve = Router(ROUTES, FREE_ROUTES).resolve

@@ -10,35 +10,34 @@ import posixpath
 import re
 from typing import Any, NoReturn
 
+from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, plain, redirect, v1_error
 from nsqc.httpd.request import Handler, Request, Route, fixed
 
 # Of a path; urllib.parse, which has such a function, takes milliseconds to import.
 _UNSAFE = re.compile(rb"[^A-Za-z0-9_.\-~/:@!$&'()*+,;=]")
 
-_READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
-
 Table = dict[bytes, dict[bytes, Route]]  # by method and path
 
 
-def plain_route(handler: Handler) -> Route:
+def plain_route(handler: Handler, need: Need) -> Route:
     """A call that answers with plain text."""
-    return Route(handler, reply=_plain_reply, error=_plain_error)
+    return Route(handler, need, reply=_plain_reply, error=_plain_error)
 
 
-def debug_route(handler: Handler) -> Route:
-    """A page below /debug/pprof."""
-    return plain_answer(handler)
+def debug_route(handler: Handler, need: Need) -> Route:
+    """A page below /debug."""
+    return plain_answer(handler, need)
 
 
-def plain_answer(handler: Handler) -> Route:
+def plain_answer(handler: Handler, need: Need) -> Route:
     """A page that is not logged; its errors are plain text."""
-    return Route(handler, error=lambda status, text: plain(text, status), logged=False)
+    return Route(handler, need, error=lambda status, text: plain(text, status), logged=False)
 
 
-def probe_route(handler: Handler) -> Route:
+def probe_route(handler: Handler, need: Need) -> Route:
     """A call that supervisors repeat all the time: it is not logged."""
-    return Route(handler, reply=_plain_reply, error=_plain_error, logged=False)
+    return Route(handler, need, reply=_plain_reply, error=_plain_error, logged=False)
 
 
 def _plain_reply(data: object) -> Reply:
@@ -68,8 +67,6 @@ class Router:
             return fixed(Reply(200))
         route = self._match(method, path, request)
         if route is not None:
-            if request.foreign and method not in _READING and not route.from_pages:
-                return _FOREIGN
             return route
         if method in self._routes and path != b"/":
             target = self._similar(method, path)
@@ -79,8 +76,8 @@ class Router:
         if method == b"OPTIONS" and allowed:
             return fixed(Reply(200, extra=allowed))
         if allowed:
-            return Route(_method_not_allowed, error=lambda status, text: v1_error(status, text, allowed))
-        return Route(_not_found)
+            return Route(_method_not_allowed, OPEN, error=lambda status, text: v1_error(status, text, allowed))
+        return Route(_not_found, OPEN)
 
     def _match(self, method: bytes, path: bytes, request: Request | None = None) -> Route | None:
         """The route of exactly this path; sets the request's parameter."""
@@ -129,15 +126,6 @@ def _redirect(request: Request, path: bytes) -> Reply:
 
 
 # Any: whatever site it is
-def _foreign(app: Any, request: Request) -> NoReturn:
-    app.log.warn("refused %s: it comes from a web page of another origin", request)
-    raise ApiError(403, "FOREIGN_ORIGIN - web pages of other origins may publish and read only")
-
-
-_FOREIGN = Route(_foreign)
-
-
-# Any: as above
 def _method_not_allowed(app: Any, request: Request) -> NoReturn:
     raise ApiError(405, "METHOD_NOT_ALLOWED")
 

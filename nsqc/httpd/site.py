@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.pipeline import Pipeline
 from nsqc.httpd.reply import Dates
@@ -29,6 +30,16 @@ _READERS = 2
 Resolve = Callable[["Request"], "Route"]
 
 
+class Client(Protocol):
+    """A connection, as options and access rules that change see it."""
+
+    def forget_heads(self) -> None:
+        """Publishes have to be looked at again."""
+
+    def rules_changed(self) -> None:
+        """There are new access rules."""
+
+
 class Endpoint(Protocol):
     """A listening server, as handlers see it."""
 
@@ -37,7 +48,7 @@ class Endpoint(Protocol):
     port: int
 
     @property
-    def connections(self) -> Sized:
+    def connections(self) -> Collection[Client]:
         """Its clients."""
 
 
@@ -59,8 +70,9 @@ class Site:
     unread: Unread | None = None    # clients that wait, whom long work gives way to; None: nobody looks for them
 
     def __init__(self, *, log: Log, resolve: Resolve, publishes: KnownPublishes, header_timeout: int,
-                 threads: Executor, slow: SlowLoop) -> None:
+                 threads: Executor, slow: SlowLoop, gate: Gate) -> None:
         self.log = log
+        self.gate = gate
         self.slow = slow
         self.resolve = resolve
         self.publishes = publishes

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 from nsqc.log.fields import fields_of, kind_of
 from nsqc.log.formats import AUTO, make, one_line
-from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
+from nsqc.log.levels import AUDIT, DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
 from nsqc.log.repeats import Kind, Repeats
 from nsqc.log.secrets import mask
 
@@ -66,6 +66,14 @@ class Log:
     def fatal(self, text: str, *arguments: object) -> None:
         """The process ends because of this."""
         self._add(FATAL, text, arguments)
+
+    def audit(self, text: str, fields: dict[str, str]) -> None:
+        """A line of the audit log, whatever the level. text: a JSON object, for forms without fields."""
+        if self._form.has_fields:
+            shown = {name: one_line(mask(value)) for name, value in fields.items()}
+            self._put_in(self._form.line(time.time_ns(), AUDIT, shown.get("call", ""), shown))
+        else:
+            self._add(AUDIT, "%s", (text,))
 
     def tally(self, kind: Hashable) -> Kind | None:
         """Where lines of this kind can be counted without being made; None: they are still written."""

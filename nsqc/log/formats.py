@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from nsqc.log.levels import DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
+from nsqc.log.levels import AUDIT, DEBUG, ERROR, FATAL, INFO, LEVELS, WARN, WORDS
 from nsqc.log.visible import visible
 
 AUTO = "auto"
 MAX_LINE = 16 * 1024  # characters of one line; clients determine parts of some, and may send megabytes
-PRIORITIES = {DEBUG: 7, INFO: 6, WARN: 4, ERROR: 3, FATAL: 2}  # syslog's
-NAMES = {level: name for name, level in LEVELS.items()}
+PRIORITIES = {DEBUG: 7, INFO: 6, WARN: 4, ERROR: 3, FATAL: 2, AUDIT: 5}  # syslog's
+NAMES = {level: name for name, level in LEVELS.items()} | {AUDIT: "audit"}
 BARE = r'[^\s"=\\]+'  # a logfmt value that needs no quotes
 
 Fields = Mapping[str, str | int]

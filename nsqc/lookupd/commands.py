@@ -48,7 +48,7 @@ def identify(body: bytes, remote: str, log: Log) -> Peer:
 
 def register(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> bytes:
     """The node has a topic, or a channel and its topic."""
-    topic, channel = _names(words)
+    topic, channel = names(words)
     if channel and registry.add(registry.add_channel(topic, channel), peer):
         _registered(log, peer, CHANNEL, topic, channel)
     if registry.add(registry.add_topic(topic), peer):
@@ -58,7 +58,7 @@ def register(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> by
 
 def unregister(registry: Registry, log: Log, peer: Peer, words: list[bytes]) -> bytes:
     """The node no longer has a channel; or a topic, and with it none of its channels."""
-    topic, channel = _names(words)
+    topic, channel = names(words)
     if channel:
         found = registry.channels.get(topic, {}).get(channel)
         if registry.remove(found, peer):
@@ -90,7 +90,7 @@ def ping(log: Log, peer: Peer | None) -> bytes:
 COMMANDS: dict[bytes, Command] = {b"REGISTER": register, b"UNREGISTER": unregister}
 
 
-def _names(words: list[bytes]) -> tuple[str, str]:
+def names(words: list[bytes]) -> tuple[str, str]:
     """Topic and channel, which may be empty. words: the command and what follows it. Raises CommandError."""
     command = words[0]
     if len(words) < 2:

@@ -98,6 +98,11 @@ class Connection(asyncio.Protocol):
     def __str__(self) -> str:
         return f"client({self.id})"
 
+    def rules_changed(self) -> None:
+        """There are new access rules."""
+        if self.peer is not None and not self._ended:
+            self._hub.withdraw(self.peer, self._host)
+
     def eof_received(self) -> bool:
         """The client sends no more; what it has sent is still carried out."""
         self._eof = True
@@ -220,6 +225,8 @@ class Connection(asyncio.Protocol):
         if command := commands.COMMANDS.get(name):
             if self.peer is None:
                 raise CommandError(b"E_INVALID", b"client must IDENTIFY")
+            if name == b"REGISTER" and not self._hub.may_register(self.peer, self._host, words):
+                return OK_REPLY
             command(self._hub.registry, self._hub.log, self.peer, words)
             return OK_REPLY
         if name == b"PING":

@@ -10,12 +10,15 @@ import msgspec
 
 from nsqc import NSQD_VERSION
 from nsqc.log import Log
+from nsqc.lookupd.commands import names
 from nsqc.lookupd.registry import Peer, Registry
 from nsqc.lookupd.turns import Turns
 from nsqc.net.limits import ConnectionLimits
 from nsqc.options.lookupd import LookupdOptions
 
 if TYPE_CHECKING:
+    from nsqc.access.audit import Audit
+    from nsqc.access.keeper import Access
     from nsqc.lookupd.connection import Connection
 
 SWEEP_S = 1.0       # how often incomplete commands are checked
@@ -37,6 +40,8 @@ class Hub:
         self.connections: set[Connection] = set()
         self.unfinished: set[Connection] = set()    # with a deadline
         self.closing = False
+        self.access: Access | None = None           # the access file; None: every node may announce everything
+        self.audit: Audit | None = None
         self._broadcast_address = options.broadcast_address
         self._patience_s = options.handshake_timeout / 1e9
         self._sweep: asyncio.TimerHandle | None = None
@@ -46,6 +51,42 @@ class Hub:
         self.identity = msgspec.json.encode({
             "broadcast_address": self._broadcast_address, "hostname": hostname, "http_port": http_port,
             "tcp_port": tcp_port, "version": NSQD_VERSION})
+
+    # ------------------------------------------------------------------ access rules
+
+    def may_register(self, peer: Peer, host: str, words: list[bytes]) -> bool:
+        """Whether a node may announce what REGISTER names. Otherwise the node is answered as usual, since an error
+        would have it connect and register everything again and again. Raises CommandError."""
+        if self.access is None:
+            return True
+        topic, channel = names(words)
+        if self.access.rules.may_announce(host, topic):
+            return True
+        self.log.warn("client(%s) may not announce topic %s, see [nodes] of the access file", peer.id, topic)
+        if self.audit is not None:
+            self.audit.record("", peer.id, "REGISTER", f"{topic}/{channel}" if channel else topic, "FORBIDDEN")
+        return False
+
+    def withdraw(self, peer: Peer, host: str) -> None:
+        """Takes back what a node may no longer announce, in slices."""
+        access = self.access
+        if access is None:
+            return
+        left = [one for one in peer.registrations if one is not self.registry.clients]
+
+        def step() -> bool:
+            while left:
+                if self.turns.over():
+                    return True
+                for one in left[-STEP:]:
+                    if not access.rules.may_announce(host, one.key) and self.registry.remove(one, peer):
+                        self.log.info("DB: client(%s) UNREGISTER category:%s key:%s subkey:%s", peer.id, one.category,
+                                      one.key, one.subkey)
+                        self.registry.forget_if_left(one)
+                del left[-STEP:]
+            return False
+
+        self.turns.add(step)
 
     # ------------------------------------------------------------------ nodes that leave
 

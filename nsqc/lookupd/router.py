@@ -1,45 +1,48 @@
-"""The routes of the lookup server's API."""
+"""The routes of the lookup server's API, and what each requires of its client."""
 
 from __future__ import annotations
 
+from nsqc.access.needs import ADMIN, CHANNEL, GRANTS, KNOWN, OPEN, OPEN_OWN, PART, STATS, TOPIC, Need, local, need, own
 from nsqc.httpd import debug, probes
 from nsqc.httpd.first import at_first
 from nsqc.httpd.request import Handler, Route
 from nsqc.httpd.routing import Router, Table, debug_route, plain_answer, plain_route, probe_route
 from nsqc.lookupd import admin, pages, views
 
+_FINDING = Need(GRANTS, PART)      # clients with any grant for a topic, or a channel of it, may find its nodes
 
-def _call(handler: Handler) -> Route:
+
+def _call(handler: Handler, needed: Need) -> Route:
     """A call with arguments reads the whole request, though it ignores the body."""
-    return Route(handler, reads_body=True)
+    return Route(handler, needed, reads_body=True)
 
 
 ROUTES: Table = {
     b"GET": {
-        b"/ping": plain_route(views.ping),
-        b"/livez": probe_route(probes.livez),
-        b"/readyz": probe_route(views.readyz),
-        b"/info": Route(views.info),
-        b"/lookup": _call(views.lookup),
-        b"/topics": Route(views.topics),
-        b"/channels": _call(views.channels),
-        b"/nodes": Route(views.nodes),
-        b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics")),
-        b"/debug": Route(views.debug),
-        b"/debug/pprof": debug_route(pages.index),
-        b"/debug/pprof/cmdline": debug_route(debug.cmdline),
-        b"/debug/pprof/profile": debug_route(debug.profile),
-        b"/debug/pprof/heap": debug_route(pages.heap),
-        b"/debug/pprof/goroutine": debug_route(debug.stacks),
-        b"/debug/pprof/threadcreate": debug_route(debug.threads),
-        b"/debug/slow": debug_route(debug.slow),
+        b"/ping": plain_route(views.ping, OPEN),
+        b"/livez": probe_route(probes.livez, OPEN_OWN),
+        b"/readyz": probe_route(views.readyz, OPEN_OWN),
+        b"/info": Route(views.info, KNOWN),
+        b"/lookup": _call(views.lookup, _FINDING),
+        b"/topics": Route(views.topics, need(STATS)),
+        b"/channels": _call(views.channels, _FINDING),
+        b"/nodes": Route(views.nodes, need(STATS)),
+        b"/metrics": plain_answer(at_first("nsqc.lookupd.metrics", "metrics"), own(STATS)),
+        b"/debug": Route(views.debug, need(STATS)),
+        b"/debug/pprof": debug_route(pages.index, need(ADMIN)),
+        b"/debug/pprof/cmdline": debug_route(debug.cmdline, need(ADMIN)),
+        b"/debug/pprof/profile": debug_route(debug.profile, need(ADMIN)),
+        b"/debug/pprof/heap": debug_route(pages.heap, need(ADMIN)),
+        b"/debug/pprof/goroutine": debug_route(debug.stacks, need(ADMIN)),
+        b"/debug/pprof/threadcreate": debug_route(debug.threads, need(ADMIN)),
+        b"/debug/slow": debug_route(debug.slow, local(ADMIN)),
     },
     b"POST": {
-        b"/topic/create": _call(admin.create_topic),
-        b"/topic/delete": _call(admin.delete_topic),
-        b"/topic/tombstone": _call(admin.tombstone),
-        b"/channel/create": _call(admin.create_channel),
-        b"/channel/delete": _call(admin.delete_channel),
+        b"/topic/create": _call(admin.create_topic, need(ADMIN, TOPIC)),
+        b"/topic/delete": _call(admin.delete_topic, need(ADMIN, TOPIC)),
+        b"/topic/tombstone": _call(admin.tombstone, need(ADMIN, TOPIC)),
+        b"/channel/create": _call(admin.create_channel, need(ADMIN, CHANNEL)),
+        b"/channel/delete": _call(admin.delete_channel, need(ADMIN, CHANNEL)),
     },
 }
 

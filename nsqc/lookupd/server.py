@@ -7,8 +7,10 @@ import gc
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from nsqc import version_line
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.lookupd.connection import Connection
@@ -29,6 +31,10 @@ from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
+from nsqc.process.terminal import Terminal
+
+if TYPE_CHECKING:
+    from nsqc.guarding import Guarding
 
 # Python's collector looks for cycles among what is young, and never through all registrations: a million of them would
 # take a tenth of a second. They are freed by reference counts.
@@ -57,11 +63,19 @@ async def serve(loop: asyncio.AbstractEventLoop, options: LookupdOptions, log: L
     except StartError as error:
         log.fatal("failed to instantiate nsqlookupd - %s", error)
         return 1
-    if not hangup.ignored:
+    terminal: Terminal | None = None
+    if server.guarding is not None:
+        # Under nohup the server survives its terminal.
+        terminal = None if hangup.ignored else Terminal(loop)
+        guarding = server.guarding
+        hangup.begin(lambda: stop.set() if terminal and terminal.has_just_closed() else guarding.reload())
+    elif not hangup.ignored:
         # Nothing can be read again.
         hangup.begin(stop.set)
     await stop.wait()
     hangup.end()
+    if terminal is not None:
+        terminal.close()
     await server.stop()
     return 0
 
@@ -90,9 +104,22 @@ class LookupServer:
         self.registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
         self.hub = Hub(loop, self.registry, self.turns, self.limits, options, log)
         self.threads = ThreadPoolExecutor(1, thread_name_prefix="nsqc-worker")  # started by the first work for it
+        self.guarding = self._make_guarding()
         self.tcp = self._bind("TCP", options.tcp_address)
         self.http_listener = self._bind("HTTP", options.http_address)
         self._timer: asyncio.TimerHandle | None = None
+
+    def _make_guarding(self) -> Guarding | None:
+        if not self.options.access_file and not self.options.audit_file:
+            return None
+        from nsqc.guarding import Guarding, GuardingError  # here: most servers have neither
+
+        try:
+            guarding = Guarding(self.loop, self.threads, self.options, self.log)
+        except GuardingError as error:
+            raise StartError(str(error)) from None
+        self.hub.access, self.hub.audit = guarding.access, guarding.audit
+        return guarding
 
     def _bind(self, name: str, address: str) -> Listener:
         inherited = self.inherited.get(name.lower())
@@ -109,7 +136,7 @@ class LookupServer:
         self.hub.introduce(socket.gethostname(), max(0, self.tcp.port), max(0, self.http_listener.port))
         site = LookupSite(hub=self.hub, log=self.log, header_timeout=self.options.http_header_timeout,
                           threads=self.threads, resolve=resolve, listeners=self.listeners, slow=self.slow, routes=PATHS,
-                          lags=self.lag.lags)
+                          lags=self.lag.lags, gate=self._make_gate())
         self.http = Server(self.loop, site, self.http_listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.tcp.start(Acceptor(self.loop, self.tcp.sock, lambda: Connection(self.hub), self.log),
@@ -117,6 +144,8 @@ class LookupServer:
             await self.http.start()
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
+        if self.guarding is not None:
+            self.guarding.watch(lambda: list(self.hub.connections), [self.http])
         self._reserve_descriptors()
         gc.collect()
         gc.freeze()
@@ -125,6 +154,10 @@ class LookupServer:
         self.manager.ready(f"Listening on TCP {self.tcp.address}, HTTP {self.http.address}")
         self.manager.watch(self.loop)
         self.slow.set_limit(self.options.slow_loop)
+
+    def _make_gate(self) -> Gate:
+        guarding = self.guarding
+        return Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.recorder)
 
     def _reserve_descriptors(self) -> None:
         """Clients wait before the last descriptors are gone, also when the limit changes later."""
@@ -145,5 +178,7 @@ class LookupServer:
         self.lag.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self.guarding is not None:
+            await self.guarding.close()
         self.threads.shutdown()
         self.manager.close()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import NoPublishes
 from nsqc.httpd.request import Request, Route
 from nsqc.httpd.site import Resolve, Site
@@ -25,10 +26,11 @@ class LookupSite(Site):
     """Shared by all its HTTP connections."""
 
     def __init__(self, *, hub: Hub, log: Log, header_timeout: int, threads: Executor, resolve: Resolve,
-                 listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations) -> None:
+                 listeners: Listeners, slow: SlowLoop, routes: Iterable[str], lags: Durations,
+                 gate: Gate) -> None:
         """routes: paths whose requests are counted each by itself."""
         super().__init__(log=log, resolve=self._counted, publishes=NoPublishes(), header_timeout=header_timeout,
-                         threads=threads, slow=slow)
+                         threads=threads, slow=slow, gate=gate)
         self.hub = hub
         self.listeners = listeners
         self.registry: Registry = hub.registry

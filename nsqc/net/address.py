@@ -63,6 +63,12 @@ def peer_text(name: object) -> str:
     return str(name) if name else "@"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address, a client's or HOST:PORT of a listener, is one that only this machine reaches."""
+    host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
+    return host.startswith("127.") or host in ("::1", "localhost")
+
+
 def port_of(sock: socket.socket) -> int:
     """The port a socket is bound to; -1 for a unix socket."""
     name = sock.getsockname()

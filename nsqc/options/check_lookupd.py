@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from nsqc.net.address import is_unix
 from nsqc.options.check import Problem, Report, duplicates, listening, read
-from nsqc.options.declared import flag_name
+from nsqc.options.declared import flag_name, unknown_choice
 from nsqc.options.lookupd import LOOKUPD, LookupdOptions
 
 LISTENING = ("tcp_address", "http_address")
@@ -14,7 +14,8 @@ LISTENING = ("tcp_address", "http_address")
 
 def examine(path: str) -> Report[LookupdOptions]:
     """Reads a config file as a start would."""
-    return read(path, LOOKUPD, lambda options: (*LOOKUPD.out_of_range(options), *surroundings(options)),
+    return read(path, LOOKUPD, lambda options: (*LOOKUPD.out_of_range(options), *unknown_choice(options),
+                                           *surroundings(options)),
                 lambda options: ())
 
 

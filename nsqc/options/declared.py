@@ -80,9 +80,9 @@ LOG_FORMAT_HELP = (
     "form of log lines: nsqd's (text), these with journald's priority in front (journal), JSON objects, or logfmt; "
     "auto is text, or journal where systemd has connected stderr to its journal")
 
-BASIC, NETWORK, LOOKUP, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
-    "Basic", "Listening", "Lookup and auth", "Disk queues", "Logs", "Messages and commands", "Limits for clients",
-    "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
+BASIC, NETWORK, LOOKUP, ACCESS, DISK, LOGS, MESSAGES, CLIENTS, TOPOLOGY, METRICS, STATSD, LATENCY, TLS, COMPRESSION = (
+    "Basic", "Listening", "Lookup and auth", "Access", "Disk queues", "Logs", "Messages and commands",
+    "Limits for clients", "Topology", "Metrics", "Statsd", "End-to-end latency", "TLS", "Compression")
 
 
 def flag(kind: Kind, group: str, text: str, *, key: str = "", choices: tuple[str, ...] = (), least: int | None = None,
@@ -179,6 +179,14 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
     http_header_timeout: Annotated[int, flag(
         Kind.DURATION, NETWORK, "time within which an HTTP client must send its first request, and the head of each; a "
         "body has as long and a second more for every 4 KiB", least=1, own=True)] = 30 * S
+    http_extended_api: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "who may use the calls that nsqd does not have and that show messages or control the "
+        "daemon: clients on this machine (local), or all; with --access-file its grants decide",
+        choices=("local", "all"), own=True, live=True)] = "local"
+    http_allowed_hosts: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which HTTP clients may call this server; IP "
+        "addresses, localhost, the host name and --broadcast-address always work. Needed for pages in browsers and for "
+        "calls that nsqd does not have", own=True, live=True)] = ()
 
     lookupd_tcp_address: Annotated[tuple[str, ...], flag(
         Kind.TEXTS, LOOKUP, "nsqlookupd to register with, HOST:PORT", key="nsqlookupd_tcp_addresses", live=True)] = ()
@@ -197,6 +205,16 @@ class Options(OptionSet, frozen=True, kw_only=True, gc=False):
         Kind.DURATION, LOOKUP, "timeout for connecting to nsqlookupd and auth servers", least=0, live=True)] = 2 * S
     http_client_request_timeout: Annotated[int, flag(
         Kind.DURATION, LOOKUP, "timeout for whole requests to them", least=0, live=True)] = 5 * S
+
+    access_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
+        own=True)] = ""
+    audit_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log, if there is "
+        "an access file", own=True)] = ""
+    audit_level: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
+        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
 
     data_path: Annotated[str, flag(
         Kind.FOLDER, DISK, "folder for queues and metadata; by default the current one")] = ""
@@ -417,6 +435,15 @@ def out_of_range(options: Options) -> Iterator[tuple[str, str]]:
             yield "enable_experiment", f"--enable-experiment must be {TOPOLOGY_AWARE}, not {name!r}"
     if options.auth_http_request_method not in ("get", "post"):
         yield "auth_http_request_method", "--auth-http-request-method must be post or get"
+    yield from unknown_choice(options)
+
+
+def unknown_choice(options: OptionSet) -> Iterator[tuple[str, str]]:
+    """What out_of_range() yields for options of the HTTP API and of access."""
+    if (given := options.value("http_extended_api")) not in ("local", "all"):
+        yield "http_extended_api", f"--http-extended-api must be local or all, not {given!r}"
+    if (given := options.value("audit_level")) not in ("off", "refused", "changes"):
+        yield "audit_level", f"--audit-level must be off, refused or changes, not {given!r}"
 
 
 def beyond(declared: Flag, value: int) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from nsqc.log import INFO
 from nsqc.options.declared import (
+    ACCESS,
     BASIC,
     LOG_FORMAT_HELP,
     MINUTE,
@@ -22,6 +23,7 @@ from nsqc.options.declared import (
     S,
     Value,
     flag,
+    unknown_choice,
 )
 from nsqc.options.file import read_config
 
@@ -49,6 +51,24 @@ class LookupdOptions(OptionSet, frozen=True, kw_only=True, gc=False):
     broadcast_address: Annotated[str, flag(
         Kind.TEXT, NETWORK, "address announced to nodes; by default the host name",
     )] = msgspec.field(default_factory=socket.gethostname)
+    http_extended_api: Annotated[str, flag(
+        Kind.TEXT, NETWORK, "who may use the calls that nsqlookupd does not have and that look into the server: "
+        "clients on this machine (local), or all; with --access-file its grants decide", choices=("local", "all"),
+        own=True)] = "local"
+    http_allowed_hosts: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which HTTP clients may call this server; IP "
+        "addresses, localhost, the host name and --broadcast-address always work. Needed for pages in browsers and for "
+        "calls that nsqlookupd does not have", own=True)] = ()
+
+    access_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
+        own=True)] = ""
+    audit_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log, if there is "
+        "an access file", own=True)] = ""
+    audit_level: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
+        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
 
     inactive_producer_timeout: Annotated[int, flag(
         Kind.DURATION, NODES, "time since its last PING after which a node is no longer listed", least=0,
@@ -94,7 +114,7 @@ def effective(flags: Mapping[str, Value]) -> Effective:
     if flags.get("config"):
         values, unknown = read_config(str(flags["config"]), LOOKUPD)
     options = LookupdOptions().replace(**{**values, **flags})
-    for _, text in LOOKUPD.out_of_range(options):
+    for _, text in (*LOOKUPD.out_of_range(options), *unknown_choice(options)):
         raise OptionError(text)
     sources = {key: "flag" if name in flags else "config file" if name in values else "default"
                for key, name in LOOKUPD.keys.items()}

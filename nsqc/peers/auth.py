@@ -98,6 +98,13 @@ class Authority:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    def presented(self, who: tuple[str, str, bool, str]) -> None:
+        """Nothing is granted to clients without AUTH."""
+
+    def renewed(self, grant: Grant) -> Grant:
+        """A grant stays as it is until it expires."""
+        return grant
+
     async def close(self) -> None:
         """Ends all queries."""
         tasks = list(self._tasks)

@@ -60,13 +60,14 @@ class ChannelDepth:
         for address in options.nsqd:
             host, port = split_address(address)
             guess = f"[{host}]:{port + 1}" if ":" in host else f"{host}:{port + 1}"
-            if (get(guess, "/info") or {}).get("tcp_port") == port:
+            if (get(guess, "/info", options.authSecret) or {}).get("tcp_port") == port:
                 addresses[guess] = None
         return list(addresses)
 
     def _poll(self, address: str) -> int | None:
         options = self._options
-        stats = get(address, f"/stats?format=json&include_clients=false&topic={quote(options.topic, safe='')}")
+        stats = get(address, f"/stats?format=json&include_clients=false&topic={quote(options.topic, safe='')}",
+                    options.authSecret)
         if stats is None:
             return None
         total = 0
@@ -77,10 +78,10 @@ class ChannelDepth:
 
 
 # Any: JSON
-def get(address: str, path: str) -> dict[str, Any] | None:
+def get(address: str, path: str, secret: str | None = None) -> dict[str, Any] | None:
     """A JSON object over HTTP; None if there is none."""
     try:
-        status, body = fetch(address, path, TIMEOUT, MOST_BYTES)
+        status, body = fetch(address, path, TIMEOUT, MOST_BYTES, secret=secret)
         answer = decode(body) if status == 200 else None
     except (OSError, ValueError):
         return None

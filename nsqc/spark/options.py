@@ -88,6 +88,9 @@ class NodeOptions:
     tlsCertFile: Annotated[str | None, Option(FILE, "the client's certificate, PEM; on every executor")] = None
     tlsKeyFile: Annotated[str | None, Option(FILE, "the key of the certificate, PEM; on every executor")] = None
     tlsVerify: Annotated[bool, Option(FLAG, "`false` accepts any server")] = True
+    authSecret: Annotated[str | None, Option(
+        TEXT, "sent by `AUTH` if an nsqd asks for it, and with each HTTP request", secret=True)] = field(
+            default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +100,6 @@ class NsqdOptions(NodeOptions):
     compression: Annotated[str, Option(
         one_of("none", "deflate", "snappy"), "of connections; it is an error if an nsqd does not offer it")] = "none"
     deflateLevel: Annotated[int, Option(whole(1, 9), "for `compression=deflate`")] = 6
-    authSecret: Annotated[str | None, Option(
-        TEXT, "sent by `AUTH` if an nsqd asks for it", secret=True)] = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,7 +241,7 @@ class StageLog:
             os.lseek(self._file, self._size, os.SEEK_SET)
             return
         self._path = str(self.folder / f"{self._written:020d}{SUFFIX}")
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._size = write_all(self._file, [MAGIC + self.uuid.encode()])
         os.fdatasync(self._file)
         sync_folder(self.folder)

@@ -12,12 +12,14 @@ from nsqc.broker.channel cimport CLAIMED, NOT_OWNER, Channel
 from nsqc.broker.topic cimport Topic
 from nsqc.store.backlog cimport PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE
 from nsqc.store.fifo cimport Entry, fifo_pop
-from nsqc.tcp.identity cimport begin_auth, begin_identify, do_auth, do_identify, permit, permit_publish
+from nsqc.tcp.identity cimport (begin_auth, begin_identify, charge, do_auth, do_identify, permit, permit_publish,
+                                permit_still)
 from nsqc.tcp.largebody cimport SIZE_BYTES, LargeBody
 from nsqc.tcp.outcome cimport DONE, ERROR, OK, OK_ON_COMMIT, REPLY, SLICE_OVER, WANTS_BODY
 from nsqc.tcp.refusals cimport arg, bad_topic, draining, no_memory, quoted, raised, too_few, wrong_state
 from nsqc.tcp.session cimport STATE_CLOSING, STATE_INIT, STATE_SUBSCRIBED, Session
 from nsqc.wire.const cimport MESSAGE_ID_BYTES
+from nsqc.wire.mpub cimport mpub_bytes
 from nsqc.wire.names cimport name_is_valid
 from nsqc.wire.parser cimport (CMD_AUTH, CMD_CLS, CMD_DPUB, CMD_FIN, CMD_IDENTIFY, CMD_MPUB, CMD_NOP, CMD_PUB, CMD_RDY,
                                CMD_REQ, CMD_SUB, CMD_TOUCH, Command, Parser, parse_decimal)
@@ -192,6 +194,7 @@ cdef int do_sub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef Channel channel
     cdef int permitted
+    cdef bint is_new
     if session.state != STATE_INIT:
         return wrong_state(session, b"SUB")
     if session.heartbeat_ms <= 0:
@@ -211,14 +214,19 @@ cdef int do_sub(Session session, Command *command) except -1:
     topic = session.broker.find(command.args[1], command.arg_bytes[1])
     if topic is None:
         topic = session.make_topic(arg(command, 1))
-    if topic.channel(arg(command, 2)) is None:
+    is_new = topic.channel(arg(command, 2)) is None
+    if is_new:
         session.created += 1
     channel = session.broker.get_channel(topic, arg(command, 2))
+    if is_new:
+        session.record("CREATE", (topic.name + b"/" + channel.name).decode(), "OK")
     if not channel.add_client(session):
         return session.fail(b"E_SUB_FAILED SUB failed consumers for %b:%b exceeds limit of %d"
                             % (topic.name, channel.name, channel.max_consumers))
     session.channel = channel
     session.state = STATE_SUBSCRIBED
+    if session.guard is not None:
+        session.guard.topic, session.guard.channel = topic.name, channel.name
     return OK
 
 
@@ -246,18 +254,21 @@ cdef int begin_pub(Session session, Parser parser) except -1:
 cdef int do_pub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int permitted
+    cdef bint known
     if session.broker.draining:
         return draining(session, b"PUB")
-    if session.guard is not None:
-        permitted = permit_publish(session, b"PUB", command)
+    known = session.is_topic(command.args[1], command.arg_bytes[1])
+    if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
+        permitted = permit_publish(session, b"PUB", command, known)
         if permitted != DONE:
             return permitted
-    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size, 0), 1, b"PUB")
 
 
 cdef int begin_mpub(Session session, Parser parser) except -1:
     cdef int permitted
+    cdef bint known
     if parser.command.argc < 2:
         return too_few(session, b"MPUB", b"parameters")
     if not is_topic(&parser.command):
@@ -265,9 +276,10 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
         return bad_topic(session, b"E_BAD_TOPIC MPUB", &parser.command)
     if session.broker.draining:
         return draining(session, b"MPUB")
-    if session.guard is not None:
+    known = session.is_topic(parser.command.args[1], parser.command.arg_bytes[1])
+    if session.guard is not None and (not known or session.guard.until_ns <= session.broker.clock.monotonic):
         # Before the body, as with nsqd.
-        permitted = permit_publish(session, b"MPUB", &parser.command)
+        permitted = permit(session, b"MPUB", arg(&parser.command, 1), b"")
         if permitted != DONE:
             return permitted
     session.publish_topic(parser.command.args[1], parser.command.arg_bytes[1])
@@ -276,8 +288,15 @@ cdef int begin_mpub(Session session, Parser parser) except -1:
 
 
 cdef int do_mpub(Session session, Command *command) except -1:
+    cdef int permitted
     if session.broker.draining:
         return draining(session, b"MPUB")
+    if session.guard is not None:
+        permitted = permit_still(session, b"MPUB", command.args[1], command.arg_bytes[1])
+        if permitted == DONE and session.guard.metered:
+            permitted = charge(session, b"MPUB", command.mpub.count, mpub_bytes(&command.mpub))
+        if permitted != DONE:
+            return permitted
     session.batch_topic = session.publish_topic(command.args[1], command.arg_bytes[1])
     session.batch.c_at = command.body + SIZE_BYTES     # behind the count
     session.batch.gathered = NULL
@@ -290,8 +309,14 @@ cdef int do_mpub(Session session, Command *command) except -1:
 cdef int gathered(Session session, Command *command, LargeBody body) except -1:
     cdef Topic topic
     cdef Entry entry
+    cdef int permitted
     if session.broker.draining:
         return draining(session, b"PUB" if command.kind == CMD_PUB else b"MPUB")
+    if session.guard is not None:
+        permitted = permit_still(session, b"PUB" if command.kind == CMD_PUB else b"MPUB", body.topic_name,
+                                 body.topic_bytes)
+        if permitted != DONE:
+            return permitted
     topic = session.publish_topic(body.topic_name, body.topic_bytes)
     if command.kind == CMD_PUB:
         fifo_pop(&body.whole, &entry)
@@ -333,13 +358,15 @@ cdef int do_dpub(Session session, Command *command) except -1:
     cdef Topic topic
     cdef int64_t delay_ms = 0
     cdef int permitted
+    cdef bint known
     if session.broker.draining:
         return draining(session, b"DPUB")
-    if session.guard is not None:
-        permitted = permit_publish(session, b"DPUB", command)
+    known = session.is_topic(command.args[1], command.arg_bytes[1])
+    if session.guard is not None and not session.guard.passes(known, session.broker.clock.monotonic):
+        permitted = permit_publish(session, b"DPUB", command, known)
         if permitted != DONE:
             return permitted
-    topic = session.publish_topic(command.args[1], command.arg_bytes[1])
+    topic = session.topic if known else session.publish_topic(command.args[1], command.arg_bytes[1])
     parse_decimal(command.args[2], command.arg_bytes[2], &delay_ms)
     return published(session, topic.publish_bytes(command.body, <uint32_t> command.size,
                                                   <uint32_t> (as_ns(delay_ms) // NS_PER_MS)), 1, b"DPUB")

@@ -42,7 +42,8 @@ cdef class Connection(Link):
     cdef bint _batch_is_open(self) noexcept
     cdef void _publish_rest(self) noexcept
     cdef int _hold_slice(self) except -1
-    cdef bint _creates_too_fast(self) except -1
+    cdef bint _may_gather(self) noexcept
+    cdef bint _must_wait(self) except -1
     cdef int _cut_short(self) except -1
     cdef void _watch_stall(self) noexcept
     cdef bint _is_shaking_hands(self) noexcept

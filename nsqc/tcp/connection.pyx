@@ -188,9 +188,8 @@ cdef class Connection(Link):
                 intake.arrived = False
             else:
                 event = parser.next(c_at, c_end)
-                # Whether a client may publish is asked when its PUB is whole, with its line: not with a guard.
                 if (event == PARSE_MORE and LargeBody.wants(parser, c_end - c_at)
-                        and (self.session.guard is None or parser.command.kind != CMD_PUB)):
+                        and (self.session.guard is None or self._may_gather())):
                     used = intake.begin_gathering(c_at, c_end - c_at)
                     c_at += used
                     if used:
@@ -239,7 +238,7 @@ cdef class Connection(Link):
                 break
             c_at += parser.used
             self.began_ns = 0
-            if self.session.created and self._creates_too_fast():
+            if (self.session.created or self.session.delay_s > 0) and self._must_wait():
                 break
             steps -= 1
             if steps <= 0:
@@ -248,6 +247,16 @@ cdef class Connection(Link):
                     break
                 steps = STEPS
         return c_at - c_from
+
+    cdef bint _may_gather(self) noexcept:
+        """Whether the body that has begun can go into messages. Not if a quota counts it, nor if the permission for a
+        PUB may have to be asked for: then it has to be whole, with its line."""
+        cdef Session session = self.session
+        if self.intake.parser.command.kind != CMD_PUB:
+            return not session.guard.metered
+        return session.guard.passes(session.is_topic(self.intake.parser.command.args[1],
+                                                     self.intake.parser.command.arg_bytes[1]),
+                                    self.hub.broker.clock.monotonic)
 
     cdef void after_input(self) noexcept:
         if self.intake.closed:
@@ -280,6 +289,7 @@ cdef class Connection(Link):
         if self.hub.authority is not None:
             (<Session> session).guard = Guard(self.hub.authority, self.hub.settings.now.auth_grace, session,
                                               self.hub.log)
+        (<Session> session).audit = self.hub.audit
         self.session = session
         self.heartbeat = Heartbeat.new(self.hub, session, self.outbox, self.intake)
         self.heartbeat.begin()
@@ -357,23 +367,27 @@ cdef class Connection(Link):
             self.intake.held |= HELD_SLICE
             self.hub.slicer.add(self)
 
-    cdef bint _creates_too_fast(self) except -1:
-        """Accounts for what the client has created; whether nothing of its input is run for a while."""
+    cdef bint _must_wait(self) except -1:
+        """Accounts for what the client has created and published; whether nothing of its input is run for a while."""
         cdef int created = self.session.created
-        cdef double wait_s
+        cdef double wait_s = 0
         self.session.created = 0
-        if self.pace is None:
-            self.pace = Pace()
-        wait_s = self.pace.spend(created, self.hub.settings.now.max_create_rate, monotonic_ns() / 1e9)
+        if created:
+            if self.pace is None:
+                self.pace = Pace()
+            wait_s = self.pace.spend(created, self.hub.settings.now.max_create_rate, monotonic_ns() / 1e9)
+            if wait_s > 0:
+                self.hub.broker.creations_delayed += 1
+        wait_s = max(wait_s, self.session.delay_s)
+        self.session.delay_s = 0
         if wait_s <= 0:
             return False
-        self.hub.broker.creations_delayed += 1
         self.intake.hold(HELD_PACE)
         self.pace_timer = self.hub.loop.call_later(wait_s, self.create_on)
         return True
 
     def create_on(self):
-        """The client has waited long enough for what it has created."""
+        """The client has waited long enough for what it has created or published."""
         self.pace_timer = None
         self.intake.held &= ~HELD_PACE
         self.intake.held |= HELD_SLICE

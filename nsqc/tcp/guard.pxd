@@ -1,4 +1,5 @@
-# What one client may do, if auth servers are asked: their last answer, and the decisions that followed from it so far.
+# What one client may do, by auth servers or an access file: the last answer, and the decisions that followed from it so
+# far. The access file may grant something to a client that has not sent AUTH: an implicit grant.
 #
 # A command that needs an answer gets GUARD_WAITS, and its connection waits (see Link.resume). Once there is an answer,
 # good or bad, the command is run again from its start; for this run the answer counts even if it has expired.
@@ -10,7 +11,7 @@ cdef enum Verdict:
     GUARD_DENIED        # the answer does not cover this; of AUTH: it covers nothing
     GUARD_WAITS         # an answer has been asked for
     GUARD_FAILED        # no server has given a good answer
-    GUARD_FIRST         # AUTH must come first
+    GUARD_FIRST         # AUTH must come first, as nothing permits this without it
     GUARD_TWICE         # AUTH has succeeded before
 
 
@@ -28,11 +29,23 @@ cdef class Guard:
     cdef bint waiting               # the client's command waits for it
     cdef bint settled               # it has been answered; the command that waited comes next
     cdef bint failed                # without a good answer
+    cdef bint implicit              # the grant is that of a client without AUTH
+    cdef object account             # nsqc.tcp.protocols.Account of the grant: counts this connection; None: no limits
+    cdef bint metered               # publishes count
+    cdef bytes reason               # why the last question failed, for the client; empty: no answer
+    cdef bytes topic, channel       # subscribed to; None before
     cdef dict decisions             # (topic, channel) to whether the answer covers it; channel b"" for publishing
 
+    # Whether a publish needs no question and is not counted: it is for the topic published to last (known), and the
+    # answer is still valid.
+    cdef inline bint passes(self, bint known, int64_t now_ns) noexcept:
+        return known and self.until_ns > now_ns and not self.metered
     cdef bint authed(self) noexcept
+    cdef bint present(self) except -1
+    cdef bint use(self, grant) except -1
     cdef int authenticate(self, bytes secret) except -1
     cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1
+    cdef int decided(self, bytes topic) except -1
     cdef int _wait(self) except -1
     cdef int _ask(self) except -1
     cdef int _decide(self, bytes topic, bytes channel) except -1

@@ -1,4 +1,4 @@
-"""What one client may do, if auth servers are asked. See the .pxd for how a command waits for an answer."""
+"""What one client may do, by auth servers or an access file. See the .pxd for how a command waits for an answer."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -8,6 +8,7 @@ from nsqc.store.clock cimport monotonic_ns
 cdef enum:
     # While all servers are down, they are asked again at this interval; the client does not wait for that.
     RETRY_NS = 1000000000
+    NS_PER_S = 1000000000
     # A client may use any number of names.
     MAX_DECISIONS = 4096
 
@@ -21,10 +22,35 @@ cdef class Guard:
         self.grace_ns = grace_ns
         self.client = client
         self.log = log
+        self.reason = b""
         self.decisions = {}
 
     cdef bint authed(self) noexcept:
-        return self.grant is not None and len(self.grant.rules) > 0
+        return self.grant is not None and not self.implicit and len(self.grant.rules) > 0
+
+    cdef bint present(self) except -1:
+        """Takes the grant of a client that has not sent AUTH; whether there is one."""
+        grant = self.authority.presented(self.client.who())
+        if grant is None or not self.use(grant.account):
+            return False
+        self.grant = grant
+        self.implicit = True
+        self.until_ns = monotonic_ns() + <int64_t> grant.ttl_s * NS_PER_S
+        return True
+
+    cdef bint use(self, account) except -1:
+        """Has the account of a new grant count this connection; whether that can be."""
+        if account is not self.account:
+            if account is not None:
+                refusal = account.enter()
+                if refusal:
+                    self.reason = b" " + refusal.encode()
+                    return False
+            if self.account is not None:
+                self.account.leave()
+            self.account = account
+        self.metered = account is not None and account.is_metered
+        return True
 
     cdef int authenticate(self, bytes secret) except -1:
         """AUTH: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _TWICE."""
@@ -40,8 +66,8 @@ cdef class Guard:
 
     cdef int check(self, int64_t now_ns, bytes topic, bytes channel) except -1:
         """Subscribing, or publishing where channel is empty: GUARD_ALLOWED, _DENIED, _WAITS, _FAILED or _FIRST."""
-        if self.grant is None:
-            return GUARD_FIRST
+        if self.grant is None and not self.present():
+            return GUARD_FAILED if self.reason else GUARD_FIRST
         if self.settled:
             self.settled = False
             if self.failed:
@@ -53,6 +79,10 @@ cdef class Guard:
             if self.asking is None:
                 self._ask()
         return self._decide(topic, channel)
+
+    cdef int decided(self, bytes topic) except -1:
+        """Publishing, by the last answer even if it has expired: GUARD_ALLOWED, _DENIED or _FIRST."""
+        return GUARD_FIRST if self.grant is None else self._decide(topic, b"")
 
     cdef int _wait(self) except -1:
         if self.asking is None:
@@ -72,7 +102,9 @@ cdef class Guard:
             if len(self.decisions) >= MAX_DECISIONS:
                 self.decisions.clear()
             self.decisions[key] = allowed
-        return GUARD_ALLOWED if allowed else GUARD_DENIED
+        if allowed:
+            return GUARD_ALLOWED
+        return GUARD_FIRST if self.implicit else GUARD_DENIED
 
     def answered(self, grant, bint down):
         """The question is settled: a Grant, or None and whether all servers are down."""
@@ -81,9 +113,11 @@ cdef class Guard:
         if self.client is None:
             return
         self.failed = False
-        if grant is not None:
+        self.reason = b""
+        if grant is not None and self.use(grant.account):
             self.grant = grant
-            self.expires_ns = self.until_ns = now_ns + <int64_t> grant.ttl_s * 1000000000
+            self.implicit = False
+            self.expires_ns = self.until_ns = now_ns + <int64_t> grant.ttl_s * NS_PER_S
             self.grace_until_ns = 0
             self.decisions.clear()
         elif down and self.authed() and now_ns < self.expires_ns + self.grace_ns:
@@ -101,8 +135,24 @@ cdef class Guard:
             self.settled = True
         self.client.permissions_changed(waited)
 
+    def renew(self):
+        """The access file has changed. Returns whether the client may still be subscribed, if it is."""
+        if self.grant is None:
+            return True
+        grant = self.authority.renewed(self.grant)
+        if grant is not None and not self.use(grant.account):
+            grant = None
+        self.grant = grant
+        self.decisions.clear()
+        if grant is None:
+            self.implicit = False
+            self.until_ns = self.grace_until_ns = 0
+            self.use(None)
+        return self.channel is None or (grant is not None and grant.allows(self.topic.decode(), self.channel.decode()))
+
     def close(self):
         """The client has gone."""
+        self.use(None)
         if self.asking is not None:
             self.asking.cancel()
             self.asking = None

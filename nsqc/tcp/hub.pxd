@@ -18,6 +18,7 @@ cdef class Hub:
     cdef readonly object log            # nsqc.log.Log
     cdef readonly object loop
     cdef public object authority        # nsqc.tcp.protocols.Authority; None where clients need not authenticate
+    cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
     cdef object connection_limits  # nsqc.net.limits.ConnectionLimits
     cdef object tls            # nsqc.net.tls.Certificates; None: TLS is not offered
     cdef readonly dict connections      # Connection to None, in order of arrival; all that are open

@@ -7,7 +7,7 @@ from nsqc.net.limits import ConnectionLimits
 from nsqc.net.tls import Certificates
 from nsqc.options.declared import Settings
 from nsqc.tcp.connection import Connection
-from nsqc.tcp.protocols import Authority
+from nsqc.tcp.protocols import Audit, Authority
 from nsqc.tcp.session import Session
 
 @final
@@ -15,7 +15,7 @@ class Hub:
     authority: Authority | None
     def __init__(self, broker: Broker, settings: Settings, log: Log, loop: AbstractEventLoop,
                  connection_limits: ConnectionLimits, tls: Certificates | None = None,
-                 authority: Authority | None = None) -> None: ...
+                 authority: Authority | None = None, audit: Audit | None = None) -> None: ...
     @property
     def broker(self) -> Broker: ...
     @property

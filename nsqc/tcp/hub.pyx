@@ -17,10 +17,12 @@ cdef class Hub:
         if self.area is NULL:
             raise MemoryError
 
-    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None, authority=None):
+    def __init__(self, Broker broker not None, settings, log, loop, connection_limits, tls=None, authority=None,
+                 audit=None):
         self.connection_limits = connection_limits
         self.tls = tls
         self.authority = authority
+        self.audit = audit
         self.broker = broker
         self.settings = settings
         self.log = log

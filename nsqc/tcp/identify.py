@@ -208,7 +208,7 @@ def answer(options: Options, settings: Settings, layers: Layers) -> Answer:
         max_deflate_level=options.max_deflate_level,
         snappy=layers.codec == "snappy",
         sample_rate=settings.sample_rate,
-        auth_required=bool(options.auth_http_address),
+        auth_required=bool(options.auth_http_address or options.access_file),
         output_buffer_size=settings.output_buffer_size,
         output_buffer_timeout=settings.output_buffer_timeout_ms,
         **options.topology,

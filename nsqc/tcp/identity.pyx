@@ -1,7 +1,9 @@
 """IDENTIFY and AUTH, and whether a client may do what it asks for."""
 
+from libc.stdint cimport int64_t
+
 from nsqc.tcp.guard cimport GUARD_ALLOWED, GUARD_DENIED, GUARD_FAILED, GUARD_FIRST, GUARD_TWICE, GUARD_WAITS, Guard
-from nsqc.tcp.outcome cimport DONE, REPLY, UPGRADE, WAITS, WANTS_BODY
+from nsqc.tcp.outcome cimport DONE, ERROR, REPLY, UPGRADE, WAITS, WANTS_BODY
 from nsqc.tcp.refusals cimport arg, quoted, wrong_state
 from nsqc.tcp.session cimport STATE_INIT, Session
 from nsqc.wire.parser cimport Command, Parser
@@ -47,8 +49,10 @@ cdef int do_auth(Session session, Command *command) except -1:
     if verdict == GUARD_TWICE:
         return session.fail(b"E_INVALID AUTH already set")
     if verdict == GUARD_FAILED:
-        return session.fail(b"E_AUTH_FAILED AUTH failed")
+        session.record("AUTH", "", "E_AUTH_FAILED")
+        return session.fail(b"E_AUTH_FAILED AUTH failed" + guard.reason)
     if verdict == GUARD_DENIED:
+        session.record("AUTH", "", "E_UNAUTHORIZED")
         return session.fail(b"E_UNAUTHORIZED AUTH no authorizations found")
     session.reply = identify.auth_answer(guard.grant)
     return REPLY
@@ -56,23 +60,49 @@ cdef int do_auth(Session session, Command *command) except -1:
 
 # ---------------------------------------------------------------------- permissions
 
-cdef int permit_publish(Session session, bytes name, Command *command) except -1:
-    """DONE: the client may. Otherwise what the command returns."""
-    if (session.guard.until_ns > session.broker.clock.monotonic
-            and session.is_topic(command.args[1], command.arg_bytes[1])):
+cdef int charge(Session session, bytes name, int64_t messages, int64_t size) except -1:
+    """Counts a publish of a client with a quota. DONE: it may publish, and wait afterwards."""
+    seconds, refusal = session.guard.account.publish(messages, size)
+    if refusal:
+        session.reply = b"E_" + name + b"_FAILED " + name + b" failed quota: " + refusal.encode()
+        session.record(name.decode(), "", "quota: " + refusal)
+        return ERROR
+    session.delay_s = seconds
+    return DONE
+
+
+cdef int permit_still(Session session, bytes name, const char *c_topic, Py_ssize_t length) except -1:
+    if session.is_topic(c_topic, length):
         return DONE
-    return permit(session, name, arg(command, 1), b"")
+    topic = c_topic[:length]
+    return refused(session, session.guard.decided(topic), name, topic, b"")
+
+
+cdef int permit_publish(Session session, bytes name, Command *command, bint known) except -1:
+    cdef int permitted
+    if not known or session.guard.until_ns <= session.broker.clock.monotonic:
+        permitted = permit(session, name, arg(command, 1), b"")
+        if permitted != DONE:
+            return permitted
+    return charge(session, name, 1, command.size) if session.guard.metered else DONE
 
 
 cdef int permit(Session session, bytes name, bytes topic, bytes channel) except -1:
     """DONE: the client may subscribe to the channel, or publish where channel is empty. Otherwise what to return."""
     cdef int verdict = session.guard.check(session.broker.clock.monotonic, topic, channel)
+    return WAITS if verdict == GUARD_WAITS else refused(session, verdict, name, topic, channel)
+
+
+cdef int refused(Session session, int verdict, bytes name, bytes topic, bytes channel) except -1:
+    """DONE if the verdict is GUARD_ALLOWED; otherwise the error."""
     if verdict == GUARD_ALLOWED:
         return DONE
-    if verdict == GUARD_WAITS:
-        return WAITS
+    target = topic.decode() + ("/" + channel.decode() if channel else "")
     if verdict == GUARD_FIRST:
+        session.record(name.decode(), target, "E_AUTH_FIRST")
         return session.fail(b"E_AUTH_FIRST AUTH required before " + name)
     if verdict == GUARD_FAILED:
-        return session.fail(b"E_AUTH_FAILED AUTH failed")
+        session.record(name.decode(), target, "E_AUTH_FAILED")
+        return session.fail(b"E_AUTH_FAILED AUTH failed" + session.guard.reason)
+    session.record(name.decode(), target, "E_UNAUTHORIZED")
     return session.fail(b"E_UNAUTHORIZED AUTH failed for " + name + b" on " + quoted(topic) + b" " + quoted(channel))

@@ -3,11 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from typing import Protocol
+from typing import Any, Protocol
+
+
+class Account(Protocol):
+    """What a user uses, over all of its connections: nsqc.access.quotas.Account. Texts say why something is refused;
+    they are empty if it is not."""
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether publishes count."""
+        ...
+
+    def enter(self) -> str:
+        """Counts a connection."""
+        ...
+
+    def leave(self) -> None:
+        """A connection that was counted has ended."""
+        ...
+
+    def publish(self, messages: int, size: int) -> tuple[float, str]:
+        """Counts a publish; also the seconds that its client has to wait after it."""
+        ...
+
+    def create(self, topic: str, exists: Callable[[str], bool]) -> str:
+        """Counts a topic that is created."""
+        ...
+
+
+class Audit(Protocol):
+    """Records calls: nsqc.access.audit.Audit."""
+
+    @property
+    def wants_changes(self) -> bool:
+        """Also those that are permitted."""
+        ...
+
+    def record(self, user: str, address: str, call: str, target: str, result: str) -> None: ...
 
 
 class Grant(Protocol):
-    """An answer of an auth server: nsqc.peers.auth.Grant."""
+    """What a client may do: nsqc.peers.grants.Grant, nsqc.access.authority.LocalGrant."""
+
+    @property
+    def account(self) -> Account | None: ...
 
     @property
     def identity(self) -> str: ...
@@ -33,7 +73,16 @@ class Question(Protocol):
 
 
 class Authority(Protocol):
-    """Asks auth servers: nsqc.peers.auth.Authority."""
+    """Asks auth servers, or an access file: nsqc.peers.auth.Authority, nsqc.access.authority.AccessAuthority."""
+
+    def presented(self, who: tuple[str, str, bool, str]) -> Grant | None:
+        """The grant of a client that has sent no AUTH."""
+        ...
+
+    # Any: of the authority's own kind
+    def renewed(self, grant: Any) -> Grant | None:
+        """A grant by the access file as it is now; None: nothing is left of it."""
+        ...
 
     def ask(self, who: tuple[str, str, bool, str], secret: bytes,
             answered: Callable[[Grant | None, bool], None]) -> Question:

@@ -14,7 +14,7 @@ from nsqc.wire.parser cimport (AT_BODY, AT_LINE, AT_SIZE, CMD_AUTH, CMD_CLS, CMD
 import os
 import traceback
 
-from nsqc.broker.refusals import DRAINING, INVALID, UNAUTHORIZED, LimitReached, of_exception
+from nsqc.broker.refusals import DRAINING, INVALID, QUOTA, UNAUTHORIZED, LimitReached, of_exception
 from nsqc.tcp.identify import quote
 
 NAMES = {CMD_PUB: b"PUB", CMD_MPUB: b"MPUB", CMD_DPUB: b"DPUB", CMD_IDENTIFY: b"IDENTIFY", CMD_AUTH: b"AUTH",
@@ -92,6 +92,8 @@ cdef object refusal_of(bytes error):
         return DRAINING
     if error.startswith((b"E_AUTH_FIRST", b"E_AUTH_FAILED", b"E_UNAUTHORIZED")):
         return UNAUTHORIZED
+    if b"_FAILED" in error and b" failed quota: " in error:
+        return QUOTA
     invalid = (b"E_BAD_TOPIC", b"E_BAD_MESSAGE", b"E_BAD_BODY", b"E_INVALID")
     return INVALID if error.startswith(invalid) else None
 

@@ -6,6 +6,8 @@ import ssl
 
 import msgspec
 
+from nsqc.net.peercert import common_name
+
 # Cipher suites that nsqd knows by name; it shows others as numbers.
 KNOWN_SUITES = {
     0x0005: "TLS_RSA_WITH_RC4_128_SHA",
@@ -41,12 +43,3 @@ def describe(connection: ssl.SSLObject) -> Secured:
     certificate = connection.getpeercert() or {}
     return Secured(VERSIONS.get(version or "", f"Unknown {version}"),
                    KNOWN_SUITES.get(number, f"Unknown {number}"), common_name(certificate))
-
-
-def common_name(certificate: ssl._PeerCertRetDictType) -> str:
-    """Of a certificate's subject; empty without one."""
-    for attributes in certificate.get("subject", ()):
-        for attribute in attributes:
-            if isinstance(attribute, tuple) and attribute[0] == "commonName":
-                return str(attribute[1])
-    return ""

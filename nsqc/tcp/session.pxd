@@ -62,12 +62,15 @@ cdef class Session(Consumer):
     cdef Topic batch_topic              # to this topic
     cdef Buffer staged                  # of batch, if the topic is a log; owned
     cdef int created                    # topics and channels since the connection last looked, see Connection.pace
+    cdef double delay_s                 # that the client has to wait after what it has published
+    cdef object audit                   # nsqc.tcp.protocols.Audit; None: nothing is recorded
     cdef dict published                 # topic name to messages published, in order of the first
-    cdef Guard guard                    # None: no auth server is asked; otherwise topic has passed it
+    cdef Guard guard                    # None: everything is permitted; otherwise topic has passed it
     cdef bytes reply                    # of the last command, with REPLY, UPGRADE, ERROR and FATAL
 
     cdef bint is_topic(self, const char *c_name, Py_ssize_t length) noexcept    # the one published to last
     cdef Topic publish_topic(self, const char *c_name, Py_ssize_t length)
     cdef Topic make_topic(self, bytes name)             # one that does not exist
     cdef int fail(self, bytes error) noexcept           # returns FATAL
+    cdef int record(self, str call, str target, str result) except -1   # in the audit log
     cdef int apply(self, agreement) except -1           # of IDENTIFY: nsqc.tcp.identify.Agreement

@@ -10,11 +10,13 @@ from nsqc.store.message cimport Message
 from nsqc.store.log.buffer cimport buffer_free
 from nsqc.tcp.link cimport Link
 from nsqc.tcp.outcome cimport FATAL
+from nsqc.wire.const cimport FRAME_ERROR
 
 import time
 
 import msgspec
 
+from nsqc.broker.refusals import QuotaReached
 from nsqc.broker.stats import ClientStats, PubCount
 from nsqc.options import declared
 from nsqc.tcp import identify
@@ -111,7 +113,24 @@ cdef class Session(Consumer):
 
     cdef Topic make_topic(self, bytes name):
         self.created += 1
-        return self.broker.get_topic(name)
+        if self.guard is not None and self.guard.account is not None:
+            refusal = self.guard.account.create(name.decode(), self._has_topic)
+            if refusal:
+                raise QuotaReached(refusal)
+        topic = self.broker.get_topic(name)
+        self.record("CREATE", name.decode(), "OK")
+        return topic
+
+    def _has_topic(self, str name):
+        return self.broker.topic(name.encode()) is not None
+
+    cdef int record(self, str call, str target, str result) except -1:
+        """A line in the audit log, if there is one."""
+        if self.audit is None or (result == "OK" and not self.audit.wants_changes):
+            return 0
+        grant = None if self.guard is None else self.guard.grant
+        self.audit.record("" if grant is None else grant.identity, self.address, call, target, result)
+        return 0
 
     def fold_counts(self):
         """Moves the current topic's publish count to where statistics read it."""
@@ -127,6 +146,20 @@ cdef class Session(Consumer):
         self.topic = None
         if waited:
             self.link.resume()
+
+    def rules_changed(self):
+        """The access file has changed: the client loses what it may no longer do."""
+        if self.guard is None or self.closed or self.link is None:
+            return
+        may_stay = self.guard.renew()
+        self.permissions_changed(False)
+        if not may_stay:
+            target = self.guard.topic.decode() + "/" + self.guard.channel.decode()
+            self.log.info("PROTOCOL(V2): [%s] may no longer consume %s: closing", self.address, target)
+            self.record("SUB", target, "REVOKED")
+            text = b"E_UNAUTHORIZED SUB is no longer permitted"
+            self.outbox.reply(FRAME_ERROR, text, len(text))
+            self.link.end()
 
     def who(self):
         """How the client is described to auth servers."""

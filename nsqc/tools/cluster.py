@@ -14,7 +14,7 @@ from nsqc.client.options import ConnectionOptions
 from nsqc.tools.declare import Values
 from nsqc.tools.errors import NoName, NoNode, UsageError
 from nsqc.tools.security import Security
-from nsqc.wire.answers import Service
+from nsqc.wire.answers import DEFAULT_PORTS, Service
 
 if TYPE_CHECKING:
     from nsqc.tools.nodehttp import NodeHttp
@@ -40,7 +40,7 @@ class Cluster:
         self.timeout = values.decimal("timeout")
         self.nsqd = self._addresses("nsqd", checked_address)
         self.nsqlookupd = self._addresses("nsqlookupd", http_address)
-        http = self._addresses("http", http_address)
+        http = self._addresses("http", lambda text: http_address(text, DEFAULT_PORTS[Service.NSQD_HTTP]))
         if self.nsqd and self.nsqlookupd:
             raise UsageError("give either --nsqd or --nsqlookupd", tool)
         if http and len(http) != len(self.nsqd):
@@ -90,7 +90,8 @@ class Cluster:
         address = self._urls.get(node.http, node.http)
         is_guess = node.tcp in self.nsqd and node.tcp not in self._http
         tls = self._security.context if http_address(address).tls else self.tls
-        return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "")
+        return NodeHttp(address, self.timeout + wait, tls, tcp=node.tcp if is_guess else "",
+                        secret=self._security.secret())
 
     @property
     def lookup_tls(self) -> ssl.SSLContext | None:
@@ -105,7 +106,7 @@ class Cluster:
         failure = ""
         for address in self.nsqlookupd:
             tls = self.lookup_tls if http_address(address).tls else None
-            api = NodeHttp(address, self.timeout, tls, Service.LOOKUPD_HTTP)
+            api = NodeHttp(address, self.timeout, tls, Service.LOOKUPD_HTTP, secret=self._security.secret())
             try:
                 answers.append(api.get(path, arguments))
             except BadStatus as error:

@@ -26,7 +26,8 @@ TLS = (
     Option("tls-key", "its key, PEM", Kind.FILE, "", SECURITY),
     Option("tls-insecure", "accept any certificate", Kind.BOOL, False, SECURITY),
 )
-AUTH = Option("auth-secret", "secret for AUTH; @FILE reads it from a file", Kind.TEXT, "", SECURITY, metavar="SECRET")
+AUTH = Option("auth-secret", "secret for AUTH, and token for HTTP; @FILE reads it from a file", Kind.TEXT, "",
+              SECURITY, metavar="SECRET")
 COMPRESSION = (
     Option("deflate", "compress with deflate, level 1 to 9", Kind.INT, 0, SECURITY, least=0, most=9, metavar="LEVEL"),
     Option("snappy", "compress with snappy", Kind.BOOL, False, SECURITY),
@@ -39,8 +40,8 @@ def other_side(prefix: str, group: str) -> tuple[Option, ...]:
 
 
 # What asks nodes over HTTP, and what also speaks NSQ's protocol with them.
-HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS)
-TCP_NODES = (*HTTP_NODES, AUTH, *COMPRESSION)
+HTTP_NODES = (NSQD, NSQLOOKUPD, HTTP, CONFIG, TIMEOUT, *TLS, AUTH)
+TCP_NODES = (*HTTP_NODES, *COMPRESSION)
 
 JSON = Option("json", "JSON instead of text, for scripts", Kind.BOOL, False, OUTPUT)
 YES = Option("yes", "do not ask for confirmation", Kind.BOOL, False, OUTPUT, short="y")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from nsqc.client.backoff import Backoff
 from nsqc.client.batch import Batch, Ids
 from nsqc.client.connection import Connection
+from nsqc.client.core import TOUCHES
 from nsqc.client.encode import touch
 from nsqc.client.errors import ClientError, ConnectError
 from nsqc.client.options import MIB, Options
@@ -37,7 +38,6 @@ BYTES_IN_FLIGHT = 64 * MIB      # of bodies, as far as their average size tells
 FIRST_IN_FLIGHT = 64            # before any size is known
 SAME_SECONDS = 5.0              # in which a line is not repeated
 AT_ONCE = 16                    # dials, and lookups, on threads
-DEFAULT_MSG_TIMEOUT = 60.0      # nsqd's, if it does not report its own
 
 log = logging.getLogger("nsqc.client")
 
@@ -63,9 +63,7 @@ class Source:
     def __init__(self, topic: str, peer: Peer[Connection], connection: Connection):
         self.topic, self.peer, self.connection = topic, peer, connection
         self.held: dict[Delivery, None] = {}
-        timeout = connection.features.get("msg_timeout")
-        self.touch_after = (timeout / 1000 if isinstance(timeout, (int, float)) and timeout > 0
-                            else DEFAULT_MSG_TIMEOUT) / 3
+        self.touch_after = connection.msg_timeout / TOUCHES
 
 
 class Feed:
@@ -192,7 +190,7 @@ class Feed:
                 batch = Batch(source.connection.inflow.columns(), source.connection)
                 delivery = Delivery(batch, source, batch.ids, batch.count, time.monotonic())
                 source.held[delivery] = None
-                source.peer.failures = 0
+                source.peer.received(time.monotonic())
                 self._learn(batch.count, size)
                 deliveries.append(delivery)
             if source.connection.failed_ids:
@@ -347,8 +345,6 @@ class Feed:
         if self._closed or peer not in self._peers[topic].all:
             connection.close()
             return
-        if peer.failures and peer.was_connected:
-            self._say(f"{peer.address}: connected again")
         peer.connected(connection)
         self._sources[connection.fileno()] = Source(topic, peer, connection)
         self._poll.register(connection, select.POLLIN)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from nsqc.client.http import answered_by, connection_to
+from nsqc.client.http import answered_by, authorization, connection_to
 from nsqc.client.httpaddress import http_address
 from nsqc.tools.errors import EXIT_FAILED, NoNode, ToolError
 from nsqc.tools.probing import probe
@@ -46,15 +46,17 @@ class Reply(NamedTuple):
 class NodeHttp:
     """One node. address: HOST:PORT, a URL or the path of a unix socket; timeout in seconds; tls: HTTPS, and the context
     for URLs that ask for it. wants: what has to be there. tcp: the TCP address that the address was derived from, which
-    explains it if nothing is there. Connections are kept between calls; not thread-safe. Raises BadAddress."""
+    explains it if nothing is there. secret: shown with each call, unless the address has a login. Connections are kept
+    between calls; not thread-safe. Raises BadAddress."""
 
     def __init__(self, address: str, timeout: float, tls: ssl.SSLContext | None = None,
-                 wants: Service = Service.NSQD_HTTP, tcp: str = ""):
+                 wants: Service = Service.NSQD_HTTP, tcp: str = "", secret: bytes | None = None):
         self._where = http_address(address)
         self.address = self._where.text
         self._timeout, self._wants, self._tcp = timeout, wants, tcp
         self._speaks_tls = self._where.tls or (self._where.tls is None and tls is not None)
-        self._headers = ACCEPT | self._where.headers
+        shown = secret.decode("latin-1") if secret else None
+        self._headers = ACCEPT | authorization(shown) | self._where.headers
         self._connection = connection_to(self._where, timeout, tls)
 
     def close(self) -> None:

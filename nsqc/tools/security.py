@@ -52,7 +52,8 @@ class Security:
                                 not self._flag("tls-insecure"))
             except (OSError, ValueError) as error:     # an SSLError is an OSError
                 place = f"--{self._prefix}tls" if self._prefix else "TLS"
-                raise UsageError(f"{place}: {getattr(error, 'strerror', None) or error}", self._tool) from None
+                file = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+                raise UsageError(f"{place}: {file}{getattr(error, 'strerror', None) or error}", self._tool) from None
         return self._tls
 
     def connection_options(self) -> ConnectionOptions:
@@ -62,10 +63,11 @@ class Security:
         deflate, snappy = self._values.number(f"{self._prefix}deflate"), self._flag("snappy")
         if deflate and snappy:
             raise UsageError(f"--{self._prefix}deflate and --{self._prefix}snappy exclude each other", self._tool)
-        return {"tls": self.tls, "auth_secret": self._secret(), "deflate": deflate, "snappy": snappy,
+        return {"tls": self.tls, "auth_secret": self.secret(), "deflate": deflate, "snappy": snappy,
                 "user_agent": user_agent(self._tool.replace(" ", "-"), __version__)}
 
-    def _secret(self) -> bytes | None:
+    def secret(self) -> bytes | None:
+        """The secret for AUTH and HTTP. Raises UsageError."""
         text = self._text("auth-secret")
         if not text.startswith("@"):
             return text.encode() or None

@@ -14,3 +14,4 @@ cdef class Head:
     cdef readonly bytes accept      # several are joined; empty without one
     cdef readonly bytes origin      # None without one
     cdef readonly bytes fetch_site  # Sec-Fetch-Site; None without one
+    cdef readonly bytes authorization   # None without one; a secret

@@ -17,6 +17,7 @@ class Head:
     accept: bytes
     origin: bytes | None
     fetch_site: bytes | None
+    authorization: bytes | None
     def is_plain_post(self) -> bool: ...
 
 def head_end(data: bytes | bytearray, start: int) -> int: ...

@@ -35,8 +35,9 @@ cdef class Head:
     """See the .pxd."""
 
     def is_plain_post(self) -> bool:
-        """Whether it is a POST with a body of known length, on a connection that stays open, in HTTP/1.1."""
-        return self.length > 0 and self.keep_alive and self.minor > 0 and not self.expects and self.method == b"POST"
+        """Whether it is a program's POST with a body of known length, on a connection that stays open, in HTTP/1.1."""
+        return (self.length > 0 and self.keep_alive and self.minor > 0 and not self.expects and self.method == b"POST"
+                and self.origin is None and self.fetch_site is None)
 
 
 cdef struct Fields:
@@ -220,6 +221,9 @@ cdef int read_field(Head head, Fields *fields, const unsigned char *c_name, Py_s
         head.origin = text(c_value, size)
     elif is_name(c_name, name, b"sec-fetch-site", 14):
         head.fetch_site = text(c_value, size)
+    elif is_name(c_name, name, b"authorization", 13):
+        if head.authorization is None:      # the first one counts, as in Go
+            head.authorization = text(c_value, size)
     return 0
 
 

@@ -111,7 +111,7 @@ class Work:
                 raise RuntimeError(f"{side.name}: drained {done['messages']} of {count} messages")
             results["consume"] = done["per_s"]
             results["consume cpu"] = (server.cpu_s() - cpu) / count * 1e6
-        with Server(side, f"--mem-queue-size={200 * self.count}") as server:
+        with Server(side, f"--mem-queue-size={20 * self.count}") as server:
             server.channel("load", "ch")
             consumer = self.start(server, "sub", "-c", 1, "-r", 2500, "-t", self.seconds + 60)
             time.sleep(0.2)

@@ -98,3 +98,44 @@ class Proxy:
         self._door.close()
         for one in self._open:
             one.close()
+
+
+class Script:
+    """A server that greets and acknowledges the first few publishing commands of all its clients, and then goes silent, or with
+    ends closes."""
+
+    def __init__(self, acknowledges: int, ends: bool = False):
+        self.left = acknowledges
+        self.ends = ends
+        self._guests: list[socket.socket] = []
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._door.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                guest, _ = self._door.accept()
+                self._guests.append(guest)
+                threading.Thread(target=self._serve, args=(guest,), daemon=True).start()
+
+    def _serve(self, guest):
+        received = b""
+        with contextlib.suppress(OSError):
+            while data := guest.recv(1 << 16):
+                received += data
+                if b"IDENTIFY\n" in received:
+                    guest.sendall(IDENTIFIED)
+                    received = b""
+                for _ in range(received.count(b"PUB ")):
+                    if self.left:
+                        self.left -= 1
+                        guest.sendall(frame(0, b"OK"))
+                    elif self.ends:
+                        guest.shutdown(socket.SHUT_RDWR)
+                received = b""
+
+    def close(self) -> None:
+        self._door.close()
+        for guest in self._guests:
+            guest.close()

@@ -13,7 +13,7 @@ import warnings
 import pytest
 import uvloop
 
-from nsqc.client import AuthError, BadMessage, BadName, ConnectError, LookupFailed, PublishFailed, Refused, tls
+from nsqc.client import AuthError, BadMessage, BadName, Closed, ConnectError, LookupFailed, PublishFailed, Refused, tls
 from nsqc.client.aio import Consumer, Producer
 from tests.client.conftest import address
 from tests.client.faults import IDENTIFIED, frame, serve
@@ -373,7 +373,7 @@ def test_what_nsqd_does_not_allow(daemon, secured, run_asyncio):  # noqa: F811
         for where, options, error, text in (
                 (node, {"snappy": True}, PublishFailed, "does not offer snappy"),
                 (secured, {"tls": tls(verify=False)}, AuthError, "there is no auth_secret"),
-                (secured, {"tls": True}, PublishFailed, "CERTIFICATE_VERIFY_FAILED")):
+                (secured, {"tls": True}, PublishFailed, "certificate verify failed")):
             with pytest.raises(error, match=text):
                 await Producer(address(where), retries=0, **options).publish("t", b"x")
     run_asyncio(main)
@@ -407,10 +407,10 @@ def test_servers_that_go_wrong(run, answers, text):
 
 def test_no_answer_in_time(run_asyncio):
     async def main():
-        for answers in ((), (IDENTIFIED,)):
+        for answers, end in (((), ""), ((IDENTIFIED,), "; the message may have been published")):
             producer = Producer(serve(*answers, hold=WAIT_SECONDS), retries=0, timeout=0.2)
             found = await asyncio.gather(*(producer.publish("t", b"x") for _ in range(3)), return_exceptions=True)
-            assert {str(error).rpartition(": ")[2] for error in found} == {"no answer in time"}
+            assert {str(error).rpartition(": ")[2] for error in found} == {f"no answer in time{end}"}
             await producer.close()
     run_asyncio(main)
 
@@ -427,7 +427,7 @@ def test_a_daemon_that_stops_reading(daemon, proxy, run):
         between.to_nsqd = 0
         body = b"x" * 1_000_000
         tasks = [asyncio.create_task(producer.publish("t", body)) for _ in range(50)]
-        connection = producer._connection
+        connection = producer._connections[""]
         while not connection.paused:
             await asyncio.sleep(0.01)
         assert connection._transport.get_write_buffer_size() + connection._out_bytes < 5_000_000
@@ -467,11 +467,11 @@ def test_heartbeats_are_answered(daemon, run_asyncio):
         async with Producer(address(node), **options) as producer, Consumer("t", "c", address(node), **options) as consumer:
             await producer.publish("t", b"x")
             message = await consumer.get(WAIT_SECONDS)
-            connection = producer._connection
+            connection = producer._connections[""]
             await asyncio.sleep(2.6)
             message.finish()
             await producer.publish("t", b"y")
-            assert producer._connection is connection
+            assert producer._connections[""] is connection
             assert await take(consumer, 1) == [b"y"]
     run_asyncio(main)
 
@@ -512,8 +512,8 @@ def test_two_event_loops(daemon):
         with pytest.raises(RuntimeError, match="another event loop"):
             two.run(producer.publish("t", b"b"))
         one.run(producer.close())
-        two.run(producer.publish("t", b"c"))
-        two.run(producer.close())
+        with pytest.raises(Closed, match="the producer is closed"):
+            one.run(producer.publish("t", b"c"))
         consumer = Consumer("t", "c", address(node), max_in_flight=5)
         assert one.run(consumer.get(WAIT_SECONDS)).body == b"a"
         with pytest.raises(RuntimeError, match="another event loop"):

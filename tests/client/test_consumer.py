@@ -51,6 +51,21 @@ def test_two_daemons(daemon, monkeypatch, in_flight, connections):
         wait_until(lambda node=node: not node.channel("t", "c")["clients"])
 
 
+def test_no_nsqd_waits_for_another(daemon):
+    """By default each connection has RDY; with less than that, all messages arrive, too."""
+    nodes = [daemon() for _ in range(5)]
+    for node in nodes:
+        node.post("/topic/create?topic=t")
+        for channel in ("default", "one"):
+            node.post(f"/channel/create?topic=t&channel={channel}")
+        publish(node, b"%d" % node.tcp_port)
+    for channel, in_flight in (("default", None), ("one", 1)):
+        with Consumer("t", channel, [address(node) for node in nodes], max_in_flight=in_flight) as consumer:
+            assert sorted(take(consumer, 5)) == sorted(b"%d" % node.tcp_port for node in nodes)
+            wait_until(lambda: consumer.get(0.01) is None and all(peer.is_connected for peer in consumer.stats().connections))
+            assert sum(peer.ready for peer in consumer.stats().connections) == (in_flight or 5)
+
+
 def test_a_daemon_that_comes_back(daemon):
     node = daemon(kept())
     with Consumer("t", "c", address(node), max_in_flight=10, backoff=0.05) as consumer:
@@ -208,3 +223,16 @@ def test_with_batch(daemon):
             batch.requeue(60_000)
         assert connection.receive_batch(0) is None or batch.count == 1
     wait_until(lambda: node.channel("t", "c")["deferred_count"] == batch.count)
+
+
+def test_ids_of_late_answers_do_not_pile_up(daemon):
+    node = daemon()
+    with Consumer("t", "c", address(node)) as consumer:
+        for number in range(5):
+            publish(node, b"%d" % number)
+            message = consumer.get(WAIT_SECONDS)
+            message.connection.finish_ids(b"%016x" % number)    # of no message that is in flight
+            message.finish()
+        publish(node, b"last")
+        message = consumer.get(WAIT_SECONDS)
+        assert len(message.connection.failed_ids) <= 1

@@ -85,3 +85,74 @@ def test_lookups_are_due_again_after_the_interval_and_keep_connected_peers():
 
 class Connected:
     max_ready = 2500
+    in_flight = 0
+
+
+def connected_peers(count: int, max_in_flight: int | None) -> Peers:
+    peers = Peers("t", "c", [f"h{n}:1" for n in range(count)], (), max_in_flight, 1, 60.0, Backoff(1.0))
+    for peer in peers.all:
+        peer.connected(Connected())
+    return peers
+
+
+def share(peers: Peers, now: float) -> list[int]:
+    """RDY of all peers at a time; the changes are taken as sent."""
+    for peer, _, ready in peers.shares(now):
+        peer.ready = ready
+    return [peer.ready for peer in peers.all]
+
+
+def test_each_connection_has_rdy_by_default():
+    peers = connected_peers(5, None)
+    assert share(peers, 100.0) == [1] * 5 and peers.shares(200.0) == []
+    peers.least = 12                        # of a worker with 12 threads
+    assert share(peers, 201.0) == [3, 3, 2, 2, 2]
+    peers.cap = 0
+    assert share(peers, 202.0) == [0] * 5
+    peers.cap = 1
+    assert sum(share(peers, 203.0)) == 1
+
+
+def test_few_in_flight_are_shared_equally_from_one_per_connection_on():
+    assert share(connected_peers(3, 7), 1.0) == [3, 2, 2]
+    peers = connected_peers(2, 2)
+    assert share(peers, 1.0) == [1, 1] and peers.shares(1000.0) == []
+
+
+def test_an_idle_connection_passes_its_rdy_on_after_a_tick():
+    peers = connected_peers(5, 1)
+    seen = [share(peers, 100.0 + tick * 0.5).index(1) for tick in range(10)]
+    assert seen == [0, 1, 2, 3, 4] * 2
+
+
+def test_a_busy_connection_keeps_its_rdy_for_a_while():
+    peers = connected_peers(3, 1)
+    share(peers, 100.0)
+    for tenth in range(1, 50):
+        peers.all[0].received(100.0 + tenth / 10)
+        assert share(peers, 100.0 + tenth / 10) == [1, 0, 0]
+    peers.all[0].received(105.0)
+    assert share(peers, 105.0) == [0, 1, 0]
+
+
+def test_rdy_moves_only_when_what_is_in_flight_leaves_room():
+    peers = connected_peers(2, 1)
+    share(peers, 100.0)
+    peers.all[0].connection.in_flight = 1
+    assert share(peers, 104.0) == [1, 0]    # busy, although nothing has arrived for long
+    assert share(peers, 105.0) == [0, 0]    # its time is up, and a message is in flight
+    assert share(peers, 120.0) == [0, 0]
+    peers.all[0].connection.in_flight = 0
+    assert share(peers, 121.0) == [0, 1]
+
+
+def test_a_lost_and_found_nsqd_is_a_line_each(caplog):
+    peers = Peers("t", "c", "a:1", (), 1, 1, 60.0, Backoff(1.0))
+    (peer,) = peers.all
+    for now in (0.0, 1.0):
+        peers.failed(peer, DOWN, now)
+    peer.connected(Connected())
+    peers.failed(peer, DOWN, 9.0)
+    peer.connected(Connected())
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{DOWN}; trying again", "a:1: connected", f"{DOWN}; trying again", "a:1: connected again"]

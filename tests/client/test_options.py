@@ -6,7 +6,7 @@ import ssl
 import pytest
 
 from nsqc import client
-from nsqc.client import BadAddress, Connection, Consumer, Producer, aio
+from nsqc.client import BadAddress, Connection, Consumer, Producer, Worker, aio
 
 NOBODY = "127.0.0.1:9"
 
@@ -16,12 +16,12 @@ def consumer(kind):
 
 
 MAKERS = {"Producer": Producer, "aio.Producer": aio.Producer, "Consumer": consumer(Consumer),
-          "aio.Consumer": consumer(aio.Consumer), "Connection": Connection}
+          "aio.Consumer": consumer(aio.Consumer), "Worker": consumer(Worker), "aio.Worker": consumer(aio.Worker), "Connection": Connection}
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 @pytest.mark.parametrize("options,error,text", [
-    ({"tlss": True}, TypeError, r"(Producer|Consumer|Connection) has no option 'tlss'; did you mean 'tls'\?$"),
+    ({"tlss": True}, TypeError, r"(Producer|Consumer|Worker|Connection) has no option 'tlss'; did you mean 'tls'\?$"),
     ({"tls_v1": True}, TypeError, "did you mean 'tls'"),
     ({"time_out": 1}, TypeError, "did you mean 'timeout'"),
     ({"heartbeat": 1}, TypeError, "did you mean 'heartbeat_interval_ms'"),
@@ -59,14 +59,15 @@ def test_options_of_both(make, options, error, text):
 
 @pytest.mark.parametrize("kind", [Producer, aio.Producer])
 def test_options_of_producers(kind):
-    for options, text in (({"retries": -1}, "retries is -1"), ({"retry": 1}, "did you mean 'retries'")):
+    for options, text in (({"retries": -1}, "retries is -1"), ({"retry": 1}, "did you mean 'retries'"), ({"spread": 1}, "spread is 1"),
+                          ({"max_tries": 1}, "has no option 'max_tries'(?!.*max_attempts)")):
         with pytest.raises((ValueError, TypeError), match=text):
             kind(NOBODY, **options)
 
 
-@pytest.mark.parametrize("kind", [Consumer, aio.Consumer])
+@pytest.mark.parametrize("kind", [Consumer, aio.Consumer, Worker, aio.Worker])
 def test_options_of_consumers(kind):
-    for options, text in (({"max_in_flight": 0}, "max_in_flight is 0"), ({"connections": 1.5}, "connections is 1.5"),
+    for options, text in (({"touch_limit": -1}, "touch_limit is -1"), ({"max_in_flight": 0}, "max_in_flight is 0"), ({"connections": 1.5}, "connections is 1.5"),
                           ({"poll_interval": 0}, "poll_interval is 0"), ({"max_in_fligth": 1}, "mean 'max_in_flight'"),
                           ({"lookupd_http_addresses": 1}, "did you mean 'nsqlookupd'")):
         with pytest.raises((ValueError, TypeError), match=text):
@@ -95,9 +96,17 @@ def test_addresses_that_are_fine():
             kind([4150])
 
 
+@pytest.mark.parametrize("kind", [Worker, aio.Worker])
+def test_names_of_pynsq(kind):
+    for name, ours in (("max_tries", "max_attempts"), ("message_handler", "handler"), ("max_backoff_duration", "max_slowdown"),
+                       ("lookupd_poll_interval", "poll_interval"), ("heartbeat_interval", "heartbeat_interval_ms")):
+        with pytest.raises(TypeError, match=f"did you mean '{ours}'"):
+            kind("t", "c", NOBODY, **{name: 1})
+
+
 def test_errors_survive_pickling():
     for error in (client.Refused("a:1", "E_BAD_TOPIC no"), client.AuthError("a:1", "E_AUTH_FAILED"), client.BadMessage(3, "is empty"),
-                  client.ConnectError("a:1: gone"), client.PublishFailed("given up")):
+                  client.ConnectError("a:1: gone"), client.PublishFailed("given up", 3, 2, 1)):
         found = pickle.loads(pickle.dumps(error))
         assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
 

@@ -11,7 +11,7 @@ import warnings
 
 import pytest
 
-from nsqc.client import Connection, Producer, PublishFailed, tls
+from nsqc.client import Closed, Connection, Producer, PublishFailed, tls
 from tests.client.conftest import address
 from tests.client.test_connection import secured  # noqa: F401 (a fixture)
 from tests.client.test_consumer import drained
@@ -141,16 +141,21 @@ def test_closing_while_others_publish(daemon):
     node = daemon()
     producer = Producer(address(node))
 
+    done = []
+
     def work(number):
-        for _ in range(50):
-            if number:
+        if not number:
+            wait_until(lambda: len(done) > 100)
+            producer.close()
+            return
+        with pytest.raises(Closed, match="the producer is closed"):
+            while True:
                 producer.publish("t", b"x")
-            else:
-                producer.close()
+                done.append(number)
     assert together(4, work) == [None] * 4
-    producer.close()
     assert producer._idle == []
-    assert node.stats("t")["message_count"] == 150
+    assert node.stats("t")["message_count"] == len(done) == producer.stats().published
+    assert producer.stats().connections == {}
     wait_until(lambda: not node.stats()["producers"])
 
 

@@ -408,6 +408,7 @@ def test_init_prints_every_option_commented_out(nsqc):
     assert tomllib.loads(told) == {}
     assert re.findall(r"^#(\w+) = ", told, re.MULTILINE) == list(KEYS)
     assert max(map(len, told.splitlines())) <= 120
+    assert '# Suggested: tls_min_version = "tls1.2"; ' in told
 
 
 def test_init_uncommented_gives_the_defaults(nsqc, tmp_path):

@@ -40,8 +40,8 @@ def test_choices_of_texts_are_what_the_daemon_takes():
     for name, flag in FLAGS.items():
         default = getattr(Options(), name)
         assert not flag.choices or default in ("", *flag.choices)
-    assert {name for name, flag in FLAGS.items() if flag.choices} == {"auth_http_request_method",
-                                                                      "tls_client_auth_policy"}
+    assert {name for name, flag in FLAGS.items() if flag.choices} == {
+        "auth_http_request_method", "tls_client_auth_policy", "http_extended_api", "audit_level"}
 
 
 # ---------------------------------------------------------------------- docs/options.md

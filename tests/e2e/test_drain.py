@@ -81,7 +81,7 @@ def test_what_is_in_flight_is_finished_and_the_rest_is_kept(daemon, kind):
     consumer.fin(taken[4])
     assert ended(node) == 0
     assert consumer.frame() is None
-    assert "DRAIN: nothing is in flight any more" in node.log
+    wait_until(lambda: "DRAIN: nothing is in flight any more" in node.log)
     node.start(*KINDS[kind])
     assert left(node, 95) == dict.fromkeys(bodies[5:], 1)
 
@@ -98,7 +98,7 @@ def test_what_is_not_finished_in_time_comes_again(daemon, kind):
     consumer.messages(1)
     drain(node, "?timeout=100ms")
     assert ended(node) == 0
-    assert "DRAIN: the time is over, 2 messages are still in flight to 1 consumers" in node.log
+    wait_until(lambda: "DRAIN: the time is over, 2 messages are still in flight to 1 consumers" in node.log)
     node.start(*KINDS[kind])
     assert left(node, 2) == {b"b": 2, b"c": 2}
 
@@ -135,7 +135,7 @@ def test_a_busy_consumer_gets_nothing_twice(daemon, kind):
     assert ended(node) == 0
     for thread in threads:
         thread.join()
-    assert "DRAIN: nothing is in flight any more" in node.log
+    wait_until(lambda: "DRAIN: nothing is in flight any more" in node.log)
     assert len(set(finished)) == len(finished)
     node.start(*KINDS[kind])
     assert left(node, len(accepted) - len(finished)).keys() == set(accepted) - set(finished)
@@ -269,7 +269,7 @@ def test_messages_that_time_out_are_not_waited_for(daemon):
     consumer.message()
     drain(node, "?timeout=1h")
     assert ended(node) == 0
-    assert "DRAIN: nothing is in flight any more" in node.log
+    wait_until(lambda: "DRAIN: nothing is in flight any more" in node.log)
     node.start()
     assert left(node, 1) == {b"x": 2}
 

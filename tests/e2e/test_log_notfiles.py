@@ -78,7 +78,7 @@ def replaced(model: Path, to: Path, which: str, kind: str) -> Path:
 def test_a_start(daemon, model, tmp_path, which, kind):
     path = replaced(model, tmp_path / "data", which, kind)
     node = daemon(*LOG, data_path=tmp_path / "data")
-    assert f"{path.name} is not a file: renamed to {path}.bad" in node.log
+    wait_until(lambda: f"{path.name} is not a file: renamed to {path}.bad" in node.log)
     assert os.path.lexists(f"{path}.bad")
     if which == "*.dat":           # the first segment is gone, and all others are there
         first = json.loads(node.http("GET", "/topic/log?topic=t")[1])["first_offset"]

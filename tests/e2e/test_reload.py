@@ -17,6 +17,7 @@ OTHERS = {"log_level": 1, "max_deflate_level": 3, "auth_http_request_method": "p
           "log_overflow": "drop-oldest", "lookupd_tcp_address": ("127.0.0.1:9",),
           "auth_http_address": ("127.0.0.1:9",), "statsd_address": "127.0.0.1:9",
           "e2e_processing_latency_percentile": (0.5,), "enable_experiment": ("topology-aware-consumption",),
+          "http_extended_api": "all", "http_allowed_hosts": ("a.example",), "audit_level": "off",
           "log_format": "text"}     # another value, and the form of the lines that are read here
 # Refused at a start without certificates.
 WITH_CERTIFICATES = ("tls_cert", "tls_key", "tls_client_auth_policy", "tls_required")

@@ -145,7 +145,7 @@ def test_an_inherited_unix_socket_keeps_its_file(daemon, tmp_path, sockets):
         sock.bind(str(path))
         sock.listen()
         node = daemon("--tcp-address=127.0.0.1:0", **handed([sock], "tcp"), unix=True)
-        assert f"TCP: listening on {path}" in node.log
+        wait_until(lambda: f"TCP: listening on {path}" in node.log)
         assert node.stop() == 0
         assert path.exists()
         assert not (node.data_path / "http.sock").exists(), "what it has bound itself is removed"

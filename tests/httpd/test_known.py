@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqc.httpd.known import KnownPublishes, plain_topic
+from nsqc.httpd.known import KnownPublishes, learn, plain_topic
 from tests.httpd.wire import request
 
 HEAD = request("POST", "/pub?topic=t", b"12345")[:-5]
@@ -25,7 +25,7 @@ def test_other_targets(target):
 
 def test_a_head_is_learned():
     known = KnownPublishes()
-    known.learn(HEAD, b"t", 5)
+    learn(known.heads, HEAD, b"t", 5)
     assert known.heads == {HEAD: (b"t", 5)}
     known.forget_heads()
     assert known.heads == {}
@@ -38,7 +38,7 @@ def test_a_head_is_learned():
 ], ids=["line feeds", "a line feed", "large"])
 def test_heads_that_are_not_learned(head):
     known = KnownPublishes()
-    known.learn(head, b"t", 5)
+    learn(known.heads, head, b"t", 5)
     assert known.heads == {}
 
 
@@ -47,6 +47,6 @@ def test_full_memories_start_over():
     for number in range(4097):
         topic = b"t%d" % number
         assert known.find_topic(b"/pub?topic=" + topic) == topic
-        known.learn(request("POST", f"/pub?topic=t{number}", b"12345")[:-5], topic, 5)
+        learn(known.heads, request("POST", f"/pub?topic=t{number}", b"12345")[:-5], topic, 5)
     assert list(known.targets) == [b"/pub?topic=t4096"]
     assert len(known.heads) == 1

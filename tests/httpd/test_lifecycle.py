@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.httpd.wire import Closed, request
+from tests.support.daemon import wait_until
 from tests.support.patience import WAIT_SECONDS
 
 DURATION = r"[0-9.]+(ns|µs|ms|s)"
@@ -56,7 +57,7 @@ def test_stop_closes_connections_and_the_port(start):
         assert all(wire.is_closed() for wire in (idle, half, silent))
     with pytest.raises(ConnectionRefusedError):
         server.wire()
-    assert f"HTTP: closing {server.address}\n" in server.log
+    wait_until(lambda: f"HTTP: closing {server.address}\n" in server.log)
 
 
 def test_stop_lets_an_answer_in_progress_out(start):

@@ -283,7 +283,7 @@ def test_a_damaged_file_is_set_aside(daemon, tmp_path, text, kept):
     (data_path / FILE).write_bytes(text)
     node = daemon(data_path=data_path)
     assert (data_path / f"{FILE}.bad").read_bytes() == text
-    assert "is damaged" in node.log and f"{len(kept)} rules remain" in node.log
+    wait_until(lambda: "is damaged" in node.log and f"{len(kept)} rules remain" in node.log)
     assert list(json.loads((data_path / FILE).read_text())["topics"]) == kept
     for topic in "tuv":
         assert (get(node, topic)["source"] == "PUT /topic/rules") == (topic in kept)

@@ -11,10 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from nsqc.access.needs import OPEN
+from nsqc.httpd.caller import Caller
+from nsqc.httpd.gate import Gate
 from nsqc.httpd.known import KnownPublishes
 from nsqc.httpd.reader import RequestReader
 from nsqc.httpd.request import Route
 from nsqc.httpd.site import ServerState
+from nsqc.options.declared import Options
 from tests.httpd.conftest import HttpDaemon
 from tests.httpd.oracle import Meaning, Seen, Unknown, lenient_meaning, meaning
 from tests.httpd.smuggling import CASES, CHUNKED, NEXT, OFFERS
@@ -24,7 +28,7 @@ from tests.support.secure import self_signed
 
 LIMIT = 1 << 20
 DEADLINE_S = 60
-WANTED = Route(lambda app, request: None, body_limit=lambda options: LIMIT, reads_body=True)
+WANTED = Route(lambda app, request: None, OPEN, body_limit=lambda options: LIMIT, reads_body=True)
 
 
 class Recorder:
@@ -49,9 +53,9 @@ class Recorder:
 def run(pieces) -> Meaning:
     """What the reader makes of bytes that come in pieces."""
     pipeline = Recorder()
-    site = SimpleNamespace(publishes=KnownPublishes(), max_msg_size=LIMIT, resolve=lambda request: WANTED,
+    site = SimpleNamespace(publishes=KnownPublishes(), max_msg_size=LIMIT, resolve=lambda request: WANTED, gate=Gate(Options()),
                            body_limit=lambda route: None if route.body_limit is None else LIMIT)
-    reader = RequestReader(site, ServerState(None, tls=False, tls_required=False), pipeline, "here")
+    reader = RequestReader(site, ServerState(None, tls=False, tls_required=False), pipeline, "here", Caller(""), {})
     for piece in pieces:
         at = 0
         while at < len(piece) and not pipeline.closing:

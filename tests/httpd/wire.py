@@ -84,10 +84,10 @@ class Wire:
 def request(method: str, path: str, body: bytes = b"", headers: str = "") -> bytes:
     """The bytes of a request with a body of known length."""
     length = f"Content-Length: {len(body)}\r\n" if body or method in ("POST", "PUT") else ""
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}{length}\r\n".encode() + body
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n".encode() + body
 
 
 def chunked(path: str, *chunks: bytes, headers: str = "", trailer: bytes = b"") -> bytes:
     """The bytes of a POST in chunks."""
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n{headers}\r\n".encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n{headers}\r\n".encode()
     return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n" + trailer + b"\r\n"

@@ -93,11 +93,11 @@ def test_whoever_says_anything_is_named(daemon, tmp_path):
     node = daemon()
     node.connect(magic=b" ").close()
     wait_until(lambda: "connection closed" in node.log)
-    assert "INFO: TCP: new client(127.0.0.1:" in node.log
+    wait_until(lambda: "INFO: TCP: new client(127.0.0.1:" in node.log)
     server = LookupServer(tmp_path / "lookupd.log")
     try:
         Node(server, magic=b" ").sock.close()
         wait_until(lambda: "failed to read protocol version - " in server.log)
-        assert "INFO: TCP: new client(127.0.0.1:" in server.log
+        wait_until(lambda: "INFO: TCP: new client(127.0.0.1:" in server.log)
     finally:
         server.close()

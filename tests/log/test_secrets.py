@@ -62,7 +62,7 @@ def test_the_daemon(tmp_path, address):
         for page in ("/stats", "/info", "/debug/slow", "/debug/pprof/goroutine", "/metrics", "/config/auth_http_addresses"):
             assert SECRET.encode() not in node.http("GET", page)[1]
         assert node.stop() == 0
-        assert "GET /ping?http://u:xxxxx@h/" in node.log
+        wait_until(lambda: "GET /ping?http://u:xxxxx@h/" in node.log)
         assert SECRET not in node.log
     finally:
         node.close()

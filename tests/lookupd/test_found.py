@@ -141,8 +141,8 @@ def test_it_answers_to_the_name_of_nsqlookupd(lookupd, tmp_path):
                              env={**os.environ, "PYTHONPATH": os.getcwd()})
     assert version.stdout.startswith("nsqlookupd v1.3.0 (built w/nsqc-")
     server = lookupd()
-    assert "[nsqlookupd] " in server.log
-    assert "nsqlookupd v1.3.0 (built w/nsqc-" in server.log
+    wait_until(lambda: "[nsqlookupd] " in server.log)
+    wait_until(lambda: "nsqlookupd v1.3.0 (built w/nsqc-" in server.log)
 
 
 def test_it_imports_neither_the_broker_nor_spark(lookupd):

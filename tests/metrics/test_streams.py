@@ -48,7 +48,7 @@ def ask(node: Daemon, version: str = "1.1", more: str = "", receive: int = 0) ->
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
     sock.settimeout(WAIT_SECONDS)
     sock.connect(("127.0.0.1", node.http_port))
-    sock.sendall(f"GET /metrics HTTP/{version}\r\nHost: x\r\n{more}\r\n".encode())
+    sock.sendall(f"GET /metrics HTTP/{version}\r\nHost: localhost\r\n{more}\r\n".encode())
     return sock
 
 

@@ -236,9 +236,9 @@ def test_every_module_is_in(binary):
     compiled = {name.split(".", 1)[0].replace("/", ".") for name in where if name.startswith("nsqc/")}
     source = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
               for path in (ROOT / "nsqc").rglob("*.py*") if path.suffix in (".py", ".pyx")}
-    source = {name for name in source if "__main__" not in name and not name.startswith("nsqc.spark")}
+    source = {name for name in source if "__main__" not in name and not name.startswith(("nsqc.spark", "nsqc.testing"))}
     assert source <= inside | compiled
-    left_out = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "setuptools", "Cython", "tkinter", "pytest", "nsqc.spark"}
+    left_out = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "setuptools", "Cython", "tkinter", "pytest", "nsqc.spark", "nsqc.testing"}
     assert not left_out & (inside | {name.split("/")[0] for name in where})
 
 

@@ -266,7 +266,9 @@ CAUSED = {
 
 @pytest.mark.parametrize("cause", CAUSED, ids=lambda cause: cause.__name__)
 def test_lines_that_a_daemon_writes(daemon, tmp_path, cause):
-    told = lines(cause(daemon, tmp_path))
+    node = cause(daemon, tmp_path)
+    wait_until(lambda: all(any(part in line for line in lines(node)) for part in CAUSED[cause]), "the lines")
+    told = lines(node)
     looked_for = alert()
     for part in CAUSED[cause]:
         matching = [line for line in told if part in line]

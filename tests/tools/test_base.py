@@ -118,8 +118,8 @@ def test_every_tool_takes_names_as_options(tool):
 def test_every_tool_takes_topics_as_words(tool):
     """Those that have a topic take it as the first word, and where they take several, as words and options together."""
     names = [argument.kind for argument in tool.arguments]
-    if tool.path[0] == "diskqueue" or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
-        return      # diskqueue has paths
+    if tool.path[0] in ("diskqueue", "worker") or Kind.TOPIC not in {each.kind for each in (*tool.options, *tool.arguments)}:
+        return      # diskqueue has paths, and a worker is named by its handler
     assert names[0] is Kind.TOPIC
     needed = ["x" if argument.kind is Kind.CHANNEL else "0" for argument in tool.arguments[1:] if argument.required]
     assert parse(tool, ["orders", *needed]).texts("TOPIC") == ("orders",) or parse(tool, ["orders", *needed]).text("TOPIC") == "orders"
@@ -300,7 +300,7 @@ def test_a_node_that_answers_garbage(tools, answer, text):
 @pytest.mark.parametrize("words, text", [
     (("--nsqd", "localhost"), "its port is missing"), (("--nsqlookupd", "a:1", "--nsqd", "a:1"), "give either --nsqd or --nsqlookupd"),
     (("--nsqd", "a:1", "--http", "a:1", "--http", "a:2"), "--http needs one address"), (("--tls-ca", "x"), "--tls-ca needs --tls"),
-    (("--tls", "--tls-ca", "/nowhere"), "TLS: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
+    (("--tls", "--tls-ca", "/nowhere"), "TLS: /nowhere: No such file"), (("--auth-secret", "@/nowhere"), "--auth-secret: /nowhere: No such file"),
     (("--deflate", "1", "--snappy"), "exclude each other")])
 def test_nodes_that_are_not_understood(inside, words, text):
     done = inside("tail", "--topic", "x", *words)

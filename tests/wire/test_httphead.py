@@ -21,20 +21,24 @@ def refusal(*fields: bytes, line: bytes = LINE, host: bytes = HOST) -> tuple[int
 
 
 def test_everything_that_a_head_says():
-    head = parsed(b"content-LENGTH: \t12 ", b"Accept: a", b"ACCEPT:b", b"Origin: http://x", b"Sec-Fetch-Site: none", b"X: y")
+    head = parsed(b"content-LENGTH: \t12 ", b"Accept: a", b"ACCEPT:b", b"Origin: http://x", b"Sec-Fetch-Site: none", b"X: y",
+                  b"Authorization: Bearer a", b"Authorization: Bearer b")
     assert (head.method, head.target, head.minor, head.length) == (b"POST", b"/pub?topic=t", 1, 12)
     assert (head.host, head.accept, head.origin, head.fetch_site) == (b"a", b"a,b", b"http://x", b"none")
-    assert (head.keep_alive, head.expects, head.is_plain_post()) == (True, False, True)
+    assert head.authorization == b"Bearer a"
+    assert (head.keep_alive, head.expects, head.is_plain_post()) == (True, False, False)
+    assert parsed(b"Content-Length: 12", b"Authorization: Bearer a").is_plain_post()
 
 
 def test_what_a_head_does_not_say():
     head = parsed(line=b"GET / HTTP/1.0\r\n", host=b"")
     assert (head.minor, head.length, head.keep_alive, head.expects) == (0, 0, False, False)
-    assert (head.host, head.accept, head.origin, head.fetch_site) == (None, b"", None, None)
+    assert (head.host, head.accept, head.origin, head.fetch_site, head.authorization) == (None, b"", None, None, None)
 
 
 @pytest.mark.parametrize("field", [b"Content-Length: 0", b"Transfer-Encoding: chunked", b"Expect: 100-continue\r\nContent-Length: 1",
-                                   b"Connection: close\r\nContent-Length: 1", b"X: y"])
+                                   b"Connection: close\r\nContent-Length: 1", b"X: y",
+                                   b"Content-Length: 1\r\nOrigin: http://a", b"Content-Length: 1\r\nSec-Fetch-Site: none"])
 def test_posts_that_are_not_plain(field):
     assert not parsed(field).is_plain_post()
     assert not parsed(b"Content-Length: 1", line=b"PUT / HTTP/1.1\r\n").is_plain_post()

@@ -1,7 +1,8 @@
-"""The asyncio client: a Producer and a Consumer with the options, errors and messages of nsqc.client, for any event
-loop. See docs/client.md."""
+"""The asyncio client: a Producer, a Consumer and a Worker with the options, errors and messages of nsqc.client, for any
+event loop. See docs/client.md."""
 
 from nsqc.client.aio.consumer import Consumer
 from nsqc.client.aio.producer import Producer
+from nsqc.client.aio.worker import Worker
 
-__all__ = ["Consumer", "Producer"]
+__all__ = ["Consumer", "Producer", "Worker"]

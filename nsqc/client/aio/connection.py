@@ -9,19 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import os
 import socket
+import ssl
+import threading
 from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import cast
 
 from nsqc.client.address import is_path, split_address
+from nsqc.client.aio.pulse import pulse
 from nsqc.client.core import CLOSE_SECONDS, CLS, ERROR, NOP, OK, Compress, Core, Reply, Secure, Step
 from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.inflow import BadStream
 from nsqc.client.message import Message, messages
 from nsqc.client.options import KIB, MIB, Options
 from nsqc.client.stream import tune
+from nsqc.client.trouble import reason as text_of
 from nsqc.wire.codec import Codec, CodecError
 
 log = logging.getLogger("nsqc.client")
@@ -62,6 +68,10 @@ class Connection(Core, asyncio.BufferedProtocol):
         self._leaving = False
         self._lost = False                      # connection_lost() was called
         self.error: Exception | None = None     # why it has ended
+        self.loop_ran_at = math.inf             # see pulse()
+        self._touch_limit = 0.0
+        self._write_lock = threading.Lock()     # of the socket, which pulse() writes to as well
+        self._own_socket: int | None = None     # a descriptor that only pulse() uses
 
     # ------------------------------------------------------------------ greeting
 
@@ -79,7 +89,7 @@ class Connection(Core, asyncio.BufferedProtocol):
             raise
         except (OSError, ValueError) as error:
             self.abort(Closed(f"{self.address}: the connection is closed"))
-            raise ConnectError(f"{self.address}: {getattr(error, 'strerror', None) or error}") from None
+            raise self.failed(error) from None
         except BaseException:
             self.abort(Closed(f"{self.address}: the connection is closed"))
             raise
@@ -179,8 +189,10 @@ class Connection(Core, asyncio.BufferedProtocol):
     def connection_lost(self, reason: Exception | None) -> None:
         """Ends the connection."""
         self._lost = True
-        text = getattr(reason, "strerror", None) or reason or "closed by nsqd"
-        self._end(self.ended(bytes(self._raw), str(text)))
+        if isinstance(reason, ssl.SSLError):
+            self._end(self.failed(reason))
+        else:
+            self._end(self.ended(bytes(self._raw), "closed by nsqd" if reason is None else text_of(reason)))
         self._changed()
 
     def pause_writing(self) -> None:
@@ -303,7 +315,8 @@ class Connection(Core, asyncio.BufferedProtocol):
         if self._out and self._transport is not None and self.error is None:
             data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
             self._out, self._out_bytes = [], 0
-            self._transport.write(data if self._codec is None or not data else self._codec.pack(data))
+            with self._write_lock:
+                self._transport.write(data if self._codec is None or not data else self._codec.pack(data))
 
     def _flush_iteration(self) -> None:
         self._flush_due = False
@@ -358,6 +371,41 @@ class Connection(Core, asyncio.BufferedProtocol):
         self.hold(message.id for message in received)
         return received
 
+    # ------------------------------------------------------------------ while the loop is blocked
+
+    def look_after(self, now: float, touch_limit: float) -> None:
+        """Touches messages; the loop calls it often. Raises ConnectError."""
+        if self.loop_ran_at == math.inf and self.options.tls is None and self._codec is None:
+            self._own_socket = os.dup(self._live_transport.get_extra_info("socket").fileno())
+            pulse.watch(self)
+        self.loop_ran_at, self._touch_limit = now, touch_limit
+        self.keep_alive(now, touch_limit)
+
+    def pulse(self, now: float) -> None:
+        """Sends what the loop would, from another thread: NOP, which is as good as an answer to a heartbeat, and TOUCH.
+        Not over TLS and codecs, whose state only the loop may use."""
+        with self._write_lock:
+            if self._own_socket is None or self._transport is None or self._transport.get_write_buffer_size():
+                return      # closed, or there are unsent bytes, which must come first
+            data = NOP + self.due_touches(now, self._touch_limit)
+            try:
+                sent = os.write(self._own_socket, data)
+            except OSError:
+                return      # the loop will see it
+        if sent < len(data):
+            self.loop.call_soon_threadsafe(self.abort, ConnectError(f"{self.address}: nsqd reads nothing"))
+
+    def _end_pulse(self) -> None:
+        pulse.unwatch(self)
+        with self._write_lock:
+            if self._own_socket is not None:
+                os.close(self._own_socket)
+                self._own_socket = None
+
+    def __del__(self) -> None:
+        if getattr(self, "_own_socket", None) is not None:
+            self._end_pulse()
+
     # ------------------------------------------------------------------ waiting
 
     async def _change(self) -> None:
@@ -384,6 +432,7 @@ class Connection(Core, asyncio.BufferedProtocol):
         if self.error is not None:
             return
         self.error = error
+        self._end_pulse()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -411,9 +460,10 @@ class Connection(Core, asyncio.BufferedProtocol):
                 async with asyncio.timeout(2 * CLOSE_SECONDS):
                     await self._requeue_all()
             async with asyncio.timeout(patience):
-                while self._owed and self.error is None:
+                while self.error is None and any(waiter is not None and not waiter.done() for waiter in self._owed):
                     await self._change()
-            if self.error is None:
+            # Not for the answers of cancelled commands: nsqd may have stopped answering.
+            if self.error is None and not self._owed:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await self._close_gently()
         except (TimeoutError, OSError, ClientError) as error:

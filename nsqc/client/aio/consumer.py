@@ -9,6 +9,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Unpack
 
 from nsqc.client.aio.connection import Connection
@@ -19,8 +20,9 @@ from nsqc.client.core import CLOSE_SECONDS
 from nsqc.client.errors import ConnectError, LookupFailed, Refused
 from nsqc.client.lookup import lookup
 from nsqc.client.message import Message
-from nsqc.client.options import ConnectionOptions, Options
+from nsqc.client.options import ConnectionOptions, Options, checked
 from nsqc.client.peers import TICK_SECONDS, Peer, Peers
+from nsqc.client.statistics import ConsumerStats, of_peers
 
 log = logging.getLogger("nsqc.client")
 
@@ -32,20 +34,24 @@ class Consumer:
     consumer`. Several tasks may take messages from one consumer. finish(), requeue() and touch() of a message do not
     wait.
 
-    get() may be cancelled at any time: received messages stay for the next call. Leaving the context requeues all
-    unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
-    Refused from iterating.
-    """
+    The event loop answers heartbeats, reconnects and touches: long computations and blocking calls belong into threads
+    (asyncio.to_thread). get() may be cancelled at any time: received messages stay for the next call. Leaving the
+    context requeues all unanswered messages at once. Raises BadName, BadAddress, ValueError, TypeError; LookupFailed or
+    Refused from iterating."""
 
     def __init__(self, topic: str, channel: str, nsqd: str | Iterable[str] = (), *,
-                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int = 1, connections: int = 1,
-                 poll_interval: float = 60.0, backoff: float = 0.1, timeout: float = 10.0,
+                 nsqlookupd: str | Iterable[str] = (), max_in_flight: int | None = None, connections: int = 1,
+                 poll_interval: float = 60.0, backoff: float = 0.1, touch_limit: float = 0.0, timeout: float = 10.0,
                  **options: Unpack[ConnectionOptions]):
         self._options = Options("Consumer", OWN, timeout, options)
+        checked(touch_limit=touch_limit)
         self._peers: Peers[Connection] = Peers(topic, channel, nsqd, nsqlookupd, max_in_flight, connections,
                                                poll_interval, Backoff(backoff))
         self.topic, self.channel, self.max_in_flight = topic, channel, max_in_flight
+        self._touch_limit = touch_limit
         self._arrived: deque[Message] = deque()
+        self._received = 0
+        self._stopping = False                      # see stop()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._error: Exception | None = None        # raised by the next get()
         self._keeper: asyncio.Task[None] | None = None
@@ -60,16 +66,18 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, until close(). Raises LookupFailed, Refused."""
+        """The next message, until close() or stop(). Raises LookupFailed, Refused."""
         message = await self.get()
         if message is None:
             raise StopAsyncIteration
         return message
 
     async def get(self, timeout: float | None = None) -> Message | None:
-        """The next message; None if none arrives within timeout seconds, or after close(). Raises LookupFailed,
-        Refused."""
+        """The next message; None if none arrives within timeout seconds, or after close() or stop(). Raises
+        LookupFailed, Refused."""
         self._begin()
+        if self._stopping:
+            return None
         if time.monotonic() > self._yield_at:
             # Waiting messages must not keep the loop from heartbeats, writing and other tasks.
             await asyncio.sleep(0)
@@ -86,8 +94,8 @@ class Consumer:
         return self._arrived.popleft() if self._arrived else None
 
     async def _wait(self) -> None:
-        """Waits for a message or close()."""
-        while not self._closed:
+        """Waits for a message, close() or stop()."""
+        while not self._closed and not self._stopping:
             if self._error is not None:
                 error, self._error = self._error, None
                 self._check.set()
@@ -107,8 +115,15 @@ class Consumer:
         """Turns received rows into messages; whether there are any."""
         for peer, connection in self._peers.connected:
             if connection.inflow.rows:
-                self._arrived.extend(connection.collected())
-                peer.failures = 0
+                messages = connection.collected()
+                connection.failed_ids.clear()       # nsqd delivers those messages again; nobody else reads the list
+                peer.received(time.monotonic())
+                self._received += len(messages)
+                if self._stopping:
+                    for message in messages:
+                        message.requeue()
+                else:
+                    self._arrived.extend(messages)
         return bool(self._arrived)
 
     def _wake(self) -> None:
@@ -116,6 +131,35 @@ class Consumer:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+    # ------------------------------------------------------------------ flow
+
+    def serve_at_least(self, count: int) -> None:
+        """Allows this many messages in flight, if max_in_flight is None and there are fewer connections."""
+        self._peers.least = count
+
+    def throttle(self, most: int | None) -> None:
+        """Limits the messages in flight to this many until further notice, 0 for none; None: as many as allowed."""
+        self._peers.cap = most
+        self._check.set()
+
+    def stop(self) -> None:
+        """Ends iterations, and get() returns None, for example as a signal handler of the loop. close() does the
+        rest."""
+        self._stopping = True
+        self._wake()
+
+    def hand_back(self) -> None:
+        """stop(), and requeues at once the messages that get() has not returned, for other consumers. Those that it has
+        returned can still be answered."""
+        self.throttle(0)
+        while self._arrived:
+            self._arrived.popleft().requeue()
+        self.stop()
+
+    def stats(self) -> ConsumerStats:
+        """Messages received so far, and the state of each connection."""
+        return ConsumerStats(self._received, len(self._arrived), of_peers(self._peers.all))
 
     # ------------------------------------------------------------------ connections
 
@@ -137,12 +181,7 @@ class Consumer:
                     for peer in self._peers.due(now):
                         if peer not in self._dialing:
                             self._dialing[peer] = asyncio.create_task(self._connect(peer))
-                for peer, connection, ready in self._peers.shares(now):
-                    try:
-                        connection.ready(ready)
-                        peer.ready = ready
-                    except ConnectError:
-                        pass    # _lost() is called for it
+                self._look_after(now)
                 try:
                     async with asyncio.timeout(TICK_SECONDS):
                         await self._check.wait()
@@ -160,6 +199,19 @@ class Consumer:
                 for _, connection in self._peers.connected:
                     connection.abort()
                 self._wake()
+
+    def _look_after(self, now: float) -> None:
+        """Updates RDY, touches, and hands back."""
+        if self._stopping:
+            self._collect()
+        # The connection may end here: _lost() is called for it.
+        for peer, connection, ready in self._peers.shares(now):
+            with suppress(ConnectError):
+                connection.ready(ready)
+                peer.ready = ready
+        for _, connection in self._peers.connected:
+            with suppress(ConnectError):
+                connection.look_after(now, self._touch_limit)
 
     async def _look_up(self, now: float) -> None:
         first = not self._peers.looked_up

@@ -7,9 +7,10 @@ Delivery is at least once: what was sent but not acknowledged before a connectio
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from typing import Unpack
 
 from nsqc.client.aio.connection import Bystander, Connection
@@ -17,37 +18,44 @@ from nsqc.client.aio.threads import in_thread
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import BATCH_BYTES, BATCH_ROWS, WINDOW, Body, Deferred, Many, Publication, Single
 from nsqc.client.core import CLOSE_SECONDS
-from nsqc.client.errors import Closed, ConnectError, Refused
+from nsqc.client.errors import ClientError, Closed, ConnectError, NoAnswer, Refused
 from nsqc.client.failover import Failover, Tries
 from nsqc.client.options import ConnectionOptions, Options
 from nsqc.client.producer import OWN
+from nsqc.client.statistics import ProducerStats
 
 
 class Producer:
     """Like nsqc.client.Producer, for the tasks of one event loop: `async with Producer(["127.0.0.1:4150"]) as
     producer`.
 
-    A cancelled publish may or may not have been sent; others are not affected. Raises BadAddress, ValueError,
-    TypeError.
-    """
+    A cancelled publish returns at once; it may or may not have been sent, and others are not affected. Raises
+    BadAddress, ValueError, TypeError."""
 
     def __init__(self, nsqd: str | Iterable[str] = (), *, nsqlookupd: str | Iterable[str] = (), retries: int = 5,
-                 backoff: float = 0.1, timeout: float = 10.0, **options: Unpack[ConnectionOptions]):
-        self._connection: Connection | None = None
+                 backoff: float = 0.1, timeout: float = 10.0, spread: bool = False, poll_interval: float = 60.0,
+                 **options: Unpack[ConnectionOptions]):
+        self._connections: dict[str, Connection] = {}   # by slot: the nsqd, or "" if there is one connection
         self._options = Options("Producer", OWN, timeout, options)
-        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff))
-        self._dialing: asyncio.Task[Connection] | None = None
+        self._failover = Failover(nsqd, nsqlookupd, retries, Backoff(backoff), spread=spread,
+                                  poll_interval=poll_interval)
+        self._dialing: dict[str, asyncio.Task[Connection]] = {}
+        self._lookup: asyncio.Task[None] | None = None  # of spread publishes
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._published = self._retries = self._failed = 0
+        self._closed = False
+
+    # ------------------------------------------------------------------ publishing
 
     async def publish(self, topic: str, body: Body) -> None:
-        """Returns when nsqd has it. Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed."""
+        """Returns when nsqd has it. Raises BadName, BadMessage, Refused, LookupFailed, PublishFailed, Closed."""
         await self._attempt(Single(self._options, topic, body))
 
     async def publish_many(self, topic: str, bodies: Iterable[Body], *, batch_bytes: int = BATCH_BYTES,
                            batch_rows: int = BATCH_ROWS, window: int = WINDOW) -> None:
         """MPUBs of up to batch_bytes and batch_rows, window of them unanswered at a time. bodies: any iterable,
-        consumed before anything is sent. If a connection breaks halfway, everything is sent again. Raises as publish,
-        and what the iterable raises."""
+        consumed before anything is sent. If a connection breaks halfway, what was not acknowledged is sent again.
+        Raises as publish, and what the iterable raises."""
         many = Many(self._options, topic, bodies, batch_bytes, batch_rows, window)
         if many:
             await self._attempt(many)
@@ -62,21 +70,46 @@ class Producer:
         if deferred:
             await self._attempt(deferred)
 
+    # ------------------------------------------------------------------ the producer itself
+
+    async def connect(self) -> None:
+        """Connects now, so that a mistake shows before the first publish. Raises as publish."""
+        await self._attempt(Publication(0))
+
+    async def ping(self) -> float:
+        """Greets an nsqd over a new connection, for health checks; seconds that it took. Raises as publish."""
+        began = time.monotonic()
+        await self._attempt(Publication(0), fresh=True)
+        return time.monotonic() - began
+
+    def stats(self) -> ProducerStats:
+        """What was published so far, and where to."""
+        alive = Counter(connection.address for connection in self._connections.values() if connection.alive)
+        return ProducerStats(self._published, self._retries, self._failed, dict(alive),
+                             {address: down.reason for address, down in self._failover.down.items()})
+
     async def close(self) -> None:
-        """Waits for outstanding answers and closes the connection; the next publish connects again. Raises RuntimeError
-        in another event loop."""
+        """Waits for outstanding answers and closes the connections. Further calls raise Closed. Raises RuntimeError in
+        another event loop."""
         await self._close(self._options.timeout)
 
     async def _close(self, patience: float) -> None:
-        self._ready()
-        dialing, self._dialing = self._dialing, None
-        if dialing is not None:
-            dialing.cancel()
-            await asyncio.wait({dialing})
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.leave(patience)
-        self._loop = None
+        if self._closed:
+            return
+        self._check_loop()
+        self._closed = True
+        tasks = {*self._dialing.values()} | ({self._lookup} if self._lookup is not None else set())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        connections = [*self._connections.values()]
+        self._connections.clear()
+        try:
+            await asyncio.gather(*(connection.leave(patience) for connection in connections))
+        finally:
+            for connection in connections:
+                connection.abort()
 
     async def __aenter__(self) -> Producer:
         return self
@@ -86,92 +119,176 @@ class Producer:
         await self._close(self._options.timeout if kind is None else min(CLOSE_SECONDS, self._options.timeout))
 
     def __del__(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None and connection.alive:
-            warnings.warn(f"unclosed producer to nsqd {connection.address}", ResourceWarning, stacklevel=2, source=self)
-            if not connection.loop.is_closed():
-                connection.loop.call_soon_threadsafe(connection.abort)
+        for connection in [*self._connections.values()]:
+            if connection.alive:
+                warnings.warn(f"unclosed producer to nsqd {connection.address}", ResourceWarning, stacklevel=2,
+                              source=self)
+                if not connection.loop.is_closed():
+                    connection.loop.call_soon_threadsafe(connection.abort)
+        self._connections.clear()
 
     # ------------------------------------------------------------------ fail-over
 
-    async def _attempt(self, publication: Publication) -> None:
-        tries = Tries(self._failover)
+    async def _attempt(self, publication: Publication, fresh: bool = False) -> None:
+        """Publishes; fresh: over a connection that is closed afterwards."""
+        if not self._closed:
+            self._check_loop()
+        tries: Tries | None = None
         while True:
-            connection = self._ready()
+            if self._closed:
+                raise Closed("the producer is closed")
+            where = Where()
             try:
-                if connection is None:
-                    connection = await self._connected()
-                await self._publish(connection, publication)
+                connection = self._ready(where, fresh)
+                if connection is not None and tries is None:
+                    # Without a timer of its own: the connection ends if nsqd stops answering.
+                    await self._publish(connection, publication)
+                else:
+                    tries = tries or Tries(self._failover, publication, self._options.timeout)
+                    await self._publish_slowly(where, connection, publication, tries, fresh)
+                self._failover.worked(where.address)
+                self._published += publication.total
                 return
             except Bystander:
                 # Another publish was refused; this one counts no try.
-                self._drop(connection)
+                self._drop(where)
             except (ConnectError, Refused) as error:
-                self._drop(connection)
-                await asyncio.sleep(tries.failed(error, connection.address if connection is not None else None))
+                self._drop(where)
+                tries = tries or Tries(self._failover, publication, self._options.timeout)
+                await asyncio.sleep(self._failure(tries, error, where))
+
+    async def _publish_slowly(self, where: Where, connection: Connection | None, publication: Publication, tries: Tries,
+                              fresh: bool) -> None:
+        """An attempt that connects, or is not the first: within the time that is left."""
+        patience = tries.patience()
+        try:
+            async with asyncio.timeout(patience) as limit:
+                if connection is None:
+                    connection = await self._connected(where, fresh)
+                await self._publish(connection, publication, lambda: None if limit.expired() else limit.reschedule(
+                    asyncio.get_running_loop().time() + patience))
+        except TimeoutError:
+            raise NoAnswer(f"{where.address or 'nsqlookupd'}: no answer in time") from None
+        finally:
+            if fresh and connection is not None:
+                connection.abort()
+
+    def _failure(self, tries: Tries, error: ConnectError | Refused, where: Where) -> float:
+        """The pause before the next attempt. Raises PublishFailed, Refused."""
+        try:
+            pause = tries.failed(error, where.address or None)
+        except ClientError:
+            self._failed += 1
+            raise
+        self._retries += 1
+        return pause
 
     @staticmethod
-    async def _publish(connection: Connection, publication: Publication) -> None:
-        due: deque[asyncio.Future[bytes]] = deque()
+    async def _publish(connection: Connection, publication: Publication,
+                       progressed: Callable[[], None] | None = None) -> None:
+        """progressed: called after each answer."""
+        due: deque[tuple[asyncio.Future[bytes], int]] = deque()
         try:
-            for command, answers in publication:
+            for command in publication.commands():
                 if connection.paused:
                     await connection.room()
-                due.append(connection.submit(command, answers))
-                while len(due) >= publication.window:
-                    connection.expect_ok(await due.popleft())
-            while due:
-                connection.expect_ok(await due.popleft())
+                publication.submitting(command.end)
+                due.append((connection.submit(command.data, command.answers), command.end))
+                most = 0 if command.end == publication.total else publication.window - 1
+                while len(due) > most:
+                    connection.expect_ok(await due[0][0])
+                    publication.confirm(due.popleft()[1])
+                    if progressed is not None:
+                        progressed()
         finally:
-            for waiter in due:
+            for waiter, _ in due:
                 waiter.cancel()
                 if not waiter.cancelled():
                     waiter.exception()      # retrieved: the same error is being raised here
 
-    # ------------------------------------------------------------------ the connection
+    # ------------------------------------------------------------------ the connections
 
-    def _ready(self) -> Connection | None:
-        """The current connection, if it works. Raises RuntimeError in another event loop than the connection's."""
+    def _check_loop(self) -> None:
+        """Raises RuntimeError in another event loop than the connections'."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None and not self._loop.is_closed():
-                raise RuntimeError("this Producer is connected in another event loop: close() it there, or make one "
-                                   "for each loop")
-            self._loop, self._connection, self._dialing = loop, None, None
-        connection = self._connection
-        return connection if connection is not None and connection.alive else None
+                raise RuntimeError("this Producer is connected in another event loop: make one for each loop")
+            self._loop, self._lookup = loop, None
+            self._connections.clear()
+            self._dialing.clear()
 
-    async def _connected(self) -> Connection:
+    def _ready(self, where: Where, fresh: bool) -> Connection | None:
+        """The current connection, if it works; with spread, that to the next nsqd."""
+        failover = self._failover
+        if failover.look_up_due() and failover.addresses:
+            self._lookup = asyncio.create_task(self._look_up())
+        if failover.spread and failover.addresses:
+            where.slot = where.address = failover.target()
+        connection = None if fresh else self._connections.get(where.slot)
+        if connection is None or not connection.alive:
+            return None
+        where.connection, where.address = connection, connection.address
+        return connection
+
+    async def _connected(self, where: Where, fresh: bool) -> Connection:
         """A new connection, shared by all tasks that wait for it; cancelling one of them does not cancel the dial."""
-        dialing = self._dialing
+        if fresh:
+            return await self._dial(where)
+        dialing = self._dialing.get(where.slot)
         if dialing is None:
-            dialing = self._dialing = asyncio.create_task(self._dial())
+            dialing = self._dialing[where.slot] = asyncio.create_task(self._dial_shared(where.slot))
         await asyncio.wait({dialing})
         if dialing.cancelled():
-            raise Closed("the producer was closed")
+            raise Closed("the producer is closed")
         error = dialing.exception()
         if error is not None:
+            where.address = ""                  # its failure is counted
             raise type(error)(*error.args)      # each waiter gets its own traceback
-        return dialing.result()
+        where.connection = dialing.result()
+        where.address = where.connection.address
+        return where.connection
 
-    async def _dial(self) -> Connection:
+    async def _dial_shared(self, slot: str) -> Connection:
+        where = Where(slot)
         try:
-            if self._failover.nsqlookupd:
-                self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout,
-                                                                self._options.tls)
-            address = self._failover.target()
-            try:
-                self._connection = await Connection(address, self._options).open()
-            except ConnectError:
-                self._failover.move_on(address)
-                raise
-            return self._connection
+            connection = await self._dial(where)
+            self._connections[slot if slot or not self._failover.spread else where.address] = connection
+            return connection
+        except ConnectError as error:
+            if where.address:
+                self._failover.failed(where.address, error)     # once for all that wait
+            raise
         finally:
-            if self._dialing is asyncio.current_task():
-                self._dialing = None
+            if self._dialing.get(slot) is asyncio.current_task():
+                del self._dialing[slot]
 
-    def _drop(self, connection: Connection | None) -> None:
-        if connection is not None:
-            connection.abort()
-            if self._connection is connection:
-                self._connection = None
+    async def _dial(self, where: Where) -> Connection:
+        failover = self._failover
+        if not where.slot:
+            if failover.nsqlookupd:
+                await self._look_up()
+            where.address = failover.target()
+        connection = Connection(where.address, self._options)
+        if len(failover.addresses) > 1:
+            connection.timeout /= 2     # the next nsqd has its turn within the timeout of a call
+        return await connection.open()
+
+    async def _look_up(self) -> None:
+        self._failover.addresses = await in_thread(self._failover.look_up, self._options.timeout, self._options.tls)
+
+    def _drop(self, where: Where) -> None:
+        if where.connection is not None:
+            where.connection.abort()
+            if self._connections.get(where.slot) is where.connection:
+                del self._connections[where.slot]
+
+
+class Where:
+    """Where an attempt publishes to, as far as that is known."""
+
+    __slots__ = ("address", "connection", "slot")
+
+    def __init__(self, slot: str = ""):
+        self.slot = self.address = slot
+        self.connection: Connection | None = None

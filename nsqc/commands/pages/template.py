@@ -49,12 +49,20 @@ def tables() -> str:
     return "\n".join(lines) + "\n"
 
 
+# Better values where nsqd's default is weak, and why.
+SUGGESTED = {"tls_min_version": ("tls1.2", "the default, which is nsqd's, admits versions of TLS that are broken")}
+
+
 def entry(name: str, declaration: Declaration[OptionSet]) -> str:
-    """An option's meaning, and the line that sets it."""
+    """An option's meaning, the line that sets it, and a better value if there is one."""
     declared = declaration.flags[name]
     # Booleans, numbers, text and lists of JSON are TOML as well.
     value = json.dumps(plain(declared.kind, declaration.options().value(name)), ensure_ascii=False)
     notes = "; ".join(filter(None, (takes(name, declaration), value_range(name, declaration),
                                     *marks(declared, declaration))))
     meaning = textwrap.wrap(f"{declared.help} [{notes}]", WIDTH, initial_indent="# ", subsequent_indent="# ")
-    return "\n".join([*meaning, f"#{config_key(name, declaration)} = {value}", ""])
+    lines = [*meaning, f"#{config_key(name, declaration)} = {value}"]
+    if name in SUGGESTED:
+        suggested, reason = SUGGESTED[name]
+        lines.append(f"# Suggested: {config_key(name, declaration)} = {json.dumps(suggested)}; {reason}.")
+    return "\n".join([*lines, ""])

@@ -40,6 +40,8 @@ TlsCaFile = Annotated[Path | None, typer.Option(
     parser=checks.path)]
 TlsCertFile = Annotated[Path | None, typer.Option(help="the client's certificate", metavar="FILE", parser=checks.path)]
 TlsKeyFile = Annotated[Path | None, typer.Option(help="the key of the certificate", metavar="FILE", parser=checks.path)]
+AuthSecret = Annotated[str | None, typer.Option(
+    help="for an nsqd that asks for one", envvar="NSQC_AUTH_SECRET", show_default=False)]
 TlsVerify = Annotated[bool, typer.Option(help="refuse an nsqd without a valid certificate")]
 
 
@@ -51,6 +53,11 @@ class Cluster:
     options: dict[str, str]
     http: tuple[str, ...]
     create: bool
+
+    @property
+    def secret(self) -> str | None:
+        """Shown to nsqd, over TCP and HTTP."""
+        return self.options.get("authSecret")
 
 
 def read_cluster(
@@ -66,8 +73,7 @@ def read_cluster(
     tls_cert_file: TlsCertFile = None,
     tls_key_file: TlsKeyFile = None,
     tls_verify: TlsVerify = True,
-    auth_secret: Annotated[str | None, typer.Option(
-        help="for an nsqd that asks for one", envvar="NSQC_AUTH_SECRET", show_default=False)] = None,
+    auth_secret: AuthSecret = None,
 ) -> Cluster:
     """The cluster of a job, from its options."""
     given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
@@ -88,12 +94,15 @@ def read_nodes(
     tls_cert_file: TlsCertFile = None,
     tls_key_file: TlsKeyFile = None,
     tls_verify: TlsVerify = True,
+    auth_secret: AuthSecret = None,
 ) -> Cluster | None:
     """The cluster of a job that only speaks HTTP with it; None if no option names one."""
     if not (nsqd or nsqlookupd or http or tls or tls_ca_file or tls_cert_file or tls_key_file) and tls_verify:
         return None
-    return Cluster(addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify),
-                   values.read_addresses(http) if http else (), False)
+    given = addresses_and_tls(nsqd, nsqlookupd, tls, tls_ca_file, tls_cert_file, tls_key_file, tls_verify)
+    if auth_secret:
+        given["authSecret"] = auth_secret
+    return Cluster(given, values.read_addresses(http) if http else (), False)
 
 
 def addresses_and_tls(nsqd: str | None, nsqlookupd: str | None, tls: bool, ca_file: Path | None,

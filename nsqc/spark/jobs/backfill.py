@@ -69,10 +69,10 @@ def command(
         handshake.check_nsqd(cluster.options, progress.note)
         addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
         for address in addresses:
-            nsqd_http.get(address, "/info")
+            nsqd_http.get(address, "/info", cluster.secret)
         targets = {to_topic} if to_topic else {span.queue.topic for span in spans}
         for target in () if cluster.create else sorted(targets):
-            topics.Topics(addresses).require_topic(target)
+            topics.Topics(addresses, cluster.secret).require_topic(target)
         if not spans:
             progress.result("there is nothing to publish")
             return 0
@@ -159,11 +159,13 @@ def backfill(spark: SparkSession, frame: DataFrame, sink: dict[str, str], to_top
     if not expected:
         progress.result("there is nothing to publish")
         return 0
-    before = nsqd_http.counts(addresses, list(expected))
+    secret = sink.get("authSecret")
+    before = nsqd_http.counts(addresses, list(expected), secret)
     totals = publishing.publish(spark, once.select("value", target.alias("topic")), sink, progress, rate,
                                 total=expected.total())
     publishing.report(progress, totals, ", ".join(sorted(expected)), started)
-    compare(expected, totals.rows, before, nsqd_http.counts(addresses, list(expected)), progress.result)
+    after = nsqd_http.counts(addresses, list(expected), secret)
+    compare(expected, totals.rows, before, after, progress.result)
     return totals.rows
 
 

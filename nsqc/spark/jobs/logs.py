@@ -41,7 +41,7 @@ def source(cluster: Cluster, names: list[str]) -> dict[str, str]:
     """The options of the data source for some topics."""
     if cluster.http and "nsqlookupd" in cluster.options:
         raise typer.BadParameter("--http goes with --nsqd: nsqlookupd reports the HTTP addresses")
-    given = {key: text for key, text in cluster.options.items() if key != "authSecret"} | {"topic": ",".join(names)}
+    given = cluster.options | {"topic": ",".join(names)}
     if cluster.http:
         given["http"] = ",".join(cluster.http)
         if len(cluster.http) != len(cluster.options["nsqd"].split(",")):

@@ -132,9 +132,8 @@ def found(cluster: Cluster, note: Callable[[str], None]) -> Iterator[Nodes]:
 
 
 def node_options(cluster: Cluster) -> dict[str, str]:
-    """The options of a cluster for HTTP, which knows no AUTH, with the short time-out of checks."""
-    return {key: text for key, text in cluster.options.items() if key != "authSecret"} | {
-        "timeout": str(handshake.SECONDS)}
+    """The options of a cluster, with the short time-out of checks."""
+    return cluster.options | {"timeout": str(handshake.SECONDS)}
 
 
 def given(cluster: Cluster, chosen: options.NodeOptions) -> dict[str, str]:

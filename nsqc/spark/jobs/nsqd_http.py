@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from nsqc.client.http import authorization
 from nsqc.wire.outside import decode
 
 SECONDS = 10
@@ -27,30 +28,32 @@ class Counts(NamedTuple):
 
 
 # Any: JSON
-def get(address: str, path: str) -> Any:
+def get(address: str, path: str, secret: str | None = None) -> Any:
     """The JSON answer of a node. Raises NodeError."""
+    request = urllib.request.Request(f"http://{address}{path}", headers=authorization(secret))
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
             return decode(answer.read())
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise NodeError(f"http://{address}{path}: {getattr(error, 'reason', error)}") from None
 
 
 # Any: JSON
-def topics(address: str, topic: str = "") -> list[dict[str, Any]]:
+def topics(address: str, topic: str = "", secret: str | None = None) -> list[dict[str, Any]]:
     """The topics in a node's /stats, or only this topic. Raises NodeError."""
     only = f"&topic={quote(topic, safe='')}" if topic else ""
     # Any: JSON
-    stats: list[dict[str, Any]] | None = get(address, f"/stats?format=json&include_clients=false{only}")["topics"]
+    stats: list[dict[str, Any]] | None = get(address, f"/stats?format=json&include_clients=false{only}",
+                                                secret)["topics"]
     return stats or []
 
 
-def counts(addresses: list[str], names: list[str]) -> Counts:
+def counts(addresses: list[str], names: list[str], secret: str | None = None) -> Counts:
     """The counts of topics, over nodes by HTTP address. Raises NodeError."""
     sums = Counts(Counter(), Counter())
     for address in addresses:
         for name in names:
-            for topic in topics(address, name):
+            for topic in topics(address, name, secret):
                 sums.published[name] += topic["message_count"]
                 sums.waiting[name] += topic["depth"]
                 for channel in topic["channels"] or ():
@@ -70,7 +73,7 @@ def http_addresses(given: dict[str, str]) -> list[str]:
         host, _, port = address.strip().rpartition(":")
         guess = f"{host}:{int(port) + 1}"
         try:
-            info = get(guess, "/info")
+            info = get(guess, "/info", given.get("authSecret"))
         except NodeError:
             info = {}
         if not isinstance(info, dict) or info.get("tcp_port") != int(port):

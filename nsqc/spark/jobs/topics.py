@@ -18,26 +18,27 @@ def existing(cluster: Cluster, note: Callable[[str], None]) -> Topics | None:
     try:
         addresses = list(cluster.http) or nsqd_http.http_addresses(cluster.options)
         for address in addresses:
-            nsqd_http.get(address, "/info")
+            nsqd_http.get(address, "/info", cluster.secret)
     except nsqd_http.NodeError as error:
         if cluster.http:
             raise JobError(f"--http {error}") from None
         note(f"cannot check whether topics exist: {error}")
         return None
-    return Topics(addresses)
+    return Topics(addresses, cluster.secret)
 
 
 class Topics:
     """The topics of some nsqd. addresses: HOST:PORT of HTTP."""
 
-    def __init__(self, addresses: list[str]):
+    def __init__(self, addresses: list[str], secret: str | None = None):
         self.addresses = addresses
+        self._secret = secret
 
     def channels(self, topic: str) -> set[str] | None:
         """The channels of a topic; None if no nsqd has the topic. Raises NodeError."""
         names: set[str] | None = None
         for address in self.addresses:
-            for stats in nsqd_http.topics(address, topic):
+            for stats in nsqd_http.topics(address, topic, self._secret):
                 names = (names or set()) | {channel["channel_name"] for channel in stats["channels"] or ()}
         return names
 
@@ -45,7 +46,8 @@ class Topics:
         """The channels of a topic. Raises JobError if it does not exist."""
         channels = self.channels(topic)
         if channels is None:
-            names = {stats["topic_name"] for address in self.addresses for stats in nsqd_http.topics(address)}
+            names = {stats["topic_name"] for address in self.addresses
+                     for stats in nsqd_http.topics(address, secret=self._secret)}
             raise JobError(f"there is no topic {topic}; {choice('topics', topic, names)}; --create creates it")
         return channels
 

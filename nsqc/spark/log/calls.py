@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 
 from nsqc.client.address import split_address
+from nsqc.client.http import authorization
 from nsqc.client.tls import tls
 from nsqc.spark.log.errors import BadAnswer, LogError, NoLog, NoTopic, Unreachable
 from nsqc.spark.options import NodeOptions
@@ -123,7 +124,8 @@ class Calls:
                           http.client.HTTPConnection(self._host, self._port, timeout=timeout))
             self._connection = connection
         try:
-            connection.request(method, path, headers={"Accept": f"{MEDIA_TYPE}, application/json"})
+            connection.request(method, path, headers={"Accept": f"{MEDIA_TYPE}, application/json",
+                                                       **authorization(self._options.authSecret)})
         except UnicodeError:
             raise OSError(f"{self._host!r} is not a host name") from None
 

@@ -10,12 +10,18 @@ from nsqc.client import (
     ClientError,
     Connection,
     Consumer,
+    GiveUp,
+    Message,
     Producer,
+    PublishFailed,
     Refused,
+    Worker,
     aio,
+    json_handler,
     lookup,
     tls,
 )
+from nsqc.testing import Daemon, running
 
 
 def blocking() -> None:
@@ -54,9 +60,40 @@ def blocking() -> None:
     reveal_type(tls())  # SSLContext
 
 
+def workers() -> None:
+    worker = Worker("t", "c", "127.0.0.1:4150", concurrency=2, max_attempts=5, tls=True, max_in_flight=None)
+
+    @worker
+    def handle(message: Message) -> None:
+        reveal_type(message.body)  # bytes
+
+    @json_handler
+    def handle_json(value: dict[str, int], message: Message) -> None:
+        raise GiveUp(str(value["amount"]))
+    reveal_type(worker.run())  # None
+    reveal_type(worker.stats().given_up)  # int
+    reveal_type(worker.stats().consumer.connections[0].ready)  # int
+    with Producer(nsqlookupd="127.0.0.1:4161", spread=True, poll_interval=5) as producer:
+        reveal_type(producer.ping())  # float
+        reveal_type(producer.stats().down)  # dict[str, str]
+        producer.connect()
+
+
+async def workers_of_asyncio() -> None:
+    async def handle(message: Message) -> None:
+        reveal_type(message.attempts)  # int
+    worker = aio.Worker("t", "c", nsqlookupd="127.0.0.1:4161", handler=handle)
+    reveal_type(await worker.run())  # None
+    with Daemon("--mem-queue-size=0") as daemon, running(worker) as same:
+        reveal_type(daemon.address)  # str
+        reveal_type(same)  # Worker
+
+
 def errors() -> None:
     try:
         blocking()
+    except PublishFailed as error:
+        reveal_type(error.unsent)  # int
     except BadMessage as error:
         reveal_type(error.index)  # int
     except AuthError as error:

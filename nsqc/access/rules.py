@@ -1,0 +1,260 @@
+"""The access file: users, what they may do, and which nodes may announce which topics to a lookup server.
+
+    anonymous = ["dashboard"]               # roles of clients that show neither a token nor a certificate
+
+    [roles.dashboard]
+    stats = ["*"]
+
+    [users.billing]
+    tokens = ["scrypt:..."]                 # nsqc access token
+    certificates = ["billing.example"]      # common names
+    roles = ["dashboard"]
+    consume = ["orders.*/billing*"]         # TOPIC or TOPIC/CHANNEL
+    max_connections = 10
+
+    [nodes."10.1.0.0/16"]
+    topics = ["orders.*"]
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import translate
+from typing import NamedTuple
+
+from nsqc.access.needs import CHANNEL, GRANTS, NODE, NOTHING, PART, Need
+from nsqc.access.tokens import Hash, TokenError, parse_hash
+from nsqc.options import toml
+
+ANONYMOUS = "anonymous"
+LIMITS = ("max_connections", "max_messages_per_second", "max_bytes_per_second", "max_topics")
+MOST = 2**53
+_NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
+_GLOB = re.compile(r"[A-Za-z0-9._#*?!\[\]-]+")
+_USER_KEYS = ("tokens", "certificates", "roles", *GRANTS, *LIMITS)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class AccessError(ValueError):
+    """The access file cannot be used; the text is one line for the operator, without secrets."""
+
+
+class Scope(NamedTuple):
+    """What a grant covers: topics, and their channels."""
+
+    text: str                           # TOPIC or TOPIC/CHANNEL, globs
+    topic: re.Pattern[str]
+    channel: re.Pattern[str] | None     # None: the topics themselves, and all of their channels
+    source: str                         # of the grant: a user or a role
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether nothing is outside."""
+        return self.text == "*"
+
+    def covers(self, topic: str, channel: str) -> bool:
+        """Whether the topic, or the channel where it is not empty, is within."""
+        if self.topic.match(topic) is None:
+            return False
+        return self.channel is None or (bool(channel) and self.channel.match(channel) is not None)
+
+
+class Limits(NamedTuple):
+    """Of one user; 0: none."""
+
+    connections: int = 0
+    messages: int = 0       # published per second
+    bytes: int = 0          # published per second
+    topics: int = 0         # created
+
+
+class User(NamedTuple):
+    """Somebody, or everybody (ANONYMOUS)."""
+
+    name: str
+    scopes: Mapping[str, tuple[Scope, ...]]     # by grant
+    tokens: tuple[Hash, ...] = ()
+    certificates: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    limits: Limits = Limits()
+
+    def reason(self, need: Need, topic: str = "", channel: str = "") -> str:
+        """Which grant permits a call, in words; empty: none does."""
+        for grant in need.grants:
+            for scope in self.scopes.get(grant, ()):
+                if is_met(scope, need.of, topic, channel):
+                    return f"{scope.source}: {grant} {scope.text!r}"
+        return ""
+
+
+class Node(NamedTuple):
+    """Which topics the nodes of a network may announce."""
+
+    network: Network
+    topics: tuple[re.Pattern[str], ...]
+
+
+class Rules(NamedTuple):
+    """The content of an access file."""
+
+    users: Mapping[str, User]
+    anonymous: User | None
+    tokens: Mapping[str, tuple[Hash, User]]     # by id
+    certificates: Mapping[str, User]            # by common name
+    nodes: tuple[Node, ...]
+
+    def may_announce(self, address: str, topic: str) -> bool:
+        """Whether the node at this address may announce a topic. Without nodes in the file, all may."""
+        if not self.nodes:
+            return True
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(pattern.match(topic) for node in self.nodes if found in node.network for pattern in node.topics)
+
+
+def is_met(scope: Scope, of: str, topic: str, channel: str) -> bool:
+    """Whether a scope covers what a call is about. A call that names no topic concerns them all."""
+    if of == NOTHING or scope.is_everything:
+        return True
+    if of == NODE or not topic:
+        return False
+    if of == PART:
+        return scope.topic.match(topic) is not None
+    return scope.covers(topic, channel if of == CHANNEL else "")
+
+
+def read(path: str) -> Rules:
+    """The rules of a file. Raises AccessError."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read()
+    except OSError as error:
+        raise AccessError(f"access file {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise AccessError(f"access file {path}: not UTF-8 at byte {error.start}") from None
+    try:
+        return parse(text)
+    except toml.TomlError as error:
+        # The parser's text may quote the line, and a secret with it.
+        line = re.search(r"at line \d+", str(error))
+        raise AccessError(f"access file {path}: not TOML{f' {line[0]}' if line else ''}") from None
+    except AccessError as error:
+        raise AccessError(f"access file {path}: {error}") from None
+
+
+def parse(text: str) -> Rules:
+    """The rules of a text. Raises AccessError, TomlError."""
+    tables = toml.parse(text)
+    _refuse_unknown("", tables, (ANONYMOUS, "roles", "users", "nodes"))
+    roles = {name: _role(name, table) for name, table in _tables(tables, "roles")}
+    users: dict[str, User] = {}
+    tokens: dict[str, tuple[Hash, User]] = {}
+    certificates: dict[str, User] = {}
+    for name, table in _tables(tables, "users"):
+        user = users[name] = _user(name, table, roles)
+        for token in user.tokens:
+            if token.id in tokens:
+                raise AccessError(f"users.{name}: a token with id {token.id} is also one of {tokens[token.id][1].name}")
+            tokens[token.id] = token, user
+        for certificate in user.certificates:
+            if certificate in certificates:
+                raise AccessError(f"users.{name}: certificate {certificate!r} is also one of "
+                                  f"{certificates[certificate].name}")
+            certificates[certificate] = user
+    if ANONYMOUS in users:
+        raise AccessError(f"users.{ANONYMOUS}: this name stands for clients without a token; "
+                          f"write {ANONYMOUS} = [ROLE, ...]")
+    anonymous = _user(ANONYMOUS, {"roles": tables[ANONYMOUS]}, roles) if ANONYMOUS in tables else None
+    nodes = tuple(_node(name, table) for name, table in _tables(tables, "nodes", names=False))
+    return Rules(users, anonymous, tokens, certificates, nodes)
+
+
+def _tables(tables: Mapping[str, object], key: str, names: bool = True) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The tables below a key, with their names."""
+    found = tables.get(key, {})
+    if not isinstance(found, dict):
+        raise AccessError(f"{key} must be tables such as [{key}.NAME]")
+    for name, table in found.items():
+        if names and not _NAME.fullmatch(name):
+            raise AccessError(f"{key}.{name!r}: names have up to 64 letters, digits and . _ @ -")
+        if not isinstance(table, dict):
+            raise AccessError(f"{key}.{name} must be a table, [{key}.{name}]")
+        yield name, table
+
+
+def _refuse_unknown(place: str, table: Mapping[str, object], known: tuple[str, ...]) -> None:
+    for key in table:
+        if key not in known:
+            raise AccessError(f"{place}unknown key {key!r}; there are {', '.join(known)}")
+
+
+def _texts(place: str, table: Mapping[str, object], key: str) -> tuple[str, ...]:
+    """A list of texts; empty if it is missing."""
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise AccessError(f"{place}{key} must be a list of texts")
+    return tuple(value)
+
+
+def _role(name: str, table: Mapping[str, object]) -> dict[str, tuple[Scope, ...]]:
+    _refuse_unknown(f"roles.{name}: ", table, GRANTS)
+    return _scopes(f"roles.{name}: ", table, f"role {name}")
+
+
+def _scopes(place: str, table: Mapping[str, object], source: str) -> dict[str, tuple[Scope, ...]]:
+    return {grant: tuple(parse_scope(place, text, source) for text in _texts(place, table, grant))
+            for grant in GRANTS if grant in table}
+
+
+def parse_scope(place: str, text: str, source: str = "") -> Scope:
+    """TOPIC or TOPIC/CHANNEL. Raises AccessError."""
+    topic, slash, channel = text.partition("/")
+    for glob in (topic, channel) if slash else (topic,):
+        if not _GLOB.fullmatch(glob):
+            raise AccessError(f"{place}{text!r} is not TOPIC or TOPIC/CHANNEL, names or globs")
+    return Scope(text, re.compile(translate(topic)), re.compile(translate(channel)) if slash else None, source)
+
+
+def _user(name: str, table: Mapping[str, object], roles: Mapping[str, dict[str, tuple[Scope, ...]]]) -> User:
+    place = f"users.{name}: "
+    _refuse_unknown(place, table, _USER_KEYS)
+    scopes = _scopes(place, table, f"user {name}")
+    given = _texts(place, table, "roles")
+    for role in given:
+        if role not in roles:
+            raise AccessError(f"{place}there is no role {role!r}")
+        for grant, more in roles[role].items():
+            scopes[grant] = scopes.get(grant, ()) + more
+    hashes = []
+    for number, text in enumerate(_texts(place, table, "tokens"), 1):
+        try:
+            hashes.append(parse_hash(text))
+        except TokenError as error:
+            raise AccessError(f"{place}token {number}: {error}") from None
+    limits = Limits(*(_limit(place, table, key) for key in LIMITS))
+    return User(name, scopes, tuple(hashes), _texts(place, table, "certificates"), given, limits)
+
+
+def _limit(place: str, table: Mapping[str, object], key: str) -> int:
+    value = table.get(key, 0)
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise AccessError(f"{place}{key} must be a whole number from 0 on (0: no limit)")
+    return value
+
+
+def _node(name: str, table: Mapping[str, object]) -> Node:
+    place = f"nodes.{name!r}: "
+    _refuse_unknown(place, table, ("topics",))
+    try:
+        network = ipaddress.ip_network(name)
+    except ValueError:
+        raise AccessError(f"{place}not an address or a network such as 10.1.0.0/16") from None
+    scopes = [parse_scope(place, text) for text in _texts(place, table, "topics")]
+    if any(scope.channel is not None for scope in scopes):
+        raise AccessError(f"{place}topics have no channels")
+    return Node(network, tuple(scope.topic for scope in scopes))

@@ -1,0 +1,78 @@
+"""Middlewares for workers: metrics for Prometheus, spans of OpenTelemetry. Their packages are optional, and imported
+when a middleware is made: pip install nsqc[prometheus], nsqc[opentelemetry]."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from nsqc.client.handling import Middleware
+from nsqc.client.message import Message
+
+LABELS = ("topic", "channel")
+
+
+class Metrics(NamedTuple):
+    """Those of one registry, which takes each name once."""
+
+    handled: Any        # Any: a Counter; the types of optional packages would make checkers of applications need them
+    seconds: Any        # Any: a Histogram
+    running: Any        # Any: a Gauge
+
+
+_metrics: weakref.WeakKeyDictionary[object, Metrics] = weakref.WeakKeyDictionary()      # by registry
+
+
+# Any: a CollectorRegistry
+def prometheus(topic: str, channel: str, registry: Any = None) -> Middleware:
+    """Counts and times the calls of a handler: nsqc_worker_messages_total by outcome (returned, raised),
+    nsqc_worker_seconds, nsqc_worker_running. registry: prometheus_client's default one. Raises ImportError without
+    prometheus_client."""
+    package = import_module("prometheus_client")
+    registry = package.REGISTRY if registry is None else registry
+    if registry not in _metrics:
+        _metrics[registry] = Metrics(
+            package.Counter("nsqc_worker_messages", "messages handled", (*LABELS, "outcome"), registry=registry),
+            package.Histogram("nsqc_worker_seconds", "time of a handler", LABELS, registry=registry),
+            package.Gauge("nsqc_worker_running", "handlers at work", LABELS, registry=registry))
+    metrics = _metrics[registry]
+    seconds, running = metrics.seconds.labels(topic, channel), metrics.running.labels(topic, channel)
+    returned, raised = (metrics.handled.labels(topic, channel, outcome) for outcome in ("returned", "raised"))
+
+    @contextmanager
+    def middleware(message: Message) -> Iterator[None]:
+        began = time.monotonic()
+        running.inc()
+        try:
+            yield
+        except BaseException:
+            raised.inc()
+            raise
+        else:
+            returned.inc()
+        finally:
+            running.dec()
+            seconds.observe(time.monotonic() - began)
+    return middleware
+
+
+# Any: a Tracer
+def opentelemetry(topic: str, channel: str, tracer: Any = None) -> Middleware:
+    """A span for each call of a handler, with the exception it raises. NSQ's messages have no headers, so a span has no
+    parent in the publisher. tracer: by default the global provider's. Raises ImportError without opentelemetry."""
+    package = import_module("opentelemetry.trace")
+    spans = package.get_tracer("nsqc.worker") if tracer is None else tracer
+    common = {"messaging.system": "nsq", "messaging.operation.type": "process", "messaging.destination.name": topic,
+              "messaging.consumer.group.name": channel}
+
+    @contextmanager
+    def middleware(message: Message) -> Iterator[None]:
+        attributes = {**common, "messaging.message.id": message.id.decode(), "nsq.attempts": message.attempts,
+                      "messaging.message.body.size": len(message.body)}
+        with spans.start_as_current_span(f"process {topic}", kind=package.SpanKind.CONSUMER, attributes=attributes):
+            yield
+    return middleware

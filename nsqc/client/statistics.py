@@ -1,0 +1,44 @@
+"""What producers and consumers report about themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from nsqc.client.peers import C, Peer
+
+
+class PeerStats(NamedTuple):
+    """A consumer's connection to an nsqd. error: why it is not connected. ready: the RDY it has; in_flight: messages
+    received over it and not answered."""
+
+    address: str
+    is_connected: bool
+    error: str
+    ready: int
+    in_flight: int
+
+
+class ConsumerStats(NamedTuple):
+    """received: messages so far. waiting: those of them that get() has not returned yet."""
+
+    received: int
+    waiting: int
+    connections: list[PeerStats]
+
+
+class ProducerStats(NamedTuple):
+    """published: messages that were acknowledged. retries: attempts after a failed one. failed: calls that raised
+    PublishFailed or Refused. connections: open ones, by nsqd. down: the nsqd that failed last time, and why."""
+
+    published: int
+    retries: int
+    failed: int
+    connections: dict[str, int]
+    down: dict[str, str]
+
+
+def of_peers(peers: Iterable[Peer[C]]) -> list[PeerStats]:
+    """The state of each connection."""
+    return [PeerStats(peer.address, peer.connection is not None, peer.error, peer.ready,
+                      0 if peer.connection is None else peer.connection.in_flight) for peer in peers]

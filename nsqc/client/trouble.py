@@ -1,0 +1,56 @@
+"""What sockets and TLS raise, as texts that say what to do. The same for both clients."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from nsqc.client.address import is_path, split_address
+from nsqc.client.tls import files_of
+from nsqc.wire.answers import DEFAULT_PORTS, Service
+
+OTHER_NAME = (62, 64)       # OpenSSL's codes: the certificate is for another host name, or IP address
+WANTS_CERTIFICATE = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+REFUSES_CERTIFICATE = ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN",
+                       "SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE")
+# The arguments of nsqc.client.tls(), and the options of the tools.
+CERTIFICATE_HINT = "give one by cert_file and key_file (--tls-cert, --tls-key)"
+AUTHORITY_HINT = "give others by ca_file (--tls-ca)"
+
+
+def reason(error: Exception, context: ssl.SSLContext | None = None) -> str:
+    """Why a connection failed. context: of TLS, if it is spoken."""
+    if isinstance(error, ssl.SSLError):
+        return reason_of_tls(error, context)
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)     # asyncio has texts of its own
+    return getattr(error, "strerror", None) or str(error)
+
+
+def reason_of_tls(error: ssl.SSLError, context: ssl.SSLContext | None) -> str:
+    """Why TLS failed."""
+    files = files_of(context)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in OTHER_NAME:
+            return f"certificate verify failed: it is for another name: {error.verify_message}"
+        trusted = f"the authorities in {files.ca_file}" if files.ca_file else "the system's authorities"
+        return f"certificate verify failed: {error.verify_message}; only {trusted} are trusted: {AUTHORITY_HINT}"
+    if error.reason in WANTS_CERTIFICATE and not files.cert_file:
+        return f"it requires a client certificate: {CERTIFICATE_HINT}"
+    if error.reason in (*REFUSES_CERTIFICATE, *WANTS_CERTIFICATE):
+        return f"it does not accept the client certificate {files.cert_file or ''}".rstrip()
+    if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return "it does not speak TLS"
+    return error.strerror or str(error)
+
+
+def port_hint(error: Exception, address: str, wanted: Service) -> str:
+    """The end of the text for a port that nobody listens on, if it may be the wrong one."""
+    if not isinstance(error, ConnectionRefusedError) or is_path(address) or "://" in address:
+        return ""
+    port, default = split_address(address)[1], DEFAULT_PORTS[wanted]
+    others = [other for other in DEFAULT_PORTS.values() if other != default]
+    # Anything but the default port of nsqlookupd is rare; nsqd has any ports, for several on a machine.
+    if port in others or (wanted is Service.LOOKUPD_HTTP and port != default):
+        return f"; {wanted.value} is {default} by default"
+    return ""

@@ -1,0 +1,128 @@
+"""Which requests come to a handler: web pages, names of this server that it does not know, clients of other machines,
+and whom the access file gives no grant are refused here, once for all routes.
+
+A browser sends requests for any page that its user opens. So calls that change something are refused for pages of other
+origins. DNS rebinding makes a page's own name resolve to this server: then its requests have that name as their Host.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from nsqc.access.needs import OPEN
+from nsqc.httpd.caller import Caller
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Handler, Request, Route
+
+if TYPE_CHECKING:
+    from nsqc.httpd.audited import Recorder
+    from nsqc.httpd.permits import Permits
+
+_READING = frozenset((b"GET", b"HEAD", b"OPTIONS"))     # methods of calls that change nothing
+_SHOWN = 100        # characters of a Host
+LOCAL, ALL = "local", "all"     # --http-extended-api
+
+class GateOptions(Protocol):
+    """The options that decide."""
+
+    @property
+    def broadcast_address(self) -> str: ...
+
+    @property
+    def http_allowed_hosts(self) -> tuple[str, ...]: ...
+
+    @property
+    def http_extended_api(self) -> str: ...
+
+
+class Gate:
+    """The checks of one server."""
+
+    def __init__(self, options: GateOptions, permits: Permits | None = None,
+                 recorder: Recorder | None = None) -> None:
+        self.permits = permits      # by the access file; None: there is none
+        self._recorder = recorder   # of the audit log; None: there is none
+        self.set_options(options)
+
+    def set_options(self, options: GateOptions) -> None:
+        """For the requests that come from now on."""
+        self._is_extended = options.http_extended_api == ALL
+        self._hosts = {"localhost", socket.gethostname().lower(), options.broadcast_address.lower().strip("[]")}
+        self._globs = [name.lower() for name in options.http_allowed_hosts]
+
+    def admit(self, route: Route, request: Request, caller: Caller) -> Route:
+        """The route, or one that refuses the request."""
+        if route.need is OPEN:
+            return route
+        admitted = self._admitted(route, request, caller)
+        if self._recorder is None or not route.need.grants:
+            return admitted
+        return self._recorder.recorded(admitted, route.need)
+
+    def _admitted(self, route: Route, request: Request, caller: Caller) -> Route:
+        need = route.need
+        if request.foreign and request.method not in _READING:
+            return _FOREIGN
+        if (need.own or request.from_page) and request.host and not self._knows(request.host.decode("latin-1")):
+            return _UNKNOWN_HOST
+        if self.permits is not None:
+            return self.permits.admit(route, request, caller)
+        if need.local and not self._is_extended and not caller.is_local:
+            return _NOT_LOCAL
+        return route
+
+    def _knows(self, host: str) -> bool:
+        """Whether a Host names this server, or is an address."""
+        name = host_name(host)
+        return name in self._hosts or is_address(name) or any(fnmatchcase(name, glob) for glob in self._globs)
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header, without its port, in lower case."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host.rstrip(":")).lower().removesuffix(".")
+
+
+def is_address(name: str) -> bool:
+    """Whether this is an IP address, which nobody can have another server answer to."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, name)
+        except (OSError, ValueError):
+            continue
+        return True
+    return False
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def _refusal(reason: str, text: Callable[[Request], str]) -> Route:
+    """reason: for the log; text: for the client."""
+    # Any: whatever site it is
+    def refuse(site: Any, request: Request) -> NoReturn:
+        site.log.warn("refused %s: %s", request, reason, kind=reason)
+        raise ApiError(403, text(request))
+
+    handler: Handler = refuse
+    return Route(handler, OPEN)
+
+
+def _unknown_host(request: Request) -> str:
+    name = host_name((request.host or b"").decode("latin-1"))[:_SHOWN]
+    return (f"HOST_NOT_ALLOWED - {name!r} is not a known name of this server: use its address, or start it with "
+            f"--http-allowed-hosts={name}")
+
+
+_FOREIGN = _refusal("it comes from a web page of another origin",
+                    lambda request: "FOREIGN_ORIGIN - web pages of other origins may not change anything")
+_UNKNOWN_HOST = _refusal("its Host is unknown, see --http-allowed-hosts", _unknown_host)
+_NOT_LOCAL = _refusal(
+    "it comes from another machine, see --http-extended-api",
+    lambda request: "NOT_LOCAL - this call is for clients on the node's own machine: start it with "
+                    "--http-extended-api=all to open it to all, or with --access-file to say to whom")

@@ -1,0 +1,216 @@
+"""What HTTP clients may do by the access file: who a client is, and whether a route's requirements are met.
+
+A token that has been checked before costs a look-up; any other one is checked by a thread while its request waits. A
+call is permitted when its handler begins, not when its head arrives: the rules may change in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from binascii import Error as NotBase64
+from functools import partial
+from typing import Any, NamedTuple
+
+from nsqc.access.keeper import Access, Subject
+from nsqc.access.needs import CHANNEL, NODE, PUBLISH, TOPIC, Need
+from nsqc.access.verifier import TooManyWrong
+from nsqc.broker.refusals import QUOTA, UNAUTHORIZED
+from nsqc.httpd.caller import Caller, Doing
+from nsqc.httpd.reply import Reply, v1_error
+from nsqc.httpd.request import Request, Route
+from nsqc.wire.names import is_valid_name
+
+_CHALLENGE = 'WWW-Authenticate: Basic realm="nsqc"\r\n'
+_PUBLISHING = Need((PUBLISH,), TOPIC)
+_LEAST_BYTES = 5        # of a message in a binary batch, its size included
+
+
+class Refusal(NamedTuple):
+    """Why a call is refused: for the client, and, as in nsqc.broker.refusals, for the count of publishes."""
+
+    status: int
+    text: str
+    reason: str = UNAUTHORIZED
+
+
+class Unusable(Exception):
+    """An Authorization header without a token."""
+
+
+class Permits:
+    """Decides by the access file."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    # ------------------------------------------------------------------ for the reader
+
+    def may_publish(self, authorization: bytes | None, topic: bytes, caller: Caller) -> bool:
+        """Whether a plain publish can go the short way: its client is known, permitted and without limits, of rates and
+        of time."""
+        subject = self._known(authorization, caller)
+        if subject is None or subject.account is not None or subject.servers is not None:
+            return False
+        name = topic.decode()
+        if not subject.reason(_PUBLISHING, name):
+            return False
+        caller.doing = Doing(subject, _PUBLISHING, name, "")
+        return True
+
+    def admit(self, route: Route, request: Request, caller: Caller) -> Route:
+        """The route with a handler that asks first."""
+        if not route.need.grants:
+            return route
+        subject = self._known(request.authorization, caller)
+        if subject is not None and self._refusal(subject, route.need, request) is not None:
+            # Nobody wants its body.
+            route = route._replace(body_limit=None, reads_body=False)
+        return route._replace(handler=partial(self._call, route, caller))
+
+    def has_lost(self, caller: Caller) -> bool:
+        """Whether the client may no longer do what it does, or did last."""
+        doing = caller.doing
+        if doing is None or not doing.need.grants:
+            return False
+        return not self._access.renewed(doing.subject).reason(doing.need, doing.topic, doing.channel)
+
+    # ------------------------------------------------------------------ handlers
+
+    # Any: whatever site it is
+    def _call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
+        subject = self._known(request.authorization, caller)
+        if subject is not None:
+            return self._permitted(subject, route, caller, site, request)
+        return self._check_and_call(route, caller, site, request)
+
+    # Any: as above
+    async def _check_and_call(self, route: Route, caller: Caller, site: Any, request: Request) -> object:
+        try:
+            token, name = token_of(request.authorization)
+            subject = await self._access.check(token or b"", caller.who)
+        except Unusable:
+            return _refuse(route, site, request, Refusal(
+                401, "UNAUTHORIZED - Authorization must be Bearer TOKEN, or Basic with a token as the password"))
+        except TooManyWrong:
+            return _refuse(route, site, request, Refusal(
+                429, "TOO_MANY_WRONG_TOKENS - from this address; try again later"))
+        if subject is None or not _is(subject, name):
+            return _refuse(route, site, request, Refusal(401, "UNAUTHORIZED - the token is not known"))
+        data = self._permitted(subject, route, caller, site, request)
+        return await data if hasattr(data, "__await__") else data
+
+    # Any: as above
+    def _permitted(self, subject: Subject, route: Route, caller: Caller, site: Any, request: Request) -> object:
+        request.user = subject.name
+        if (refusal := self._refusal(subject, route.need, request)) is not None:
+            return _refuse(route, site, request, refusal)
+        if reason := caller.use(subject.account):
+            return _refuse(route, site, request, Refusal(429, f"QUOTA - {reason}", QUOTA))
+        topic, channel = names_of(request)
+        caller.doing = Doing(subject, route.need, topic, channel)
+        account = subject.account
+        request.may_create = None if account is None else account.create
+        if account is not None and account.is_metered and route.need.grants == (PUBLISH,):
+            wait, reason = account.publish(_messages(request), len(request.body))
+            if reason:
+                return _refuse(route, site, request, Refusal(429, f"QUOTA - {reason}", QUOTA))
+            if wait > 0:
+                return self._call_later(wait, subject, route, site, request)
+        return route.handler(site, request)
+
+    # Any: as above
+    async def _call_later(self, wait: float, subject: Subject, route: Route, site: Any, request: Request) -> object:
+        await asyncio.sleep(wait)
+        if (refusal := self._refusal(self._access.renewed(subject), route.need, request)) is not None:
+            return _refuse(route, site, request, refusal)
+        data = route.handler(site, request)
+        return await data if hasattr(data, "__await__") else data
+
+    # ------------------------------------------------------------------ decisions
+
+    def _known(self, authorization: bytes | None, caller: Caller) -> Subject | None:
+        """None: the token has to be checked, or is none."""
+        if authorization is None:
+            return self._access.known(None, caller.who)
+        try:
+            token, name = token_of(authorization)
+        except Unusable:
+            return None
+        subject = self._access.known(token, caller.who)
+        return subject if subject is not None and _is(subject, name) else None
+
+    def _refusal(self, subject: Subject, need: Need, request: Request) -> Refusal | None:
+        """Why a call is not permitted; None: it is."""
+        topic, channel = names_of(request)
+        if subject.reason(need, topic, channel):
+            return None
+        wanted = " or ".join(need.grants)
+        if not subject.is_known:
+            return Refusal(401, f"UNAUTHORIZED - this call needs a token with the grant {wanted}: "
+                           "Authorization: Bearer TOKEN")
+        return Refusal(403, f"FORBIDDEN - user {subject.name} has no grant {wanted} for "
+                       f"{target_of(need, topic, channel)}")
+
+
+def token_of(authorization: bytes | None) -> tuple[bytes | None, str]:
+    """The token in an Authorization header, and the name of the user if it has one. Raises Unusable."""
+    if authorization is None:
+        return None, ""
+    scheme, _, value = authorization.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip(), ""
+    if scheme.lower() != b"basic":
+        raise Unusable
+    try:
+        name, colon, token = b64decode(value.strip(), validate=True).partition(b":")
+    except (NotBase64, ValueError):
+        raise Unusable from None
+    if not colon:
+        raise Unusable
+    return token, name.decode("utf-8", "replace")
+
+
+def _is(subject: Subject, name: str) -> bool:
+    """Whether a client is the user that it names, if it names one."""
+    return not name or subject.name == name
+
+
+def names_of(request: Request) -> tuple[str, str]:
+    """The topic and the channel that a request is about, as its handler reads them; empty where they are missing or
+    cannot be names."""
+    try:
+        arguments = request.arguments()
+    except ValueError:
+        return "", ""
+    topic, channel = arguments.get(b"topic", b""), arguments.get(b"channel", b"")
+    return (topic.decode() if is_valid_name(topic) else "", channel.decode() if is_valid_name(channel) else "")
+
+
+def target_of(need: Need, topic: str, channel: str) -> str:
+    """What a call is about, in words."""
+    if need.of == NODE or not topic:
+        return "the whole node ('*')"
+    return f"{topic}/{channel}" if need.of == CHANNEL and channel else f"topic {topic}"
+
+
+# Any: whatever site it is
+def _refuse(route: Route, site: Any, request: Request, refusal: Refusal) -> Reply:
+    """The answer; a publish is counted with those that are refused for other reasons."""
+    request.refusal = refusal.text
+    if route.need.grants == (PUBLISH,):
+        site.broker.refused(refusal.reason)
+    return v1_error(refusal.status, refusal.text, _CHALLENGE if refusal.status == 401 else "")
+
+
+def _messages(request: Request) -> int:
+    """About how many messages a publish has."""
+    if request.path == b"/pub":
+        return 1
+    try:
+        is_binary = request.arguments().get(b"binary", b"false") not in (b"false", b"0")
+    except ValueError:
+        return 1
+    if not is_binary:
+        return request.body.count(b"\n") + 1
+    return max(1, min(int.from_bytes(request.body[:4], "big"), len(request.body) // _LEAST_BYTES))

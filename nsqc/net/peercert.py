@@ -1,0 +1,17 @@
+"""What a client's certificate says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def common_name(certificate: ssl._PeerCertRetDictType) -> str:
+    """Of a certificate's subject; empty without one."""
+    for attributes in certificate.get("subject", ()):
+        for attribute in attributes:
+            if isinstance(attribute, tuple) and attribute[0] == "commonName":
+                return str(attribute[1])
+    return ""

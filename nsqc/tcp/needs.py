@@ -1,0 +1,12 @@
+"""What each V2 command requires of its client. nsqc/tcp/commands.pyx asks before it acts; see permit() there."""
+
+from __future__ import annotations
+
+PUBLISH, CONSUME, NOTHING = "publish", "consume", ""
+
+# Commands for messages in flight need a subscription, whose permission has been checked.
+COMMANDS = {
+    "IDENTIFY": NOTHING, "AUTH": NOTHING, "NOP": NOTHING,
+    "PUB": PUBLISH, "MPUB": PUBLISH, "DPUB": PUBLISH,
+    "SUB": CONSUME, "RDY": NOTHING, "FIN": NOTHING, "REQ": NOTHING, "TOUCH": NOTHING, "CLS": NOTHING,
+}

@@ -1,0 +1,68 @@
+"""pytest fixtures: nsqc_daemon, nsqc_producer, nsqc_consume. pytest loads this by itself where nsqc is installed by
+pip."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from nsqc.client import Producer
+    from nsqc.testing import Daemon
+
+MARKER = "nsqc_daemon(*flags): flags of nsqd for the nsqc_daemon fixture of this test"
+
+
+class Consume(Protocol):
+    """The nsqc_consume fixture."""
+
+    def __call__(self, topic: str, count: int = 1, channel: str = "test", timeout: float = 10.0) -> list[bytes]:
+        """Takes and finishes messages; their bodies. Fails the test if fewer than count arrive within timeout
+        seconds."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker."""
+    config.addinivalue_line("markers", MARKER)
+
+
+@pytest.fixture
+def nsqc_daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """A daemon of this test's own, on Unix sockets; `address` is for clients.
+    @pytest.mark.nsqc_daemon("--max-msg-size=10") gives it flags."""
+    from nsqc.testing import Daemon  # nothing of it is imported for tests that do not use it
+
+    marker = request.node.get_closest_marker("nsqc_daemon")
+    with Daemon(*(marker.args if marker is not None else ())) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def nsqc_producer(nsqc_daemon: Daemon) -> Iterator[Producer]:
+    """A blocking Producer to nsqc_daemon."""
+    from nsqc.client import Producer
+
+    with Producer(nsqc_daemon.address) as producer:
+        yield producer
+
+
+@pytest.fixture
+def nsqc_consume(nsqc_daemon: Daemon) -> Consume:
+    """Takes messages of nsqc_daemon: nsqc_consume("orders", 2) returns two bodies."""
+    from nsqc.client import Consumer
+
+    def consume(topic: str, count: int = 1, channel: str = "test", timeout: float = 10.0) -> list[bytes]:
+        deadline = time.monotonic() + timeout
+        bodies: list[bytes] = []
+        with Consumer(topic, channel, nsqc_daemon.address) as consumer:
+            while len(bodies) < count:
+                message = consumer.get(max(deadline - time.monotonic(), 0))
+                if message is None:
+                    pytest.fail(f"{len(bodies)} of {count} messages of {topic}/{channel} arrived within {timeout:g} s")
+                bodies.append(message.body)
+                message.finish()
+        return bodies
+    return consume

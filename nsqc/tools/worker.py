@@ -1,0 +1,188 @@
+"""`nsqc worker`: runs a Python function for each message of a channel."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from nsqc.tools.declare import Argument, Kind, Option, Tool, Values
+from nsqc.tools.errors import EXIT_OK, ToolError, UsageError, suggestion
+from nsqc.tools.family import HIGHEST_IN_FLIGHT, OUTPUT, TCP_NODES
+
+if TYPE_CHECKING:
+    from nsqc.client.handling import AllOptions, GivenUp
+    from nsqc.client.message import Message
+    from nsqc.tools.cluster import Cluster
+
+PLACE = "nsqc worker"
+HANDLING = "Handling"
+# Those of an object in the module that is a Worker already.
+OF_A_WORKER = ("log-format", "verbose")
+
+
+def run(values: Values) -> int:
+    """`nsqc worker`."""
+    from nsqc.tools.workerlog import set_up
+
+    set_up(values.text("log-format"), values.flag("verbose"))
+    handler = loaded(values.text("HANDLER"))
+    if is_worker(handler):
+        given = next((name for name in OPTION_NAMES if values.given(name)), "")
+        if given and given not in OF_A_WORKER:
+            raise UsageError(f"{values.text('HANDLER')} is a Worker, which has its own topic, channel and options: "
+                             f"{given if given.isupper() else f'--{given}'} does not apply", PLACE)
+        return run_worker(handler)
+    if not callable(handler):
+        raise UsageError(f"{values.text('HANDLER')} is of type {type(handler).__name__}: neither a function nor a "
+                         "Worker", PLACE)
+    for name in ("TOPIC", "CHANNEL"):
+        if not values.text(name):
+            raise UsageError(f"the {name.lower()} is missing: nsqc worker MODULE:NAME TOPIC CHANNEL", PLACE)
+    return run_handler(values, handler)
+
+
+def loaded(name: str) -> Any:   # Any: of a module of the user's
+    """The object that MODULE:NAME means; modules are looked for in the current folder first. Raises UsageError,
+    ToolError."""
+    module_name, colon, path = name.partition(":")
+    if not (module_name and colon and path):
+        raise UsageError(f"{name!r} is not MODULE:NAME, such as orders.billing:handle", PLACE)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)   # Any: as above
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(f"there is no module {module_name!r} in {os.getcwd()} or on Python's path",
+                             PLACE) from None
+        traceback.print_exc()
+        raise ToolError(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}") from None
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            raise UsageError(f"module {module_name!r} has no {path!r}{suggestion(attribute, dir(found))}", PLACE)
+        found = getattr(found, attribute)
+    return found
+
+
+def is_worker(found: object) -> bool:
+    """Whether it is a Worker of either kind."""
+    from nsqc.client.worker import Worker
+
+    if isinstance(found, Worker):
+        return True
+    module = sys.modules.get("nsqc.client.aio.worker")      # asyncio is slow to import
+    return module is not None and isinstance(found, module.Worker)
+
+
+def is_coroutine(handler: Any) -> bool:     # Any: of a module of the user's
+    """Whether a handler has to run on an event loop."""
+    import inspect
+
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def run_worker(worker: Any) -> int:     # Any: a Worker of either kind
+    """Runs it until a signal; the exit code."""
+    running = worker.run()
+    if running is not None:
+        import asyncio
+
+        asyncio.run(running)
+    return EXIT_OK
+
+
+def run_handler(values: Values, handler: Any) -> int:   # Any: of a module of the user's
+    """Makes a worker of a function, and runs it; the exit code."""
+    from nsqc.client.commands import topic_name
+    from nsqc.tools.cluster import Cluster
+
+    if values.text("dead-letters"):
+        topic_name(values.text("dead-letters"))
+    cluster = Cluster(values, PLACE)
+    if is_coroutine(handler):
+        import asyncio
+
+        asyncio.run(run_coroutines(values, cluster, handler))
+    else:
+        run_threads(values, cluster, handler)
+    return EXIT_OK
+
+
+def run_threads(values: Values, cluster: Cluster, handler: Any) -> None:    # Any: as above
+    """A blocking worker."""
+    from nsqc.client.producer import Producer
+    from nsqc.client.worker import Worker
+
+    dead_letters = values.text("dead-letters")
+    with Producer(cluster.nsqd, nsqlookupd=cluster.nsqlookupd, timeout=cluster.timeout,
+                  **cluster.connection_options()) as producer:
+        def give_up(message: Message, error: BaseException | None) -> None:
+            producer.publish(dead_letters, message.body)
+        Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
+               **options(values, cluster, give_up if dead_letters else None)).run()
+
+
+async def run_coroutines(values: Values, cluster: Cluster, handler: Any) -> None:   # Any: as above
+    """A worker on an event loop."""
+    from nsqc.client.aio.producer import Producer
+    from nsqc.client.aio.worker import Worker
+
+    dead_letters = values.text("dead-letters")
+    async with Producer(cluster.nsqd, nsqlookupd=cluster.nsqlookupd, timeout=cluster.timeout,
+                        **cluster.connection_options()) as producer:
+        async def give_up(message: Message, error: BaseException | None) -> None:
+            await producer.publish(dead_letters, message.body)
+        await Worker(values.text("TOPIC"), values.text("CHANNEL"), cluster.nsqd, handler=handler,
+                     **options(values, cluster, give_up if dead_letters else None)).run()
+
+
+def options(values: Values, cluster: Cluster, on_give_up: GivenUp | None) -> AllOptions:
+    """The options of a worker."""
+    found: Any = {      # Any: mypy cannot merge the two
+        **cluster.connection_options(), "timeout": cluster.timeout, "nsqlookupd": cluster.nsqlookupd,
+        "on_give_up": on_give_up, "concurrency": values.number("concurrency"),
+        "max_in_flight": values.number("max-in-flight") or None, "max_attempts": values.number("max-attempts"),
+        "requeue_delay": values.decimal("requeue-delay"), "max_requeue_delay": values.decimal("max-requeue-delay"),
+        "max_slowdown": values.decimal("max-slowdown"), "touch_limit": values.decimal("touch-limit"),
+        "stop_timeout": values.decimal("stop-timeout")}
+    merged: AllOptions = found
+    return merged
+
+
+OPTIONS = (
+    Option("concurrency", "messages handled at the same time, by threads or as tasks", Kind.INT, 1, HANDLING, least=1),
+    Option("max-in-flight", "messages that may be in flight, over all nsqd; by default one for each that is handled at "
+                            "the same time, and at least one per nsqd", Kind.INT, None, HANDLING, least=1,
+           most=HIGHEST_IN_FLIGHT),
+    Option("max-attempts", "deliveries after which a message that fails is given up; 0: no limit", Kind.INT, 0,
+           HANDLING, least=0),
+    Option("dead-letters", "publish messages that are given up to this topic", Kind.TOPIC, "", HANDLING),
+    Option("requeue-delay", "time until a message that failed comes again; it doubles with each attempt", Kind.DURATION,
+           1.0, HANDLING, least=0),
+    Option("max-requeue-delay", "the longest such time", Kind.DURATION, 900.0, HANDLING, least=0),
+    Option("max-slowdown", "the longest pause of the whole channel while messages fail; 0s: no pauses", Kind.DURATION,
+           120.0, HANDLING, least=0),
+    Option("touch-limit", "how long a message that is being handled is kept from its timeout", Kind.DURATION, 900.0,
+           HANDLING, least=0),
+    Option("stop-timeout", "how long a stop waits for handlers", Kind.DURATION, 30.0, HANDLING, least=0),
+    Option("log-format", "form of the log lines on stderr", Kind.TEXT, "text", OUTPUT, choices=("text", "json")),
+    Option("verbose", "also log messages that are finished", Kind.BOOL, False, OUTPUT),
+    *TCP_NODES)
+OPTION_NAMES = ("TOPIC", "CHANNEL", *(option.name for option in OPTIONS))
+TOOL = Tool(
+    ("worker",), "Run a Python function for each message of a channel.", run, options=OPTIONS,
+    arguments=(
+        Argument("HANDLER", "MODULE:NAME of the function, or coroutine function, which takes a message; or of a Worker",
+                 Kind.TEXT),
+        Argument("TOPIC", "the topic", Kind.TOPIC, required=False),
+        Argument("CHANNEL", "the channel", Kind.CHANNEL, required=False)),
+    text="""A handler that returns finishes its message; one that raises requeues it; nsqc.client.GiveUp gives it up.
+        SIGTERM and SIGINT stop the worker: it takes no more messages, waits for running handlers, and hands everything
+        else back at once. Modules are looked for in the current folder first.""",
+    examples=(
+        ("nsqc worker billing:handle orders billing", "def handle(message) in billing.py, one message at a time"),
+        ("nsqc worker billing:handle orders billing --concurrency 8 --max-attempts 5 --dead-letters orders.dead",
+         "eight at a time; after five attempts a message goes to another topic"),
+        ("nsqc worker billing:worker", "a Worker object with options of its own")))

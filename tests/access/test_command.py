@@ -1,0 +1,71 @@
+"""`nsqc access`."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from nsqc.access.tokens import parse_hash
+
+
+def nsqc(*words):
+    done = subprocess.run([sys.executable, "-m", "nsqc", "access", *map(str, words)], capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_token():
+    code, told, errors = nsqc("token")
+    assert (code, errors) == (0, "")
+    token, stored = re.fullmatch(r'token:  (\S+)\ntokens = \["(\S+)"\]\n', told).groups()
+    assert parse_hash(stored).matches(token.encode())
+    found = json.loads(nsqc("token", "--json")[1])
+    assert parse_hash(found["hash"]).matches(found["token"].encode())
+
+
+@pytest.fixture
+def file(access):
+    access.head = 'anonymous = ["dash"]\n[roles.dash]\nstats = ["*"]\n'
+    access.user("a", publish=["orders.*"], consume=["orders.*/billing"])
+    return access.write().path
+
+
+def test_check(file, tmp_path):
+    assert nsqc("check", file) == (0, f"{file}: ok, 2 users\n", "")
+    assert nsqc("check", file, "a", "publish", "orders.x") == (0, "a: publish orders.x: yes, user a: publish 'orders.*'\n", "")
+    assert nsqc("check", file, "a", "consume", "orders.x/billing")[0] == 0
+    assert nsqc("check", file, "a", "consume", "orders.x/other") == (1, "a: consume orders.x/other: no, no grant covers it\n", "")
+    assert nsqc("check", file, "a", "stats") == (0, "a: stats everything: yes, role dash: stats '*'\n", "")
+    assert nsqc("check", file, "a", "admin")[0] == 1
+    assert nsqc("check", file, "anonymous", "stats", "t")[0] == 0
+    assert nsqc("check", file, "b", "publish", "t") == (1, "", f"nsqc access check: {file} has no user 'b'\n")
+    assert nsqc("check", file, "a", "write", "t")[:2] == (2, "")
+    assert nsqc("check", file, "a", "consume", "t")[:2] == (2, "")
+    assert nsqc("check", file, "a", "publish", "t x")[:2] == (2, "")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("users = 1")
+    code, told, errors = nsqc("check", bad)
+    assert (code, told) == (1, "")
+    assert errors.startswith(f"nsqc access check: access file {bad}: users must be tables")
+
+
+@pytest.mark.parametrize("more", [[], ["--lookupd"]])
+def test_config_check_reads_it(tmp_path, more):
+    config, rules = tmp_path / "nsqc.cfg", tmp_path / "access.toml"
+    config.write_text(f'access_file = "{rules}"\n')
+    words = [sys.executable, "-m", "nsqc", "config", "check", *more, str(config)]
+    rules.write_text("[users.a]")
+    assert subprocess.run(words, capture_output=True, timeout=120).returncode == 0
+    rules.write_text("[users.a]\npublishes = []")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f"{config}: error: access file {rules}: users.a: unknown key 'publishes'" in done.stdout
+
+
+def test_who(file):
+    assert nsqc("who", file, "publish", "orders.x") == (0, "root  user root: publish '*'\na     user a: publish 'orders.*'\n", "")
+    assert nsqc("who", file, "admin") == (0, "root  user root: admin '*'\n", "")
+    assert [found["user"] for found in json.loads(nsqc("who", "--json", file, "stats")[1])] == ["root", "a", "anonymous"]
+    assert nsqc("who", file, "read", "orders.x")[1].startswith("root")
+    assert nsqc("who", file, "nothing")[0] == 2

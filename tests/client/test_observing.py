@@ -1,0 +1,64 @@
+"""Middlewares that watch handlers: what Prometheus and OpenTelemetry get to see, of both kinds of workers."""
+
+import pytest
+
+from nsqc.client.observing import opentelemetry, prometheus
+from nsqc.testing import running
+from tests.client.conftest import address
+from tests.client.test_consumer import publish
+from tests.client.test_worker import QUICK, settled
+from tests.client.working import KINDS
+from tests.support.daemon import wait_until
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def work(request):
+    return request.param
+
+
+def handle(message):
+    if message.body == b"bad" and message.attempts == 1:
+        raise ValueError("no")
+
+
+def handled(node, work, middleware) -> None:
+    publish(node, b"good", b"bad")
+    with work("t", "c", address(node), handler=handle, middlewares=[middleware], **QUICK):
+        wait_until(lambda: settled(node))
+
+
+def test_prometheus(daemon, work):
+    client = pytest.importorskip("prometheus_client")
+    registry, node = client.CollectorRegistry(), daemon()
+    handled(node, work, prometheus("t", "c", registry))
+    prometheus("t2", "c", registry)     # a second worker of the process
+
+    def value(name, **labels):
+        return registry.get_sample_value(f"nsqc_worker_{name}", {"topic": "t", "channel": "c", **labels})
+    assert (value("messages_total", outcome="returned"), value("messages_total", outcome="raised")) == (2, 1)
+    assert value("seconds_count") == 3 and value("running") == 0
+
+
+def test_opentelemetry(daemon, work):
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    exporter, provider, node = InMemorySpanExporter(), sdk.TracerProvider(), daemon()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    handled(node, work, opentelemetry("t", "c", provider.get_tracer("test")))
+    spans = exporter.get_finished_spans()
+    assert [span.name for span in spans] == ["process t"] * 3
+    assert {(span.attributes["messaging.system"], span.attributes["messaging.consumer.group.name"]) for span in spans} == {("nsq", "c")}
+    failed, = (span for span in spans if not span.status.is_ok)
+    assert failed.events[0].attributes["exception.type"] == "ValueError" and failed.attributes["nsq.attempts"] == 1
+
+
+def test_running_needs_no_more_than_a_worker(daemon):
+    """nsqc.testing.running, with a worker of asyncio."""
+    from nsqc.client import aio
+
+    node = daemon()
+    publish(node, b"good")
+    with running(aio.Worker("t", "c", address(node), handler=handle)):
+        wait_until(lambda: settled(node))

@@ -1,0 +1,337 @@
+"""Workers: handlers that return, raise, take long, never return; and how they stop. All kinds alike."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+
+import pytest
+
+from nsqc.client import Consumer, GiveUp, LookupFailed, Refused, Worker, aio, json_handler
+from tests.client.conftest import address
+from tests.client.test_consumer import publish
+from tests.client.working import KINDS, RunningLoop
+from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
+from tests.support.ports import kept
+
+QUICK = {"requeue_delay": 0.01, "max_slowdown": 0.0}
+
+
+@pytest.fixture(params=KINDS.values(), ids=KINDS)
+def work(request):
+    """Starts a worker: with work("t", "c", ADDRESS, handler=...)."""
+    return request.param
+
+
+def settled(node, channel: str = "c") -> bool:
+    """Whether there is such a channel, and no message is left in it."""
+    return any((found["depth"], found["in_flight_count"], found["deferred_count"]) == (0, 0, 0)
+               for found in node.stats("t")["channels"] if found["channel_name"] == channel)
+
+
+def test_each_message_is_handled_and_finished(daemon, work):
+    node = daemon()
+    publish(node, *(b"%d" % n for n in range(200)))
+    found = []
+    with work("t", "c", address(node), handler=lambda message: found.append(message.body), concurrency=4) as running:
+        wait_until(lambda: settled(node))
+        wait_until(lambda: running.worker.stats().finished == 200)
+        assert (running.worker.stats().failed, running.worker.stats().given_up, running.worker.stats().consumer.received) == (0, 0, 200)
+    assert sorted(found) == sorted(b"%d" % n for n in range(200))
+    assert node.channel("t", "c")["requeue_count"] == 0 and not node.channel("t", "c")["clients"]
+
+
+def test_as_many_at_a_time_as_allowed(daemon, work):
+    node = daemon()
+    publish(node, *[b"x"] * 12)
+    together = threading.Barrier(3)
+    at_work, most = [], []
+
+    def handle(message):
+        at_work.append(message)
+        most.append(len(at_work))
+        together.wait(WAIT_SECONDS)
+        at_work.remove(message)
+    with work("t", "c", address(node), handler=handle, concurrency=3):
+        wait_until(lambda: settled(node))
+    assert max(most) == 3
+
+
+def test_a_handler_that_raises_is_no_hot_loop(daemon, work, caplog):
+    """Deliveries are few, and the channel is slowed down, although the message never succeeds."""
+    node = daemon()
+    publish(node, b"bad")
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        raise ValueError("no")
+    with work("t", "c", address(node), handler=handle, requeue_delay=0.1) as running:
+        wait_until(lambda: len(attempts) == 3)
+        wait_until(lambda: running.worker.stats().slowdown > 0)
+        wait_until(lambda: node.channel("t", "c")["clients"][0]["ready_count"] == 0)
+    assert attempts == [1, 2, 3]
+    with Consumer("t", "c", address(node)) as consumer:
+        assert consumer.get(WAIT_SECONDS).attempts == 4
+    lines = [record for record in caplog.records if record.name == "nsqc.worker" and record.levelno == logging.WARNING]
+    assert "failed at attempt 1, again in 0." in lines[0].getMessage() and "ValueError: no" in lines[0].getMessage()
+    assert (lines[0].nsq_topic, lines[0].nsq_channel, lines[0].nsq_attempts, lines[0].nsq_outcome) == ("t", "c", 1, "failed")
+
+
+def test_the_channel_recovers_from_a_slowdown(daemon, work):
+    node = daemon()
+    publish(node, *[b"bad"] * 2, *(b"%d" % n for n in range(50)))
+    is_ill = threading.Event()
+    is_ill.set()
+    found = []
+
+    def handle(message):
+        if is_ill.is_set():
+            raise OSError("database is down")
+        found.append(message.body)
+    with work("t", "c", address(node), handler=handle, requeue_delay=0.05, max_slowdown=0.3, concurrency=3, max_in_flight=20) as running:
+        wait_until(lambda: running.worker.stats().failed >= 4)
+        is_ill.clear()
+        wait_until(lambda: settled(node))
+        wait_until(lambda: running.worker.stats().slowdown == 0)
+        wait_until(lambda: node.channel("t", "c")["clients"][0]["ready_count"] == 20)
+    assert len(found) == 52
+
+
+def test_messages_are_given_up(daemon, work, caplog):
+    node = daemon()
+    publish(node, b"bad", b"hopeless", b"good")
+    given_up, calls = [], []
+
+    def handle(message):
+        calls.append(message.body)
+        if message.body == b"hopeless":
+            raise GiveUp("it has no amount")
+        if message.body == b"bad":
+            raise ValueError(message.attempts)
+
+    def on_give_up(message, error):
+        given_up.append((message.body, message.attempts, str(error)))
+        if len(given_up) == 1:
+            raise OSError("dead letters cannot be written")     # nothing is lost: it comes again
+    with work("t", "c", address(node), handler=handle, max_attempts=3, on_give_up=on_give_up, **QUICK) as running:
+        wait_until(lambda: settled(node) and running.worker.stats().given_up == 2)
+    assert calls.count(b"bad") == 3 and calls.count(b"good") == 1
+    assert len(given_up) == 3 and {(body, text) for body, _, text in given_up} >= {(b"hopeless", "it has no amount")}
+    assert any("given up after" in record.getMessage() and record.levelno == logging.ERROR for record in caplog.records)
+
+
+def test_a_message_that_no_process_survives_is_given_up(daemon, work):
+    node = daemon("--msg-timeout=300ms")
+    publish(node, b"poison")
+    for _ in range(3):
+        killed = node.connect().sub("t", "c", 1)
+        killed.message()
+        killed.close()
+        wait_until(lambda: not node.channel("t", "c")["clients"])
+    given_up = []
+    with work("t", "c", address(node), handler=lambda message: pytest.fail("it must not be called"), max_attempts=3,
+              on_give_up=lambda message, error: given_up.append((message.attempts, error))):
+        wait_until(lambda: settled(node))
+    assert given_up == [(4, None)]
+
+
+def test_handlers_may_answer(daemon, work):
+    node = daemon()
+    publish(node, b"later", b"done")
+    attempts = []
+
+    def handle(message):
+        attempts.append(message.attempts)
+        if message.body == b"done":
+            message.finish()
+            raise ValueError("too late")    # it is finished
+        if message.attempts < 3:
+            message.requeue(1)
+    with work("t", "c", address(node), handler=handle, **QUICK) as running:
+        wait_until(lambda: settled(node))
+        wait_until(lambda: running.worker.stats().finished == 3)
+    assert sorted(attempts) == [1, 1, 2, 3]
+
+
+def test_stopping_waits_for_handlers(daemon, work):
+    """What is being handled is finished, everything else is there for others at once."""
+    node = daemon()
+    publish(node, *[b"x"] * 10)
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def handle(message):
+        started.release()
+        assert release.wait(WAIT_SECONDS)
+    with work("t", "c", address(node), handler=handle, concurrency=2, max_in_flight=6) as running:
+        for _ in range(2):
+            assert started.acquire(timeout=WAIT_SECONDS)
+        running.worker.stop()
+        wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 2 and node.channel("t", "c")["depth"] == 8)
+        assert running.thread.is_alive()
+        release.set()
+    assert running.worker.stats().finished == 2
+    assert (node.channel("t", "c")["depth"], node.channel("t", "c")["in_flight_count"]) == (8, 0)
+
+
+def test_stopping_does_not_wait_for_ever(daemon, work, caplog):
+    node = daemon()
+    publish(node, b"x")
+    started, release = threading.Event(), threading.Event()
+
+    def handle(message):
+        started.set()
+        release.wait(WAIT_SECONDS)
+    with work("t", "c", address(node), handler=handle, stop_timeout=0.1):
+        assert started.wait(WAIT_SECONDS)
+    assert node.channel("t", "c")["depth"] == 1 and not node.channel("t", "c")["clients"]
+    assert "handlers still at work after 0.1 s: 1; their messages are requeued" in caplog.text
+    release.set()
+
+
+def test_long_handlers_keep_connection_and_message(daemon, proxy, work):
+    node = daemon()
+    between = proxy(node)
+    publish(node, b"long", b"next")
+    found = []
+
+    def handle(message):
+        found.append(message.attempts)
+        time.sleep(6)       # longer than two heartbeat intervals, and than the message timeout
+    with work("t", "c", between.address, handler=handle, heartbeat_interval_ms=2000, msg_timeout_ms=3000):
+        wait_until(lambda: settled(node))
+    assert found == [1, 1] and between.connections == 1
+    assert node.channel("t", "c")["timeout_count"] == 0
+
+
+def test_middlewares_surround_the_handler(daemon, work):
+    node = daemon()
+    publish(node, b"x")
+    seen = []
+
+    def noting(name):
+        @contextlib.contextmanager
+        def middleware(message):
+            seen.append(f"{name} {message.attempts}")
+            try:
+                yield
+            except ValueError:
+                seen.append(f"{name} failed")
+                raise
+            seen.append(f"{name} done")
+        return middleware
+
+    def handle(message):
+        if message.attempts == 1:
+            raise ValueError
+    with work("t", "c", address(node), handler=handle, middlewares=[noting("outer"), noting("inner")], **QUICK):
+        wait_until(lambda: settled(node))
+    assert seen == ["outer 1", "inner 1", "inner failed", "outer failed", "outer 2", "inner 2", "inner done", "outer done"]
+
+
+def test_json_bodies(daemon, work):
+    node = daemon()
+    publish(node, json.dumps({"amount": 7}).encode(), b"{", b"[" * 100_000)
+    found, given_up = [], []
+    with work("t", "c", address(node), handler=json_handler(lambda order, message: found.append((order, message.attempts))),
+              on_give_up=lambda message, error: given_up.append(str(error))):
+        wait_until(lambda: settled(node))
+    assert found == [({"amount": 7}, 1)]
+    assert len(given_up) == 2 and all(text.startswith("the body is not JSON: ") for text in given_up)
+
+
+def test_json_bodies_for_coroutines(daemon):
+    node = daemon()
+    publish(node, b'{"amount": 7}')
+    found = []
+
+    @json_handler
+    async def handle(order, message):
+        await asyncio.sleep(0)
+        found.append(order["amount"])
+    assert handle.__name__ == "handle"
+    with RunningLoop(aio.Worker("t", "c", address(node), handler=handle)):
+        wait_until(lambda: settled(node))
+    assert found == [7]
+
+
+def test_errors_that_retries_do_not_help(daemon, work):
+    node = daemon("--max-channel-consumers=1")
+    first = node.connect().sub("t", "c")
+    with pytest.raises(Refused, match="E_SUB_FAILED"), work("t", "c", address(node), handler=print) as running:
+        running.thread.join(WAIT_SECONDS)
+    first.close()
+    with pytest.raises(LookupFailed), work("t", "c", nsqlookupd="127.0.0.1:9", handler=print) as running:
+        running.thread.join(WAIT_SECONDS)
+
+
+def test_by_lookup(daemon, lookupd, work):
+    nodes = [daemon(), daemon()]
+    for node in nodes:
+        publish(node, *[b"x"] * 5)
+    lookupd.ports = [node.tcp_port for node in nodes]
+    with work("t", "c", nsqlookupd=lookupd.address, handler=lambda message: None) as running:
+        wait_until(lambda: all(settled(node) for node in nodes))
+        wait_until(lambda: running.worker.stats().finished == 10)
+        assert [peer.ready for peer in running.worker.stats().consumer.connections] == [1, 1]
+    with pytest.raises(RuntimeError, match="a worker runs once"):
+        running._work()
+
+
+@pytest.mark.parametrize("kind", [Worker, aio.Worker])
+def test_mistakes(kind):
+    where = "127.0.0.1:9"
+    for options, text in (({"concurency": 2}, "Worker has no option 'concurency'; did you mean 'concurrency'"),
+                          ({"concurrency": 0}, "concurrency is 0"), ({"requeue_delay": -1}, "requeue_delay is -1"),
+                          ({"on_give_up": "dead"}, "on_give_up is 'dead'; it takes a function"), ({"middlewares": [1]}, "a middleware is 1"),
+                          ({"max_attempts": 1.5}, "max_attempts is 1.5"), ({"tlss": True}, "did you mean 'tls'")):
+        with pytest.raises((ValueError, TypeError), match=text):
+            kind("t", "c", where, **options)
+    worker = kind("t", "c", where)
+    with pytest.raises(TypeError, match="the worker has no handler"):
+        running = worker.run()
+        if running is not None:
+            asyncio.run(running)
+
+    @worker
+    def handle(message):
+        pass
+    assert handle.__name__ == "handle"
+
+
+def test_a_daemon_that_is_killed(daemon, work):
+    """kill -9 of a daemon with a log: nothing is lost. A kill repeats what was in flight, and what was finished in the daemon's last
+    loop iteration (docs/guarantees.md), which was in flight before it."""
+    node = daemon(kept(), "--topic-storage=log")
+    bodies = [b"%d" % n for n in range(600)]
+    publish(node, *bodies)
+    found, kills, in_flight, one_at_a_time = [], [200, 400], 20, threading.Lock()
+
+    def handle(message):
+        found.append(message.body)
+        with one_at_a_time:
+            if kills and len(found) >= kills[0]:
+                del kills[0]
+                node.kill()
+                node.start()
+    with work("t", "c", address(node), handler=handle, concurrency=4, max_in_flight=in_flight, backoff=0.02, **QUICK):
+        wait_until(lambda: not kills and len(set(found)) == 600 and settled(node))
+    assert set(found) == set(bodies)
+    assert len(found) - 600 <= 2 * 2 * in_flight
+
+
+def test_slow_retries_do_not_delay_others(daemon, work):
+    node = daemon()
+    publish(node, b"bad", *(b"%d" % n for n in range(20)))
+    found = []
+
+    def handle(message):
+        found.append(message.body)
+        if message.body == b"bad":
+            raise ValueError
+    with work("t", "c", address(node), handler=handle, requeue_delay=60, max_slowdown=0.05):
+        wait_until(lambda: len(found) == 21)
+        wait_until(lambda: node.channel("t", "c")["deferred_count"] == 1)
