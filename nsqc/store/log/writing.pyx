@@ -64,6 +64,7 @@ cdef AppendJob *new_job(LogState log) noexcept:
     job.syncs_parent = not log.recorder.rooted
     job.syncs_names = log.recorder.synced_names < log.recorder.names
     job.names = log.recorder.names
+    last = segments_last(&log.segments)     # where it lies now: room for others may have moved it
     job.fresh = last is NULL or log.ends
     if last is not NULL:
         take_last(log, job, last)
