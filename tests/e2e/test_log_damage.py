@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.store.log.segments import Place, places
 from tests.support.daemon import Daemon, wait_until
 from tests.support.patience import WAIT_SECONDS
 
 LOG = ("--topic-storage=log", "--max-bytes-per-file=300", "--log-retain-time=1h")
-INDEX_HEAD, ENTRY = 32, 16
 GOES_ON = b"PUB beats#ephemeral\n" + struct.pack(">i", 1) + b"x"
 
 
@@ -29,24 +29,18 @@ class Origin:
     """The topic's folder, as a kill has left it. Its messages have their offsets as bodies."""
 
     folder: Path
-    ends: dict[str, list[int]]          # of each data file: where its records end
-    firsts: dict[str, int]              # of each data file: its first offset
-    batches: list[range]                # offsets that were published together
+    frames: dict[str, list[Place]]      # of each segment's file
     finished: frozenset[int]
 
     @property
     def count(self) -> int:
         """All messages."""
-        return sum(map(len, self.ends.values()))
+        return max(frames[-1].next for frames in self.frames.values())
 
     @property
     def last(self) -> str:
-        """The last data file."""
-        return max(self.ends)
-
-    def batch(self, offset: int) -> range:
-        """What was published together with a message."""
-        return next(batch for batch in self.batches if offset in batch)
+        """The newest segment's file."""
+        return max(self.frames)
 
 
 @pytest.fixture
@@ -54,10 +48,9 @@ def origin(daemon, tmp_path) -> Origin:
     node = daemon(*LOG, data_path=tmp_path / "origin")
     node.post("/topic/create?topic=t")
     node.post("/channel/create?topic=t&channel=c")
-    publisher, batches, count = node.connect(), [], 0
+    publisher, count = node.connect(), 0
     for size in (1, 1, 3, 1, 1, 4, 1, 1, 2):
         publisher.pub("t", *(b"%d" % offset for offset in range(count, count + size)))
-        batches.append(range(count, count + size))
         count += size
     consumer = node.connect().sub("t", "c", 8)
     finished = set()
@@ -74,15 +67,9 @@ def origin(daemon, tmp_path) -> Origin:
     wait_until(lambda: node.channel("t", "c")["requeue_count"] >= 2)
     node.kill()
     folder = node.data_path / "t.log"
-    ends: dict[str, list[int]] = {}
-    for path in folder.glob("*.dat"):
-        data, at, ends[path.name] = path.read_bytes(), 0, []
-        while at < len(data):
-            at += 4 + struct.unpack_from(">i", data, at)[0]
-            ends[path.name].append(at)
-        assert at == len(data)
-    made = Origin(folder, ends, {name: int(name.removesuffix(".dat")) for name in ends}, batches, frozenset(finished))
-    assert made.count == count and len(ends) > 1
+    frames = {path.name: places(path.read_bytes()) for path in folder.glob("*.log")}
+    made = Origin(folder, frames, frozenset(finished))
+    assert made.count == count and len(frames) > 1 and len(frames[made.last]) > 1
     return made
 
 
@@ -111,7 +98,8 @@ class Copies:
         self.cases[topic] = Case(f"{name}: {what}", required - self.origin.finished)
 
     def start(self, daemon: Callable[..., Daemon]) -> Daemon:
-        """A daemon with all of them."""
+        """A daemon with all of them, that finds what a kill leaves: the machine has not stopped meanwhile."""
+        shutil.copy(self.origin.folder.parent / "nsqc.ids.dat", self.path)
         (self.path / "nsqd.dat").write_text(json.dumps({"topics": [
             {"name": topic, "paused": False, "channels": [{"name": "c", "paused": False}]} for topic in self.cases],
             "version": "1.3.0"}))
@@ -146,23 +134,19 @@ class Copies:
             client.close()
 
 
-def whole(origin: Origin, name: str, records: int) -> set[int]:
-    """Offsets that are left when a data file ends behind so many records: those of whole batches, and all of other files."""
-    first = origin.firsts[name]
-    gone = set(range(first + records, first + len(origin.ends[name])))
-    return {offset for offset in range(origin.count) if not gone & set(origin.batch(offset))}
+def within(frames: list[Place]) -> set[int]:
+    """The offsets of frames."""
+    return {offset for place in frames for offset in range(place.first, place.next)}
 
 
 def tails(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
     """Each file that is appended to, each length, and what is required then."""
-    data, index = origin.last, origin.last.replace(".dat", ".idx")
-    for size in range((origin.folder / data).stat().st_size):
-        yield data, size, whole(origin, data, sum(end <= size for end in origin.ends[data]))
-    for size in range((origin.folder / index).stat().st_size):
-        yield index, size, whole(origin, data, max(0, size - INDEX_HEAD) // ENTRY)
+    everything, frames = set(range(origin.count)), origin.frames[origin.last]
+    for size in [*range(130), *range(2040, 2180), *range(4090, (origin.folder / origin.last).stat().st_size)]:
+        yield origin.last, size, everything - within([place for place in frames if size < (place.end + 7) // 8 * 8])
     journal = max(path.name for path in origin.folder.glob("cursors.*.journal"))
     for size in range((origin.folder / journal).stat().st_size):
-        yield journal, size, set(range(origin.count))
+        yield journal, size, everything
 
 
 def test_torn_at_every_byte(daemon, origin, tmp_path):
@@ -175,20 +159,15 @@ def test_torn_at_every_byte(daemon, origin, tmp_path):
 
 
 def flips(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
-    """Each file, each byte, and what is required when it is changed."""
+    """Each file, each byte, and what is required when it is changed: its frame is lost, and no other."""
     everything = set(range(origin.count))
-    for data, ends in origin.ends.items():
-        first = origin.firsts[data]
-        for at in range(ends[-1]):
-            hit = first + sum(end <= at for end in ends)
-            at_end = data == origin.last and hit in origin.batches[-1]
-            # The rest of a batch is delivered, but for the last one: that looks like one that was never completed.
-            yield data, at, everything - (set(origin.batches[-1]) if at_end else {hit})
-        for at in range(INDEX_HEAD + ENTRY * len(ends)):
-            hit = first + max(0, at - INDEX_HEAD) // ENTRY
-            at_end = data == origin.last and at >= INDEX_HEAD and hit in origin.batches[-1]
-            yield data.replace(".dat", ".idx"), at, everything - (set(origin.batches[-1]) if at_end else set())
-    for path in origin.folder.glob("cursors.*"):
+    for name, frames in origin.frames.items():
+        for at in [*range(128), *range(2048, 2176)]:        # the header, and its copy
+            yield name, at, everything
+        for place in frames:
+            for at in range(place.position, place.end):
+                yield name, at, everything - within([place])
+    for path in [origin.folder / "manifest", *origin.folder.glob("cursors.*")]:
         for at in range(path.stat().st_size):
             yield path.name, at, everything
 
@@ -212,40 +191,12 @@ def test_a_changed_bit_in_every_byte(daemon, origin, tmp_path, part):
 def test_damage_is_reported(daemon, origin, tmp_path):
     """In a record that is not the last: in the log, in /stats and in /topic/log."""
     copies = Copies(origin, tmp_path / "copies")
-    data = min(origin.ends)
-    copies.add(data, lambda data: flipped(data, origin.ends["00000000000000000000.dat"][1] - 1), "a body",
-               set(range(origin.count)) - {1})
+    name = min(origin.frames)
+    hit = origin.frames[name][1]
+    copies.add(name, lambda data: flipped(data, hit.end - 1), "a body", set(range(origin.count)) - within([hit]))
     node = copies.start(daemon)
     copies.check(node)
-    assert json.loads(node.http("GET", "/topic/log?topic=t0")[1])["damaged"] == 1
-    assert node.stats("t0")["log"]["damaged"] == 1
-    wait_until(lambda: [line for line in node.log.splitlines()
-                        if "LOG(t0)" in line and "1 damaged records from offset 1 on" in line])
-
-
-@pytest.mark.parametrize("behind", [b"", b"x" * 200], ids=["last", "not-last"])
-def test_damage_at_the_end_of_a_batch_costs_one_message(daemon, tmp_path, behind):
-    """Also where the batch ends a segment, and where it is the last thing in the log."""
-    node = daemon(*LOG, data_path=tmp_path / "node")
-    node.post("/topic/create?topic=t")
-    node.post("/channel/create?topic=t&channel=c")
-    client = node.connect()
-    client.pub("t", *(b"%d" % number for number in range(8)))
-    if behind:
-        client.pub("t", behind)
-    node.kill()
-    path = min((node.data_path / "t.log").glob("*.dat"))
-    path.write_bytes(flipped(path.read_bytes(), path.stat().st_size - 1))
-    for _ in range(2):
-        node.start()
-        assert [node.http("GET", f"/topic/read?topic=t&offset={offset}&max_messages=1")[0] for offset in (0, 6)] == [200, 200]
-        node.kill()
-    node.start()
-    node.post("/pub?topic=t", b"new")
-    consumer = node.connect().sub("t", "c", 100)
-    wanted = [b"%d" % number for number in range(7)] + [behind] * bool(behind) + [b"new"]
-    assert [message.body for message in consumer.messages(len(wanted), finish=True)] == wanted
-    wait_until(lambda: node.stats("t")["log"]["damaged"] == 1)
-    held = json.loads(node.http("GET", "/topic/log?topic=t")[1])
-    assert (held["next_offset"], held["damaged"], held["channels"][0]["lag_messages"]) == (9 + bool(behind), 1, 0)
-    assert node.stop() == 0
+    count = hit.next - hit.first
+    assert json.loads(node.http("GET", "/topic/log?topic=t0")[1])["damaged"] == count
+    assert node.stats("t0")["log"]["damaged"] == count
+    wait_until(lambda: [line for line in node.log.splitlines() if "LOG(t0)" in line and "damaged" in line])

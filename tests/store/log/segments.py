@@ -159,3 +159,15 @@ def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
                     length = 4 + int.from_bytes(data[:4], "big")
                     bodies[offset], data = data[30:length], data[length:]
     return bodies
+
+
+def places(data: bytes) -> list[Place]:
+    """The frames of a segment's file, all of which are sound."""
+    found, position = [], FRAMES_AT
+    while len(data) >= position + HEAD and data[position:position + 4] == b"nqFR":
+        length, = struct.unpack_from(">I", data, position + 8)
+        count, = struct.unpack_from(">I", data, position + 20)
+        first, = struct.unpack_from(">q", data, position + 32)
+        found.append(Place(position, position + HEAD + length, first, first + count))
+        position = (found[-1].end + 7) // 8 * 8
+    return found
