@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 
 import pytest
 
-from tests.store.log.segments import BASE, STEP, body_of, write_segment
+from tests.store.log.segments import BASE, FRAMES_AT, STEP, write_log
 from tests.support.daemon import Daemon, wait_until
 
 COUNT = 3000        # segments, of two messages each
@@ -19,15 +20,18 @@ LOG = ("--topic-storage=log", "--log-retain-time=800000h")
 def node(daemon, tmp_path) -> Daemon:
     data = tmp_path / "node"
     data.mkdir()
-    for number in range(COUNT):
-        if number != GAP:
-            write_segment(data / "t.log", 2 * number, 2)
-    (data / "t.log" / "id.00000000000000ff").touch()
+    written = write_log(data / "t.log", ((2 * number, 2) for number in range(COUNT)))
+    for segment in written[::2]:
+        os.truncate(segment.path, segment.position)         # without its index
+    written[GAP].path.unlink()
     channels = [{"name": name, "paused": False} for name in ("a", "b")]
     (data / "nsqd.dat").write_text(json.dumps({
         "topics": [{"name": "t", "paused": False, "channels": channels}], "version": "1.3.0"}))
     (data / "nsqc.ids.dat").write_text(json.dumps({"reached_unit": 0, "stopped": True, "boot_id": ""}))
-    return daemon(*LOG, data_path=data)
+    node = daemon(*LOG, data_path=data)
+    node.segments = [[segment.first, segment.end, segment.position - FRAMES_AT, f"{segment.salt:016x}"]
+                     for number, segment in enumerate(written) if number != GAP]
+    return node
 
 
 def described(node: Daemon, more: str = "") -> dict[str, object]:
@@ -37,21 +41,15 @@ def described(node: Daemon, more: str = "") -> dict[str, object]:
 
 
 def offset_at(node: Daemon, time_ns: int) -> int:
-    status, record = node.http("GET", f"/topic/read?topic=t&time={time_ns}&max_messages=1")
+    status, line = node.http("GET", f"/topic/read?topic=t&time={time_ns}&max_messages=1")
     assert status == 200
-    return int(record[14:30], 16) if record else -1     # ids are offsets here
-
-
-def lengths(node: Daemon) -> list[list[int]]:
-    size = [len(body_of(offset)) + 30 for offset in range(2 * COUNT)]
-    return [[2 * number, 2 * number + 2, size[2 * number] + size[2 * number + 1]]
-            for number in range(COUNT) if number != GAP]
+    return json.loads(line)["offset"] if line else -1
 
 
 def test_all_are_listed(node):
     known = described(node, "&segments=true")
-    assert known["segment_list"] == lengths(node)
-    assert known["bytes"] == sum(length for _, _, length in lengths(node))
+    assert known["segment_list"] == node.segments
+    assert known["bytes"] == sum(length for _, _, length, _ in node.segments)
     assert (known["segments"], known["missing"]) == (COUNT - 1, 2)
     assert (known["first_offset"], known["next_offset"]) == (0, 2 * COUNT)
     assert (known["first_time"], known["last_time"]) == (BASE, BASE + (2 * COUNT - 1) * STEP)
@@ -79,7 +77,7 @@ def test_many_are_removed(node):
     for channel in ("a", "b"):
         node.post(f"/channel/empty?topic=t&channel={channel}")
     assert node.http("PUT", "/topic/rules?topic=t", b'{"retain_time": "1s"}')[0] == 200
-    left = lengths(node)
+    left = node.segments
     seen = set()
 
     def gone() -> bool:
@@ -88,11 +86,11 @@ def test_many_are_removed(node):
         seen.add(count)
         assert known["segment_list"] == left[-count:] and known["first_offset"] == left[-count][0]
         assert known["missing"] == (2 if left[-count][0] < 2 * GAP else 0)
-        assert known["bytes"] == sum(length for _, _, length in left[-count:])
+        assert known["bytes"] == sum(length for _, _, length, _ in left[-count:])
         assert known["first_offset"] <= offset_at(node, 1)      # more may have gone between the two calls
         return count == 1
 
     wait_until(gone, "all segments but the last to be removed")
     assert len(seen) > 2
-    wait_until(lambda: [path.name for path in (node.data_path / "t.log").glob("*.dat")] == [f"{2 * COUNT - 2:020}.dat"],
+    wait_until(lambda: [path.name for path in (node.data_path / "t.log").glob("*.log")] == [f"{2 * COUNT - 2:020}.log"],
                "their files to be removed")

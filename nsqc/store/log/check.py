@@ -49,7 +49,7 @@ def check_manifest(folder: str, opened: Opened, segments: list[SegmentState]) ->
     if opened.has_manifest:
         return []
     if os.path.lexists(path):
-        return [Finding(path, "is damaged")]
+        return [Finding(path, "is damaged")] if os.path.isfile(path) else []
     return [Finding(path, "is missing", segments[-1].sequence > 1)] if segments else []
 
 

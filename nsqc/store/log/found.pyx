@@ -14,7 +14,7 @@ from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.index cimport index_free
 from nsqc.store.log.journal cimport state_free, state_init
 from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free,
-                                     nsqc_leads_to_file, nsqc_next_entry, opendir)
+                                     nsqc_is_dots, nsqc_leads_to_file, nsqc_next_entry, opendir)
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
 from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
@@ -51,15 +51,15 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
     memset(found, 0, sizeof(Found))
     state_init(&found.state)
     found.bad_first = -1
+    if not list_names(found, c_folder):
+        return
     answer = manifest_read(c_folder, &found.manifest)
     found.has_manifest = answer == HEAD_SOUND
     if answer == HEAD_UNKNOWN:
         found.reason = FOUND_UNKNOWN
         return
-    if answer < 0 and answer != -ENOENT:
+    if answer < 0 and answer != -ENOENT and not found.has_others:
         fail(found, -answer, -1)
-        return
-    if not list_names(found, c_folder):
         return
     qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
     if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
@@ -100,15 +100,17 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
         entry = nsqc_next_entry(folder, &error)
         if entry is NULL:
             break
-        if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
+        if not nsqc_leads_to_file(folder, entry):
+            found.has_others = found.has_others or not nsqc_is_dots(entry)
+        elif c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
             first = strtoll(entry.d_name, &c_end, 10)
-            if c_end - entry.d_name != DIGITS or not nsqc_leads_to_file(folder, entry):
+            if c_end - entry.d_name != DIGITS:
                 continue
             if strcmp(c_end, b".log") == 0:
                 error = add_segment(found, first)
             elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
                 found.reason = FOUND_OLD_FORMAT
-        elif strncmp(entry.d_name, b"cursors.", 8) == 0 and nsqc_leads_to_file(folder, entry):
+        elif strncmp(entry.d_name, b"cursors.", 8) == 0:
             error = listing_add(&found.cursors, entry.d_name)
     closedir(folder)
     error = error or listing_end(&found.cursors, c_folder)

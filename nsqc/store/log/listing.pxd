@@ -33,6 +33,7 @@ cdef extern from *:
     """
     #include <dirent.h>
     #include <errno.h>
+    #include <string.h>
     #include <sys/stat.h>
     /* The next entry; NULL at the end, or with an errno. */
     static inline struct dirent *nsqc_next_entry(DIR *folder, int *error) {
@@ -42,9 +43,9 @@ cdef extern from *:
         *error = entry ? 0 : errno;
         return entry;
     }
-    /* Whether it is a file, as far as the folder says. */
-    static inline int nsqc_is_file(struct dirent *entry) {
-        return entry->d_type == DT_REG;
+    /* Whether it is the folder itself, or the one it is in. */
+    static inline int nsqc_is_dots(struct dirent *entry) {
+        return !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
     }
     /* Whether it is a file, or a link to one. */
     static inline int nsqc_leads_to_file(DIR *folder, struct dirent *entry) {
@@ -60,6 +61,6 @@ cdef extern from *:
         char *d_name
     DIR *opendir(const char *path) nogil
     dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
-    bint nsqc_is_file(dirent_t *entry) nogil
+    bint nsqc_is_dots(dirent_t *entry) nogil
     bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
     int closedir(DIR *folder) nogil

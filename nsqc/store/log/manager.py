@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from nsqc.log import Log
 from nsqc.store.backlog import CommitSchedule
+from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
-from nsqc.store.log.names import GONE, left_of, left_path, split_folder
+from nsqc.store.log.names import GONE, left_of, left_path, not_files, split_folder
 from nsqc.store.log.recovery import Looks, Opened, enter
 from nsqc.store.log.topiclog import TopicLog
 
@@ -110,6 +111,8 @@ class Logs:
             looks = self._looks if is_known else Looks([folder], self._power_failed)
             with suppress(FileNotFoundError):
                 opened = looks.take(folder)
+                if opened.has_others:
+                    self._put_away(topic, os.fsdecode(folder))
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, guids, opened)
@@ -123,6 +126,14 @@ class Logs:
         elif (left := self._left.get(topic, 0)) > 0:
             log.continue_at(left)
         return log, opened
+
+    def _put_away(self, topic: str, folder: str) -> None:
+        """What is not a file gives up the name of one, which is needed."""
+        for name in not_files(folder):
+            path = os.path.join(folder, name)
+            aside = set_aside(path)
+            self._log.error("LOG(%s): %s is not a file: %s", topic, name,
+                            f"renamed to {aside}" if aside else "it cannot be renamed")
 
     def _report(self, topic: str, opened: Opened) -> None:
         """Says what is damaged and what is gone."""

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
-from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR, O_TRUNC
+from posix.fcntl cimport O_CREAT, O_NONBLOCK, O_RDONLY, O_RDWR, O_TRUNC
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
@@ -27,7 +27,7 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
     cdef int fd
     memset(manifest, 0, sizeof(Manifest))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
-    fd = io_open(c_path, O_RDONLY)
+    fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
     if fd < 0:
         return fd
     got = io_read(fd, c_data, MANIFEST_BYTES, 0)

@@ -82,6 +82,11 @@ cdef class Opened:
         return self.found.has_manifest
 
     @property
+    def has_others(self) -> bool:
+        """Whether something in the folder is not a file: it does not count, whatever its name is."""
+        return self.found.has_others
+
+    @property
     def clean(self) -> bool:
         """Whether nothing was written since a stop or a start."""
         return self.found.clean

@@ -75,10 +75,11 @@ def frame(salt: int, position: int, first: int, count: int, delays: Mapping[int,
 
 def header(log_id: int, sequence: int, first: int, salt: int, before: Written | None) -> bytes:
     """The block before the frames."""
-    last = (0, 0, 0, 0, 0)
+    last = (0, 0, 0, 0, 0, 0, 0)
     if before is not None:
-        last = (before.salt, before.position, before.end, before.before + before.end - before.first, before.due)
-    head = struct.pack(">8sIIQqqQqQqqqq", b"NSQCLOG\n", 2, 0, log_id, sequence, first, salt, BASE + first * STEP, *last)
+        records = before.before + before.end - before.first
+        last = (before.salt, before.position, before.end, records, before.due, BASE + (before.end - 1) * STEP, 0)
+    head = struct.pack(">8sIIQqqQqQqqqqqq", b"NSQCLOG\n", 2, 0, log_id, sequence, first, salt, BASE + first * STEP, *last)
     return (sealed(head.ljust(124, b"\0")).ljust(COPY_AT, b"\0") * 2)
 
 
@@ -90,8 +91,9 @@ def index(salt: int, entries: Iterable[tuple[int, int, int]]) -> bytes:
 
 def write_manifest(folder: Path, newest: Written, clean: bool = True, resume: int = 0, reserved: int = 1 << 40) -> None:
     """clean: with the end of the newest segment, as a stop leaves it."""
-    end = (newest.path.stat().st_size, newest.position, newest.end, newest.due) if clean else (0, 0, 0, 0)
-    data = struct.pack(">8sIIQqqQqqqqqq", b"NSQCMAN\n", 2, 0, LOG_ID, newest.sequence, newest.first, newest.salt, reserved,
+    end = (newest.path.stat().st_size, newest.position, newest.end, newest.due,
+           BASE + (newest.end - 1) * STEP) if clean else (0, 0, 0, 0, 0)
+    data = struct.pack(">8sIIQqqQqqqqqqq", b"NSQCMAN\n", 2, 0, LOG_ID, newest.sequence, newest.first, newest.salt, reserved,
                        resume, *end)
     (folder / "manifest").write_bytes(sealed(data.ljust(124, b"\0")))
 
