@@ -29,6 +29,7 @@ cdef struct AppendJob:
     Piece last                  # the segment that is appended to; sequence 0: there is none yet
     bint fresh                  # the frames begin another one
     int64_t synced              # position up to which that segment is durable
+    int64_t ready               # position up to which its file has zeros for frames to come
     int64_t durable_from        # sequence of the first segment that is not durable without this append; 0: all are
     int64_t wall_ns
     int64_t max_file            # bytes of frames after which a segment ends; a batch is never divided

@@ -26,6 +26,7 @@ cdef void index_free(Index *index) noexcept nogil
 # The last entry at or before an offset, or the last whose time is below one; NULL: there is none.
 cdef const IndexEntry *index_find(const Index *index, int64_t offset) noexcept nogil
 cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcept nogil
-# Writes the index at the end of a file, and reads it there; 0 or errno. ENODATA: there is none, or not of this segment.
-cdef int index_write(const Index *index, int fd, uint64_t salt) noexcept nogil
+# Writes the index to the end of a file, after the frames, which end at a position, and reads it there; 0 or errno.
+# ENODATA: there is none, or not of this segment.
+cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil
 cdef int index_read(Index *index, int fd, uint64_t salt) noexcept nogil

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
-from nsqc.store.disk.syscalls cimport io_read, io_size, io_write
+from nsqc.store.disk.syscalls cimport io_read, io_size, io_truncate, io_write
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -64,13 +64,13 @@ cdef const IndexEntry *index_before(const Index *index, int64_t time_ns) noexcep
     return &index.items[low - 1] if low else NULL
 
 
-cdef int index_write(const Index *index, int fd, uint64_t salt) noexcept nogil:
-    cdef int64_t length = index.count * ENTRY_BYTES + FOOT_BYTES, at, size = io_size(fd), written
+cdef int index_write(const Index *index, int fd, int64_t position, uint64_t salt) noexcept nogil:
+    cdef int64_t length = index.count * ENTRY_BYTES + FOOT_BYTES, at, written
     cdef char *c_data
     cdef char *c_to
-    cdef int error
-    if size < 0:
-        return <int> -size
+    cdef int error = io_truncate(fd, position)      # without zeros for frames that have not come
+    if error:
+        return error
     c_data = c_to = <char *> malloc(<size_t> length)
     if c_data is NULL:
         return ENOMEM
@@ -83,7 +83,7 @@ cdef int index_write(const Index *index, int fd, uint64_t salt) noexcept nogil:
     store_i32(c_to + 8, MAGIC)
     store_i64(c_to + 12, index.count)
     store_i32(c_to + 20, <int> crc32c(<const unsigned char *> c_data, length - 4))
-    error = io_write(fd, c_data, length, size, &written)
+    error = io_write(fd, c_data, length, position, &written)
     free(c_data)
     return error
 

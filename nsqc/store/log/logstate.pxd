@@ -48,6 +48,7 @@ cdef class LogState(CommitLog):
     cdef int fd                         # of the last segment; -1: closed
     cdef Index index                    # of the last segment
     cdef int64_t durable_to             # position in the last segment up to which it is durable, as far as is known
+    cdef int64_t ready_to               # position up to which its file is prepared for frames, or less
     cdef bint ends                      # the next record begins a segment
     cdef int64_t resume_at              # it begins there at the least
     cdef int64_t lost                   # messages that are gone with the newest segment, until one follows

@@ -1,8 +1,9 @@
-# Writes the index of a segment that has ended behind its frames, on a thread. If that fails, readers only walk further.
-
-from libc.stdint cimport int64_t, uint64_t
+# Writes the index of a segment that has ended after its frames, on a thread. If that fails, readers only walk further.
 
 from nsqc.store.disk.pool cimport IoPool
 from nsqc.store.log.index cimport Index
+from nsqc.store.log.segments cimport Segment
 
-cdef void seal_begin(IoPool io, bytes c_folder, int64_t first, uint64_t salt, const Index *index) noexcept  # takes it
+# Takes zeros for frames to come off the newest segment's file; 0 or errno.
+cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil
+cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept     # takes the index

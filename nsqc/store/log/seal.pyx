@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING
 
 from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.pool cimport Job, JobOwner
-from nsqc.store.disk.syscalls cimport io_open
+from nsqc.store.disk.syscalls cimport io_open, io_truncate
 from nsqc.store.log.index cimport index_free, index_write
 from nsqc.store.log.segmenthead cimport segment_path
 
@@ -17,7 +17,7 @@ from nsqc.store.log.segmenthead cimport segment_path
 cdef struct SealJob:
     Job job
     const char *c_folder
-    int64_t first
+    int64_t first, position
     uint64_t salt
     Index index             # owned
 
@@ -40,11 +40,11 @@ cdef void run_seal(Job *c_job) noexcept nogil:
     segment_path(c_path, job.c_folder, job.first)
     fd = io_open(c_path, O_RDWR)
     if fd >= 0:
-        index_write(&job.index, fd, job.salt)
+        index_write(&job.index, fd, job.position, job.salt)
         close(fd)
 
 
-cdef void seal_begin(IoPool io, bytes c_folder, int64_t first, uint64_t salt, const Index *index) noexcept:
+cdef void seal_begin(IoPool io, bytes c_folder, const Segment *segment, const Index *index) noexcept:
     cdef SealJob *job = <SealJob *> calloc(1, sizeof(SealJob))
     cdef Sealer owner = Sealer.__new__(Sealer)
     if job is NULL or index.count == 0:
@@ -55,7 +55,20 @@ cdef void seal_begin(IoPool io, bytes c_folder, int64_t first, uint64_t salt, co
     job.job.run = run_seal
     job.job.bytes = index.count * sizeof(index.items[0])
     job.c_folder = PyBytes_AS_STRING(c_folder)
-    job.first = first
-    job.salt = salt
+    job.first = segment.first
+    job.position = segment.position
+    job.salt = segment.salt
     job.index = index[0]
     io.submit(&job.job, owner)
+
+
+cdef int segment_trim(const char *c_folder, const Segment *segment) noexcept nogil:
+    cdef char c_path[PATH_BYTES]
+    cdef int error, fd
+    segment_path(c_path, c_folder, segment.first)
+    fd = io_open(c_path, O_RDWR)
+    if fd < 0:
+        return -fd
+    error = io_truncate(fd, segment.position)
+    close(fd)
+    return error

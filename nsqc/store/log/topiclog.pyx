@@ -24,6 +24,7 @@ from nsqc.store.log.reader cimport file_close, file_lend, file_return
 from nsqc.store.log.readers cimport Readers, WaitsForRecords
 from nsqc.store.log.recorder cimport Recorder
 from nsqc.store.log.retention cimport retain_segments
+from nsqc.store.log.seal cimport segment_trim
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.store.log.segments cimport Segment, segments_at_time, segments_find, segments_last, segments_rank
 from nsqc.store.log.syncing cimport sync_work
@@ -324,6 +325,8 @@ cdef class TopicLog(LogState):
         """The next start need not look where the last segment ends. It looks if this cannot be written."""
         cdef Segment *last = segments_last(&self.segments)
         if self.manifest.end_size == 0 or self.manifest.end != last.end:
+            if self.ready_to > last.position and segment_trim(self.c_folder, last) != 0:
+                return
             self.manifest.end_size = self.manifest.end_position = last.position
             self.manifest.end = last.end
             self.manifest.end_due_ns = last.due_ns

@@ -93,6 +93,7 @@ cdef void take_last(LogState log, AppendJob *job, const Segment *last) noexcept:
         close_written(log)
         return
     job.synced = log.durable_to
+    job.ready = log.ready_to
     job.fd = log.fd
     was_closed(log.fd >= 0)
     log.fd = -1
@@ -185,6 +186,7 @@ cdef int enter(LogState log, AppendJob *job) except -1:
         last.last_ns = log.clock.wall
     unsynced_appended(&log.unsynced_files, job.syncs, last.first)
     log.durable_to = job.synced
+    log.ready_to = job.ready
     log.manifest = job.manifest
     log.lost = 0
     log.recorder.exists = True
@@ -211,7 +213,7 @@ cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
     segment.sequence = piece.head.sequence
     segment.salt = piece.head.salt
     if last is not NULL:
-        seal_begin(log.io, log.c_folder, last.first, last.salt, &log.index)
+        seal_begin(log.io, log.c_folder, last, &log.index)
     memset(&log.index, 0, sizeof(log.index))
     log.index.time_ns = piece.head.before_time_ns
     segments_add(&log.segments, &segment)
