@@ -18,7 +18,7 @@ from nsqc.store.log.logstate cimport LogState
 from nsqc.store.log.scan cimport LEFT_BYTES
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
-from nsqc.store.log.names import MOST_OFFSET
+from nsqc.store.log import names
 from nsqc.wire.hton cimport load_i64
 
 cdef extern from *:
@@ -123,7 +123,7 @@ cdef Opened make_opened(Found *found, str folder):
     else:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
-    if opened.earlier.reached < MOST_OFFSET:
+    if opened.earlier.reached < names.MOST_OFFSET:
         opened.resume_at = max(opened.resume_at, opened.earlier.reached)
     if opened.found.lost_newest:
         opened.lost = max(1, opened.resume_at - opened.next)
