@@ -44,6 +44,7 @@ cdef extern from *:
 cdef enum:
     FIRST_ROOM = 8
     DIGITS = 20
+    UNKNOWN_SALT = 1            # of a segment before one whose header is lost
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
@@ -182,6 +183,7 @@ cdef void replace_head(Found *found, int64_t at) noexcept nogil:
     """What its successor, or the manifest, knows of a segment whose header is lost."""
     cdef FoundSegment *segment = &found.items[at]
     cdef FoundSegment *next_ = segment + 1
+    segment.head.before_salt = UNKNOWN_SALT
     if at + 1 < found.count:
         if next_.lost or next_.unused or not next_.head.before_salt:
             return

@@ -45,6 +45,7 @@ class Logs:
         self._log = log
         self._longest_delay_ns = longest_delay_ns
         self._stopped = stopped
+        self.losers: dict[str, TopicLog] = {}  # logs that have lost messages, by topic
         self._removals: set[asyncio.Future[OSError | None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._left: dict[str, int] = {}  # topics that have left their logs: where numbering continues
@@ -114,6 +115,7 @@ class Logs:
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, guids, opened)
         log.longest_delay_ns = self._longest_delay_ns
+        log.losers = self.losers
         if opened is not None:
             opened.resume_at = max(opened.resume_at, self._left.get(topic, 0))
             enter(log, opened)
@@ -137,10 +139,14 @@ class Logs:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,
                                 segment.lost, segment.first)
             if segment.damaged:
-                self._log.error("LOG(%s): %d messages of segment %d are damaged", topic, segment.damaged, segment.first)
+                self._log.error("LOG(%s): %d damaged messages between offsets %d and %d are left out", topic,
+                                segment.damaged, segment.first, segment.end)
         if opened.lost:
-            self._log.error("LOG(%s): the newest segment is gone, with at least %d messages from offset %d on; new "
-                            "ones begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
+            self._log.error("LOG(%s): at least %d messages from offset %d on are gone, with the newest segment; new ones "
+                            "begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
+        if opened.had:
+            self._log.error("LOG(%s): %d messages from offset %d on are gone: channels have had them", topic,
+                            opened.had, opened.next)
 
     def segment_bytes(self, retain_bytes: int) -> int:
         """How large segments are: what is removed is a segment, so a bounded log has several."""
