@@ -218,10 +218,11 @@ async def _delete(app: App, topic: Topic) -> None:
     while True:
         log = log_of(topic)
         if topic.rule.storage == "log":
-            raise ApiError(409, f'LOG_IN_USE: the rule of {name} says storage = "log"; change it first, or delete the topic')
+            raise ApiError(409, f'LOG_IN_USE: the rule of {name} says storage = "log"; change it first, or delete the '
+                                "topic")
         if topic.log_unfinished:
-            raise ApiError(409, f"LOG_IN_USE: channels of {name} have not finished {topic.log_unfinished} messages of its "
-                                "log; consume them, or empty or delete these channels")
+            raise ApiError(409, f"LOG_IN_USE: channels of {name} have not finished {topic.log_unfinished} messages of "
+                                "its log; consume them, or empty or delete these channels")
         if topic.drop_log():
             break
         await asyncio.sleep(_BUSY_S)
@@ -282,7 +283,8 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
             continue
         run = found.run
         if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
-            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged, run.first)
+            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged,
+                          run.first)
         return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
     raise ApiError(500, "INTERNAL_ERROR")
 

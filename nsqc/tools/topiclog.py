@@ -160,8 +160,8 @@ LOG = Tool(
 DELETE = Tool(
     ("topic", "delete-log"), "Delete the log of a topic that is kept in memory now.", delete_log,
     options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,),
-    text="""A topic whose rule has changed to memory keeps its log, and the log its history. All channels have to be done
-        with it. Asks for confirmation, unless --yes is given.""",
+    text="""A topic whose rule has changed to memory keeps its log, and the log its history. All channels must have
+        finished it. Asks for confirmation, unless --yes is given.""",
     examples=(("nsqc topic delete-log orders", "after a question"),))
 READ = Tool(
     ("topic", "read"), "Print messages of a topic in a log, by offset or time, without taking them.", read,

@@ -64,16 +64,17 @@ def test_history_stays_until_it_is_deleted(daemon, capsys):
             assert [message.body for message in consumer.messages(1, finish=True)] == [b"in memory"]
             consumer.close()
         assert json.loads(node.http("GET", "/topic/log?topic=t")[1])["next_offset"] == 3
-    address = f"127.0.0.1:{node.tcp_port}"
-    assert run(["topic", "read", "t", "--nsqd", address]) == 0
+    address = f"127.0.0.1:{node.http_port}"
+    where = ("--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", address)
+    assert run(["topic", "read", "t", *where]) == 0
     assert capsys.readouterr()[0].split() == NAMES
     assert run(["log", "inspect", "--json", str(node.data_path)]) == 0
     assert json.loads(capsys.readouterr()[0])[0]["messages"] == 3
-    assert run(["topic", "delete-log", "t", "--nsqd", address]) == 2        # nobody has confirmed it
+    assert run(["topic", "delete-log", "t", *where]) == 2        # nobody has confirmed it
     assert history(node) == NAMES
     capsys.readouterr()
-    assert run(["topic", "delete-log", "t", "--yes", "--nsqd", address]) == 0
-    assert capsys.readouterr()[0] == f"127.0.0.1:{node.http_port}: log of topic t deleted\n"
+    assert run(["topic", "delete-log", "t", "--yes", *where]) == 0
+    assert capsys.readouterr()[0] == f"{address}: log of topic t deleted\n"
     assert folders(node) == [] and node.http("GET", "/topic/read?topic=t")[0] == 400
     assert deleted(node)[0] == 400
     # Offsets go on in the next one.

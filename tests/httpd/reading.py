@@ -26,6 +26,7 @@ def records(reply):
     first, following, _ = offsets(reply)
     at = 0
     while at < len(data):
+        assert data[at:at + 4] == b"nqFR"
         _, _, _, count, _, _, offset, time_ns, id_, _ = HEAD.unpack_from(data, at)
         record = at + 64
         for number in range(count):

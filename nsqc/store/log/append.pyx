@@ -1,7 +1,7 @@
 """Appends to a log on a thread. See the .pxd."""
 
 from libc.errno cimport EEXIST, ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset, strrchr

@@ -80,7 +80,8 @@ class Logs:
 
     def _look(self) -> Looks:
         """Has threads look at the folders that an earlier run has left."""
-        looks = Looks([os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()], self._power_failed)
+        folders = [os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()]
+        looks = Looks(folders, self._power_failed)
         with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
                 self._workers.submit(looks.run)
@@ -142,8 +143,8 @@ class Logs:
                 self._log.error("LOG(%s): %d damaged messages between offsets %d and %d are left out", topic,
                                 segment.damaged, segment.first, segment.end)
         if opened.lost:
-            self._log.error("LOG(%s): at least %d messages from offset %d on are gone, with the newest segment; new ones "
-                            "begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
+            self._log.error("LOG(%s): at least %d messages from offset %d on are gone, with the newest segment; new "
+                            "ones begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
         if opened.had:
             self._log.error("LOG(%s): %d messages from offset %d on are gone: channels have had them", topic,
                             opened.had, opened.next)
