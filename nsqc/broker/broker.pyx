@@ -262,10 +262,23 @@ cdef class Broker(TopicOwner):
         log, opened = self.logs.open(topic.name.decode(), self.clock, self.commits, self.guids)
         topic.set_log(log, None if opened is None else opened.earlier, rule)
         self._settle_segments(topic)
+        self._warn_of_log(topic)
         self.watched[topic.name] = topic
 
     def _settle_segments(self, Topic topic):
         topic.log.max_file = self.logs.segment_bytes(topic.rule.retain_bytes)
+
+    def _warn_of_log(self, Topic topic):
+        """If the topic has a log that its rule does not ask for: its operator may have lost the rule."""
+        count = 0 if topic.logs else topic.log.rank(topic.log.next) - topic.log.rank(topic.log.first)
+        if count == 0:
+            return
+        if topic.rule.keeps_log:
+            outcome = "the log stays readable until DELETE /topic/log"
+        else:
+            outcome = "the log is removed once its channels have finished them"
+        self.log.warn("TOPIC(%s): it has a log with %d messages, and its rule (%s) says memory: %s", topic.name.decode(),
+                      count, topic.rule.source, outcome)
 
     def rule_changed(self, name):
         """The rule of a topic has changed; None: that of any topic may have. Returns what is left to look at: a
@@ -292,8 +305,11 @@ cdef class Broker(TopicOwner):
                 if channel.backlog.disk is None and not channel.ephemeral:
                     channel.backlog.attach(self.disks.open(f"{topic.name.decode()}:{channel.name.decode()}"))
             topic.set_disks()
+        switches = topic.logs and rule.storage != "log"
         topic.set_rule(rule)
         self._settle_segments(topic)
+        if switches:
+            self._warn_of_log(topic)
         # Now, not at the next look: whoever has changed it finds that it holds.
         if topic.retain():
             self.watched[topic.name] = topic
@@ -320,7 +336,7 @@ cdef class Broker(TopicOwner):
         return 0
 
     cdef int on_log_left(self, CommitOwner topic, CommitLog log) except -1:
-        self.log.info("TOPIC(%s): everything in its log is finished; it is removed", (<Topic> topic).name.decode())
+        self.log.info("TOPIC(%s): everything in its log is finished; the log is removed", (<Topic> topic).name.decode())
         self.logs.abandon(log)
         return 0
 

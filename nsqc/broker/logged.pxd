@@ -18,4 +18,8 @@ cdef void unhold_log(TopicState topic) noexcept
 cdef void empty_log(TopicState topic) noexcept      # drops what no channel may read yet
 cdef int64_t log_depth(TopicState topic) noexcept   # messages that no channel may read yet
 cdef bint retain_log(TopicState topic) except -1    # removes what the rule does not keep; whether to come back later
+# Deletes the log that the topic has switched from; False: something needs it.
+cdef bint drop_log(TopicState topic) except -1
+cdef int64_t needed_from(TopicState topic) except -1    # the first offset that anything needs; the next one: nothing does
+cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept
 cdef int close_log(TopicState topic) except -1      # for a stop; raises OSError if messages are lost

@@ -119,21 +119,34 @@ cdef int64_t log_depth(TopicState topic) noexcept:
 
 
 cdef bint retain_log(TopicState topic) except -1:
+    cdef int64_t needed = needed_from(topic)
+    cdef bint drops = topic.rule.overflow == "drop-oldest"
+    # Without a limit of its own, a log that stays does so as a whole.
+    if not topic.rule.keeps_log or topic.rule.retain_time > 0 or topic.most_bytes > 0:
+        topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
+    set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
+             and topic.log.segments.items[0].end > needed)
+    if not topic.logs and not (topic.rule.keeps_log and topic.log.first_offset() < topic.log.next):
+        return not drop_log(topic)
+    return topic.log_full or topic.log.needs_attention
+
+
+cdef bint drop_log(TopicState topic) except -1:
+    if topic.logs or needed_from(topic) < topic.log.next or topic.log.unwritten_records() > 0 or topic.log.busy:
+        return False
+    leave_log(topic)
+    return True
+
+
+cdef int64_t needed_from(TopicState topic) except -1:
     cdef Channel channel
     cdef int64_t needed = topic.log.next
-    cdef bint drops = topic.rule.overflow == "drop-oldest"
     if topic.earlier is not None or not topic.channels or topic.log.held:
         needed = min(needed, topic.place.next)
     for channel in topic.fan:
         if channel.cursor is not None:
             needed = min(needed, channel.cursor.needed_from())
-    topic.log.retain(needed, topic.rule.retain_time, topic.rule.retain_bytes, drops)
-    set_full(topic, topic.logs and not drops and 0 < topic.most_bytes <= topic.log.segments.bytes
-             and topic.log.segments.items[0].end > needed)
-    if not topic.logs and needed >= topic.log.next and topic.log.unwritten_records() == 0 and not topic.log.busy:
-        leave_log(topic)
-        return False
-    return topic.log_full or not topic.logs or topic.log.needs_attention
+    return needed
 
 
 cdef int set_full(TopicState topic, bint full) except -1:

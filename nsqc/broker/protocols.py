@@ -76,6 +76,10 @@ class TopicRule(Protocol):
     def source(self) -> str:
         """Where the rule comes from, for whoever asks."""
 
+    @property
+    def keeps_log(self) -> bool:
+        """Whether a log stays, when its topic has switched to memory, until somebody deletes it."""
+
 
 class TopicRules(Protocol):
     """The rules of all topics: nsqc.options.topic_rules.TopicRules."""

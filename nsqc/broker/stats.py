@@ -101,17 +101,18 @@ class ChannelStats(Struct, frozen=True, gc=False):
 
 
 class LogStats(Struct, frozen=True, gc=False):
-    """The log of a topic; bytes of its records, and how many of them were found damaged."""
+    """The log of a topic; bytes of its records, and how many of them were found damaged or gone."""
 
     first_offset: int
     next_offset: int
     bytes: int
     segments: int
     damaged: int
+    missing: int
 
 
 class TopicStats(Struct, frozen=True, gc=False):
-    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if records of it are damaged."""
+    """One topic with its channels, sorted by name; message_bytes counts bodies. log: if it has lost records."""
 
     topic_name: str
     channels: list[ChannelStats]
@@ -207,9 +208,9 @@ def _topic_stats(topic: Topic, channels: list[ChannelStats]) -> TopicStats:
 
 def _log_stats(topic: Topic) -> LogStats | UnsetType:
     log = topic.log
-    if log is None or log.damaged == 0:
+    if log is None or not (log.damaged or log.missing):
         return UNSET  # a topic like any other
-    return LogStats(log.first, log.following, log.bytes, len(log.table), log.damaged)
+    return LogStats(log.first, log.following, log.bytes, len(log.table), log.damaged, log.missing)
 
 
 def _channel_stats(channel: Channel, topic: str, include_clients: bool,

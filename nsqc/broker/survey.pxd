@@ -17,6 +17,8 @@ cdef enum TopicColumn:
     T_LOG_NEXT
     T_LOG_SEGMENTS
     T_LOG_BYTES
+    T_LOG_DAMAGED
+    T_LOG_MISSING
 
 cdef enum ChannelColumn:
     C_DEPTH

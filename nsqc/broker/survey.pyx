@@ -129,6 +129,8 @@ cdef class Survey:
             row.cells[<int> T_LOG_NEXT] = max(topic.log.next, topic.log.resume_at)
             row.cells[<int> T_LOG_SEGMENTS] = topic.log.segments.count
             row.cells[<int> T_LOG_BYTES] = topic.log.segments.bytes
+            row.cells[<int> T_LOG_DAMAGED] = topic.log.damaged
+            row.cells[<int> T_LOG_MISSING] = topic.log.segments.missing + topic.log.lost
         self.queue_bytes += backlog_bytes(topic.backlog) + topic.commit.unwritten
         self.topic_count += 1
         if topic.retired is not NULL:
@@ -199,6 +201,7 @@ cdef class Survey:
 cdef void leave_out_log(Row *row) noexcept:
     row.cells[<int> T_LOG_FIRST] = row.cells[<int> T_LOG_NEXT] = ABSENT
     row.cells[<int> T_LOG_SEGMENTS] = row.cells[<int> T_LOG_BYTES] = ABSENT
+    row.cells[<int> T_LOG_DAMAGED] = row.cells[<int> T_LOG_MISSING] = ABSENT
 
 
 cdef int64_t backlog_bytes(Backlog backlog) noexcept:

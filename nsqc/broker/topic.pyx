@@ -10,8 +10,8 @@ from nsqc.broker.appending cimport append, append_lines, append_slice
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.leftover cimport Leftover
-from nsqc.broker.logged cimport (attach_log, close_log, empty_log, follow_rule, give_cursor, hold_log, log_depth,
-                                 log_grew, retain_log, unhold_log)
+from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log, log_depth,
+                                 log_grew, needed_from, ranks_between, retain_log, unhold_log)
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog, BacklogOwner,
@@ -595,6 +595,15 @@ cdef class Topic(TopicState):
     def retain(self) -> bool:
         """Removes segments of the log that its rule does not keep; whether there may be more to do later."""
         return self.log is not None and retain_log(self)
+
+    def drop_log(self) -> bool:
+        """Deletes the log that the topic has switched from; False: it is in use."""
+        return drop_log(self)
+
+    @property
+    def log_unfinished(self) -> int:
+        """Messages of the log that a channel, or the topic itself, has not finished."""
+        return ranks_between(self.log, needed_from(self), self.log.next)
 
     def refused(self, int failure):
         """Counts a publish that it has refused, with an errno, NO_SPACE or DRAINING."""

@@ -35,6 +35,7 @@ _REFUSED = re.compile(rb";\s*q\s*=\s*0(\.0*)?\s*(;|$)")     # of a media type th
 _LISTED_AT_ONCE = 256       # segments, between two looks at the clock
 # A segment that disappears while it is opened has been removed by retention: the next look finds another.
 _TRIES = 5
+_BUSY_S = 0.01      # between two looks at a log whose files a thread works on
 
 
 class ChannelPosition(Struct, frozen=True, gc=False):
@@ -205,6 +206,30 @@ def _position(channel: Channel, position: int, oldest: int, stamp: int | None, n
     return ChannelPosition(channel.name.decode(), position, oldest, lag, seconds, in_flight, deferred)
 
 
+def delete(app: App, request: Request) -> Awaitable[None]:
+    """Deletes the log that a topic has switched from; answers once its files are gone."""
+    topic = named(app, read_arguments(app.log, request))
+    log_of(topic)
+    return _delete(app, topic)
+
+
+async def _delete(app: App, topic: Topic) -> None:
+    name = topic.name.decode()
+    while True:
+        log = log_of(topic)
+        if topic.rule.storage == "log":
+            raise ApiError(409, f'LOG_IN_USE: the rule of {name} says storage = "log"; change it first, or delete the '
+                                "topic")
+        if topic.log_unfinished:
+            raise ApiError(409, f"LOG_IN_USE: channels of {name} have not finished {topic.log_unfinished} messages of "
+                                "its log; consume them, or empty or delete these channels")
+        if topic.drop_log():
+            break
+        await asyncio.sleep(_BUSY_S)
+    app.log.info("TOPIC(%s): %d bytes of its log are deleted", name, log.bytes)
+    await app.broker.removed()
+
+
 # ---------------------------------------------------------------------- /topic/read
 
 def read(app: App, request: Request) -> Awaitable[Reply]:
@@ -257,6 +282,9 @@ async def _read(app: App, request: Request, topic: Topic, query: _Query) -> Repl
         except FileNotFoundError:
             continue
         run = found.run
+        if run.damaged and log.found_damaged(run.first - run.damaged, run.first):
+            app.log.error("LOG(%s): %d damaged messages before offset %d are left out", log.name, run.damaged,
+                          run.first)
         return _reply(log, run.first, run.next, run.damaged, query.wanted.as_lines, found, segment)
     raise ApiError(500, "INTERNAL_ERROR")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from nsqc.httpd.reply import JSON, Reply, encoded
 from nsqc.httpd.request import Request
@@ -10,10 +10,12 @@ from nsqc.httpd.site import Site
 
 
 class Readiness(Struct, frozen=True, gc=False):
-    """The answer of /readyz."""
+    """The answer of /readyz. details: what somebody should look at, and what keeps no clients away; only if there is
+    anything."""
 
     ready: bool
     reasons: list[str]
+    details: list[str] | UnsetType = UNSET
 
 
 def livez(site: Site, request: Request) -> str:
@@ -21,6 +23,6 @@ def livez(site: Site, request: Request) -> str:
     return "OK"
 
 
-def readiness(reasons: list[str]) -> Reply:
+def readiness(reasons: list[str], details: list[str] | None = None) -> Reply:
     """200, or 503 and the reasons."""
-    return Reply(503 if reasons else 200, encoded(Readiness(not reasons, reasons)), JSON)
+    return Reply(503 if reasons else 200, encoded(Readiness(not reasons, reasons, details or UNSET)), JSON)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from nsqc.broker.broker import Broker
 from nsqc.httpd.app import App
 from nsqc.httpd.probes import readiness
 from nsqc.httpd.reply import Reply
 from nsqc.httpd.request import Request
 from nsqc.net.accepting import not_accepting
+
+_MOST_TOLD = 10     # logs in the details
 
 
 def readyz(app: App, request: Request) -> Awaitable[Reply]:
@@ -31,4 +34,12 @@ async def _readyz(app: App) -> Reply:
         reasons.append(health.removeprefix("NOK - "))
     if unwritable is not None:
         reasons.append(unwritable)
-    return readiness(reasons)
+    return readiness(reasons, losses(app.broker))
+
+
+def losses(broker: Broker) -> list[str]:
+    """Topics whose logs have lost messages."""
+    logs = [log for log in broker.logs.losers.values() if log.damaged or log.missing] if broker.logs else []
+    told = [f"the log of {log.name} has lost messages: {log.damaged} damaged, {log.missing} missing"
+            for log in logs[:_MOST_TOLD]]
+    return told + ([f"{len(logs) - _MOST_TOLD} more logs have lost messages"] if len(logs) > _MOST_TOLD else [])

@@ -86,6 +86,7 @@ ROUTES: Table = {
         b"/debug/freememory": plain_route(at_first("debug", "free_memory"), need(ADMIN)),
     },
     b"DELETE": {
+        b"/topic/log": _call(at_first("logs", "delete"), local(ADMIN, TOPIC)),
         b"/drain": _call(at_first("drain", "delete"), local(ADMIN)),
     },
     b"PUT": {

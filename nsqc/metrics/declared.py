@@ -107,6 +107,10 @@ OF_TOPICS = (
     _gauge(TOPICS, "topic_log_next_offset", "Offset that the next record in the topic's log gets.", labels=_TOPIC),
     _gauge(TOPICS, "topic_log_segments", "Segments of the topic's log.", labels=_TOPIC),
     _gauge(TOPICS, "topic_log_size_bytes", "Bytes of the records in the topic's log.", BYTES, _TOPIC),
+    _gauge(TOPICS, "topic_log_damaged", "Messages of the topic's log that were found damaged since the start.",
+           labels=_TOPIC),
+    _gauge(TOPICS, "topic_log_missing", "Messages of the topic's log that are gone with files or parts of them.",
+           labels=_TOPIC),
 )
 OF_CHANNELS = (
     _gauge(CHANNELS, "channel_depth", "Messages that wait, in memory and on disk.", labels=_CHANNEL),

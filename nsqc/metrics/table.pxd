@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint64_t
 from nsqc.metrics.times cimport TwoTimes
 
 cdef enum:
-    MOST_COLUMNS = 10
+    MOST_COLUMNS = 11
 
 # In place of a number: this row has no sample of that metric.
 cdef int64_t ABSENT
@@ -24,7 +24,7 @@ cdef struct Row:
     const char *c_labels
     int64_t label_bytes
     TwoHistograms *histograms   # NULL: it has no durations
-    int64_t cells[10]           # by column
+    int64_t cells[MOST_COLUMNS]     # by column
 
 
 cdef struct Block:              # a mapping; what is in it follows

@@ -39,6 +39,12 @@ class TopicRule(msgspec.Struct, frozen=True, gc=False):
     overflow: str
     source: str
 
+    @property
+    def keeps_log(self) -> bool:
+        """Whether a log stays, when its topic has switched to memory, until somebody deletes it: if it may have history
+        that is to be kept, or if nobody has said so of this topic, whose rule may be lost."""
+        return self.storage != "log" and (self.retain_time > 0 or self.retain_bytes > 0 or self.source == FROM_DEFAULTS)
+
 
 Decoder(TopicRule)     # so that no two threads are the first to use it
 

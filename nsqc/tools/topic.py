@@ -184,4 +184,4 @@ TOOL = Group(("topic",), "List, create, read, pause, empty and delete topics, an
          examples=(("nsqc topic rules orders", "show"),
                    ("nsqc topic rules orders --storage log --sync fsync --retain-time 72h", "keep it in a log"),
                    ("nsqc topic rules orders --reset", "as the config file says"))),
-    topiclog.LOG, topiclog.READ))
+    topiclog.LOG, topiclog.READ, topiclog.DELETE))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nsqc.tools import output
-from nsqc.tools.acting import Acting
+from nsqc.tools.acting import Acting, count
 from nsqc.tools.declare import Kind, Option, Tool, Values
 from nsqc.tools.errors import EXIT_FAILED, UsageError
-from nsqc.tools.family import FROM, HTTP_NODES, JSON, TOPIC
+from nsqc.tools.family import FROM, HTTP_NODES, JSON, TOPIC, YES
 
 if TYPE_CHECKING:
     from nsqc.tools.cluster import Node
     from nsqc.tools.logreader import Form, LogReader
     from nsqc.tools.nodehttp import NodeHttp
 
-LOG_WORDS, READ_WORDS = "nsqc topic log", "nsqc topic read"
+LOG_WORDS, READ_WORDS, DELETE_WORDS = "nsqc topic log", "nsqc topic read", "nsqc topic delete-log"
 UNTIL = Option("until", "end before this place: end (as it is now), an offset, a time in RFC 3339, or how long ago",
                Kind.PLACE, "end")
 
@@ -85,6 +85,17 @@ def moment(ns: object) -> str:
     return time(ns) if isinstance(ns, int) else ""
 
 
+# ---------------------------------------------------------------------- topic delete-log
+
+def delete_log(values: Values) -> int:
+    """`nsqc topic delete-log`."""
+    acting, topic = Acting(values, DELETE_WORDS), values.text("TOPIC")
+    nodes = [node for node, topics in acting.topics(topic).items() if topics]
+    acting.confirm(f"Delete the log of topic {topic} on {count(len(nodes), 'node')}: its history cannot be read again")
+    return acting.call(nodes, lambda api, _: api.json("DELETE", "/topic/log", {"topic": topic}),
+                       f"log of topic {topic} deleted")
+
+
 # ---------------------------------------------------------------------- topic read
 
 def read(values: Values) -> int:
@@ -146,6 +157,12 @@ LOG = Tool(
         have to be nsqc's, and the topic has to be kept in a log.""",
     examples=(("nsqc topic log orders", "of the local daemon"),
               ("nsqc topic log orders --json | jq .next_offset", "for a script")))
+DELETE = Tool(
+    ("topic", "delete-log"), "Delete the log of a topic that is kept in memory now.", delete_log,
+    options=(YES, JSON, *HTTP_NODES), arguments=(TOPIC,),
+    text="""A topic whose rule has changed to memory keeps its log, and the log its history. All channels must have
+        finished it. Asks for confirmation, unless --yes is given.""",
+    examples=(("nsqc topic delete-log orders", "after a question"),))
 READ = Tool(
     ("topic", "read"), "Print messages of a topic in a log, by offset or time, without taking them.", read,
     options=(

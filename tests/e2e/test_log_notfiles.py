@@ -1,4 +1,4 @@
-"""Something other than a file has the name of a log's file: it is renamed, and what the files have is delivered."""
+"""Something other than a file has the name of a log's file: what the files have is delivered, and publishing goes on."""
 
 from __future__ import annotations
 
@@ -76,10 +76,8 @@ def replaced(model: Path, to: Path, which: str, kind: str) -> Path:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("which", ["*.log", "manifest", "*.journal"])
 def test_a_start(daemon, model, tmp_path, which, kind):
-    path = replaced(model, tmp_path / "data", which, kind)
+    replaced(model, tmp_path / "data", which, kind)
     node = daemon(*LOG, data_path=tmp_path / "data")
-    wait_until(lambda: f"{path.name} is not a file: renamed to {path}.bad" in node.log)
-    assert os.path.lexists(f"{path}.bad")
     if which == "*.log":           # the first segment is gone, and all others are there
         first = json.loads(node.http("GET", "/topic/log?topic=t")[1])["first_offset"]
         assert 0 < first < 60

@@ -79,10 +79,12 @@ def test_the_commands(node, tmp_path):
     assert [channel["channel_name"] for channel in log["channels"]] == ["billing"]
     assert [json.loads(line)["body"] for line in lines.splitlines()] == ["order 2", "order 3"]
     assert "X-NSQ-Next-Offset: 5" in headers
-    assert (tmp_path / "all.dat").read_bytes() == (tmp_path / "records.dat").read_bytes()
-    assert (tmp_path / "records.dat").read_bytes() == next(node.data_path.glob("orders.log/*.dat")).read_bytes()
+    everything = [f"order {number}" for number in range(1, 6)]
+    assert [json.loads(line)["body"] for line in (tmp_path / "all.json").read_text().splitlines()] == everything
+    segment, = node.data_path.glob("orders.log/*.log")
+    assert segment.read_bytes()[4096:] == (tmp_path / "frames.bin").read_bytes()
     assert len(by_time.splitlines()) == 5
-    assert by_tools.splitlines()[2:] == [f"order {number}" for number in range(1, 6)]
+    assert by_tools.splitlines()[2:] == everything
     assert [json.loads(line)["body"] for line in by_tools.splitlines()[:2]] == ["order 2", "order 3"]
     assert (seeks, audit) == ("", "")
     after = json.loads(node.http("GET", "/topic/log?topic=orders")[1])

@@ -26,7 +26,8 @@ def records(reply):
     first, following, _ = offsets(reply)
     at = 0
     while at < len(data):
-        payload, flags, _, count, _, _, offset, time_ns, id_, _ = HEAD.unpack_from(data, at)
+        assert data[at:at + 4] == b"nqFR"
+        _, _, _, count, _, _, offset, time_ns, id_, _ = HEAD.unpack_from(data, at)
         record = at + 64
         for number in range(count):
             size = int.from_bytes(data[record:record + 4], "big")
@@ -34,9 +35,14 @@ def records(reply):
             number_id = sequence >> 12 << 22 | id_ & 0x3FF000 | sequence & 0xFFF
             found.append(Record(offset + number, time_ns, b"%016x" % number_id, data[record + 4:record + 4 + size]))
             record += 4 + size
-        at += (64 + payload + 7) // 8 * 8
+        at += frame_bytes(data, at)
     assert at == len(data)
     return [record for record in found if first <= record.offset < following]
+
+
+def frame_bytes(data, at):
+    """Of the frame at a position, with its head and padding."""
+    return (64 + int.from_bytes(data[at + 8:at + 12], "big") + 7) // 8 * 8
 
 
 def bodies(reply):

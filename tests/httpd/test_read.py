@@ -233,7 +233,7 @@ def test_a_topic_in_memory(start):
 def test_a_publish_ends_the_wait(node):
     publish(node, "poll", [b"before"])
     with node.wire() as wire:
-        wire.request("GET", "/topic/read?topic=poll&offset=1&wait_ms=60000")
+        wire.request("GET", "/topic/read?topic=poll&offset=1&wait_ms=60000", headers=FRAMES)
         wait_until(lambda: waiting(node) == 1)
         client = node.connect()
         client.pub("poll", b"after")
@@ -289,7 +289,7 @@ def test_a_thousand_readers_wait(node):
     wires = [node.wire() for _ in range(1000)]
     try:
         for wire in wires:
-            wire.request("GET", "/topic/read?topic=crowd&offset=1&wait_ms=60000")
+            wire.request("GET", "/topic/read?topic=crowd&offset=1&wait_ms=60000", headers=FRAMES)
         wait_until(lambda: waiting(node) == 1000)
         publish(node, "crowd", [b"for all"])
         for wire in wires:

@@ -97,8 +97,8 @@ def test_log_lines_are_the_daemons():
 
 # Those that deserve an alert at once.
 URGENT = ("write failed - ", "failed to sync - ", "failed to persist metadata - ", "failed to write ",
-          "publishes that need the disk are refused", "messages are lost", "are gone, with their segment", "reached the disk",
-          "is damaged", "damaged records", "uncaught exception")
+          "publishes that need the disk are refused", "messages are lost", "are gone, ", "are gone: channels have had them",
+          "is damaged", "damaged messages", "of the journal are damaged", "it has a log with ", "uncaught exception")
 
 
 def test_the_alert_finds_what_is_urgent_and_nothing_else():
@@ -192,16 +192,50 @@ def log_files_gone_and_damaged(daemon, tmp_path):
     for number in range(60):
         node.connect().pub("t", b"%d" % number)
     assert node.stop() == 0
-    segments = sorted((node.data_path / "t.log").glob("*.dat"))
-    data = bytearray(segments[0].read_bytes())
-    data[31] ^= 1
-    segments[0].write_bytes(data)
-    for path in (segments[2], segments[2].with_suffix(".idx")):
-        path.unlink()
+    segments = sorted((node.data_path / "t.log").glob("*.log"))
+    segments[0].write_bytes(segments[0].read_bytes().replace(b"first", b"FIRST"))
+    segments[2].unlink()
     node.start()
     node.connect().sub("t", "c", 100).messages(30)
-    wait_until(lambda: "damaged records" in node.log)
+    wait_until(lambda: "damaged messages" in node.log)
     return node
+
+
+def log_ends_before_its_channel(daemon, tmp_path):
+    """The newest segment and the manifest are gone, and the journal is damaged."""
+    node = daemon("--topic-storage=log", "--max-bytes-per-file=400", "--log-retain-time=1h")
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    for number in range(30):
+        node.connect().pub("t", b"%d" % number)
+    node.connect().sub("t", "c", 100).messages(30, finish=True)
+    wait_until(lambda: node.channel("t", "c")["in_flight_count"] == 0)
+    assert node.stop() == 0
+    folder = node.data_path / "t.log"
+    sorted(folder.glob("*.log"))[-1].unlink()
+    (folder / "manifest").unlink()
+    with sorted(folder.glob("*.journal"))[-1].open("r+b") as journal:
+        journal.seek(30)        # in its first frame, behind which others are
+        journal.write(b"x")
+    node.start()
+    return node
+
+
+def newest_segment_gone(daemon, tmp_path):
+    node = daemon("--topic-storage=log")
+    node.connect().pub("t", b"x")
+    assert node.stop() == 0
+    for path in (node.data_path / "t.log").glob("*.log"):
+        path.unlink()
+    node.start()
+    return node
+
+
+def rule_of_a_log_lost(daemon, tmp_path):
+    node = daemon("--topic-storage=log")
+    node.connect().pub("t", b"x")
+    assert node.stop() == 0
+    return daemon(data_path=node.data_path)
 
 
 def limits_reached(daemon, tmp_path):
@@ -258,7 +292,9 @@ CAUSED = {
     full_disk: ("write failed - ",), no_room_for_metadata: ("failed to persist metadata - ",),
     full_disk_at_a_stop: ("failed to write ", "messages are lost"),
     little_room: ("publishes that need the disk are refused",), killed: ("was not closed cleanly", "is damaged"),
-    queue_files_gone: ("messages are lost",), log_files_gone_and_damaged: ("are gone, with their segment", "damaged records"),
+    queue_files_gone: ("messages are lost",), log_files_gone_and_damaged: ("are gone, ", "damaged messages"),
+    log_ends_before_its_channel: ("are gone: channels have had them", "of the journal are damaged"),
+    newest_segment_gone: ("are gone, ",), rule_of_a_log_lost: ("it has a log with ",),
     limits_reached: ("refused: ",), reload_refused: ("no option is changed, the old ones stay",), slow_loop: ("LOOP: ",),
     drain_over: ("DRAIN: the time is over",), repeated: ("more like this in the last",), no_lookup_server: ("LOOKUPD(",),
 }

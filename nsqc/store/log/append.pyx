@@ -1,20 +1,20 @@
 """Appends to a log on a thread. See the .pxd."""
 
 from libc.errno cimport EEXIST, ENOENT, ENOMEM, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset, strrchr
-from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
+from posix.fcntl cimport O_DIRECTORY, O_RDONLY, O_RDWR
 from posix.stat cimport mkdir
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport (io_open, io_read, io_rename, io_size, io_sync_data, io_sync_path, io_truncate,
-                                       io_write)
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_sync_data, io_sync_path, io_truncate, io_write
 from nsqc.store.log.buffer cimport buffer_free
 from nsqc.store.log.frame cimport MORE, Frame, frame_load, frames_latest, frames_seal
 from nsqc.store.log.manifest cimport manifest_write
+from nsqc.store.log.newfile cimport newfile_open, newfile_place
 from nsqc.store.log.openfiles cimport waits_open
 from nsqc.store.log.segmenthead cimport FRAMES_AT, segment_make, segment_path
 
@@ -276,7 +276,7 @@ cdef int copy_again(AppendJob *job, const char *c_path) noexcept nogil:
     if source < 0:
         return -source
     snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", job.c_folder)
-    to = io_open(c_temporary, O_RDWR | O_CREAT | O_TRUNC)
+    to = newfile_open(c_temporary)
     c_data = <char *> malloc(COPY_BYTES)
     if to < 0 or c_data is NULL:
         error = -to if to < 0 else ENOMEM
@@ -287,7 +287,7 @@ cdef int copy_again(AppendJob *job, const char *c_path) noexcept nogil:
     if error == 0:
         error = io_sync_data(to)
     if error == 0:
-        error = io_rename(c_temporary, c_path)
+        error = newfile_place(c_temporary, c_path)
     free(c_data)
     close(source)
     if to >= 0:

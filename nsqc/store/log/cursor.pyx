@@ -13,6 +13,7 @@ from nsqc.store.disk.pool cimport Job
 from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offsets_next, offsets_remove
 from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
 from nsqc.store.log.frame cimport frame_message
+from nsqc.store.log.losses cimport damage_found
 from nsqc.store.log.read cimport Spot, run_read, spot_find
 from nsqc.store.log.reader cimport has_offset, known_damaged, reader_forget, reader_release
 from nsqc.store.log.segments cimport Segment, segments_find, segments_rank
@@ -263,7 +264,7 @@ cdef class Cursor(Journaled):
         self.next = next
 
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
-        self.log.damaged += count
+        damage_found(self.log, first, first + count)
         self.log.log.error("LOG(%s): channel %s: %d damaged messages from offset %d on are left out", self.log.name,
                            self.name.decode(), count, first)
 

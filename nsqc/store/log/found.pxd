@@ -38,7 +38,6 @@ cdef struct Found:
     int64_t bad_first           # the segment that is the reason; -1: none is
     Manifest manifest
     bint has_manifest
-    bint has_others             # something in the folder is not a file
     FoundSegment *items         # owned: by first offset
     int64_t count, room
     bint clean                  # the newest ends where the manifest says

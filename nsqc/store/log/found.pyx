@@ -14,7 +14,7 @@ from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.index cimport index_free
 from nsqc.store.log.journal cimport state_free, state_init
 from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free,
-                                     nsqc_is_dots, nsqc_leads_to_file, nsqc_next_entry, opendir)
+                                     nsqc_leads_to_file, nsqc_next_entry, opendir)
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
 from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
@@ -44,6 +44,7 @@ cdef extern from *:
 cdef enum:
     FIRST_ROOM = 8
     DIGITS = 20
+    UNKNOWN_SALT = 1            # of a segment before one whose header is lost
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
@@ -58,7 +59,7 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
     if answer == HEAD_UNKNOWN:
         found.reason = FOUND_UNKNOWN
         return
-    if answer < 0 and answer != -ENOENT and not found.has_others:
+    if answer < 0 and answer != -ENOENT:
         fail(found, -answer, -1)
         return
     qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
@@ -101,8 +102,8 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
         if entry is NULL:
             break
         if not nsqc_leads_to_file(folder, entry):
-            found.has_others = found.has_others or not nsqc_is_dots(entry)
-        elif c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
+            continue
+        if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
             first = strtoll(entry.d_name, &c_end, 10)
             if c_end - entry.d_name != DIGITS:
                 continue
@@ -184,6 +185,7 @@ cdef void replace_head(Found *found, int64_t at) noexcept nogil:
     """What its successor, or the manifest, knows of a segment whose header is lost."""
     cdef FoundSegment *segment = &found.items[at]
     cdef FoundSegment *next_ = segment + 1
+    segment.head.before_salt = UNKNOWN_SALT
     if at + 1 < found.count:
         if next_.lost or next_.unused or not next_.head.before_salt:
             return

@@ -33,7 +33,6 @@ cdef extern from *:
     """
     #include <dirent.h>
     #include <errno.h>
-    #include <string.h>
     #include <sys/stat.h>
     /* The next entry; NULL at the end, or with an errno. */
     static inline struct dirent *nsqc_next_entry(DIR *folder, int *error) {
@@ -42,10 +41,6 @@ cdef extern from *:
         entry = readdir(folder);
         *error = entry ? 0 : errno;
         return entry;
-    }
-    /* Whether it is the folder itself, or the one it is in. */
-    static inline int nsqc_is_dots(struct dirent *entry) {
-        return !strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..");
     }
     /* Whether it is a file, or a link to one. */
     static inline int nsqc_leads_to_file(DIR *folder, struct dirent *entry) {
@@ -61,6 +56,5 @@ cdef extern from *:
         char *d_name
     DIR *opendir(const char *path) nogil
     dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
-    bint nsqc_is_dots(dirent_t *entry) nogil
     bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
     int closedir(DIR *folder) nogil

@@ -64,7 +64,9 @@ cdef class LogState(CommitLog):
     cdef Delays delays
     cdef public int64_t longest_delay_ns    # what an earlier run has left waits no longer
     cdef Readers readers                # None: nobody has waited yet
-    cdef public int64_t damaged         # records that were found damaged
+    cdef readonly int64_t damaged       # records that were found damaged
+    cdef list damage                    # (first, end) of offsets that they are among; see losses.pxd
+    cdef public dict losers             # of the manager: logs that have lost messages, by topic; None: nobody asks
 
     # Syncs, as nsqc.store.disk.syncer.SyncedQueue sees them.
     cdef Unsynced unsynced_files

@@ -19,6 +19,7 @@ cdef class LogState(CommitLog):
 
     def __cinit__(self):
         self.fd = self.reading.fd = -1
+        self.damage = []
 
     def __dealloc__(self):
         if self.fd >= 0:

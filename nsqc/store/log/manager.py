@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from nsqc.log import Log
 from nsqc.store.backlog import CommitSchedule
-from nsqc.store.badfiles import set_aside
 from nsqc.store.disk.manager import DiskQueues
 from nsqc.store.files import sync_folder
-from nsqc.store.log.names import GONE, left_of, left_path, not_files, split_folder
+from nsqc.store.log.names import GONE, left_of, left_path, split_folder
 from nsqc.store.log.recovery import Looks, Opened, enter
 from nsqc.store.log.topiclog import TopicLog
 
@@ -46,6 +45,7 @@ class Logs:
         self._log = log
         self._longest_delay_ns = longest_delay_ns
         self._stopped = stopped
+        self.losers: dict[str, TopicLog] = {}  # logs that have lost messages, by topic
         self._removals: set[asyncio.Future[OSError | None]] = set()
         self._names: dict[str, int] = {}  # folders in use or being removed: topic to the highest number
         self._left: dict[str, int] = {}  # topics that have left their logs: where numbering continues
@@ -80,7 +80,8 @@ class Logs:
 
     def _look(self) -> Looks:
         """Has threads look at the folders that an earlier run has left."""
-        looks = Looks([os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()], self._power_failed)
+        folders = [os.fsencode(self.folder_of(topic, self._names[topic])) for topic in self.names()]
+        looks = Looks(folders, self._power_failed)
         with suppress(RuntimeError):  # no thread can be started: each is looked at when it is opened
             for _ in range(min(LOOKING, len(self._found) // LEAST_EACH)):
                 self._workers.submit(looks.run)
@@ -111,12 +112,11 @@ class Logs:
             looks = self._looks if is_known else Looks([folder], self._power_failed)
             with suppress(FileNotFoundError):
                 opened = looks.take(folder)
-                if opened.has_others:
-                    self._put_away(topic, os.fsdecode(folder))
         number = self._names.setdefault(topic, 0)
         log = TopicLog(topic, self.folder_of(topic, number), self._disks.pool, self._disks.syncer, self._log, clock,
                        schedule, guids, opened)
         log.longest_delay_ns = self._longest_delay_ns
+        log.losers = self.losers
         if opened is not None:
             opened.resume_at = max(opened.resume_at, self._left.get(topic, 0))
             enter(log, opened)
@@ -126,14 +126,6 @@ class Logs:
         elif (left := self._left.get(topic, 0)) > 0:
             log.continue_at(left)
         return log, opened
-
-    def _put_away(self, topic: str, folder: str) -> None:
-        """What is not a file gives up the name of one, which is needed."""
-        for name in not_files(folder):
-            path = os.path.join(folder, name)
-            aside = set_aside(path)
-            self._log.error("LOG(%s): %s is not a file: %s", topic, name,
-                            f"renamed to {aside}" if aside else "it cannot be renamed")
 
     def _report(self, topic: str, opened: Opened) -> None:
         """Says what is damaged and what is gone."""
@@ -148,10 +140,14 @@ class Logs:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,
                                 segment.lost, segment.first)
             if segment.damaged:
-                self._log.error("LOG(%s): %d messages of segment %d are damaged", topic, segment.damaged, segment.first)
+                self._log.error("LOG(%s): %d damaged messages between offsets %d and %d are left out", topic,
+                                segment.damaged, segment.first, segment.end)
         if opened.lost:
-            self._log.error("LOG(%s): the newest segment is gone, with at least %d messages from offset %d on; new "
+            self._log.error("LOG(%s): at least %d messages from offset %d on are gone, with the newest segment; new "
                             "ones begin at offset %d", topic, opened.lost, opened.next, opened.resume_at)
+        if opened.had:
+            self._log.error("LOG(%s): %d messages from offset %d on are gone: channels have had them", topic,
+                            opened.had, opened.next)
 
     def segment_bytes(self, retain_bytes: int) -> int:
         """How large segments are: what is removed is a segment, so a bounded log has several."""

@@ -1,13 +1,15 @@
 """The manifest of a log. See the .pxd."""
 
+from libc.errno cimport EISDIR, ELOOP, ENXIO, ESPIPE
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
-from posix.fcntl cimport O_CREAT, O_NONBLOCK, O_RDONLY, O_RDWR, O_TRUNC
+from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_read, io_rename, io_sync_data, io_write
+from nsqc.store.disk.syscalls cimport io_open, io_read, io_sync_data, io_write
+from nsqc.store.log.newfile cimport newfile_open, newfile_place
 from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, SEGMENT_VERSION, HeadCheck
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
@@ -28,10 +30,14 @@ cdef int manifest_read(const char *c_folder, Manifest *manifest) noexcept nogil:
     memset(manifest, 0, sizeof(Manifest))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
+    if fd == -ELOOP or fd == -ENXIO:
+        return HEAD_DAMAGED
     if fd < 0:
         return fd
     got = io_read(fd, c_data, MANIFEST_BYTES, 0)
     close(fd)
+    if got == -EISDIR or got == -ESPIPE:
+        return HEAD_DAMAGED     # not a file: it gives way to the next one
     return <int> got if got < 0 else manifest_load(c_data, got, manifest)
 
 
@@ -78,7 +84,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
     store_i32(c_data + CRC_AT, <int> crc32c(<const unsigned char *> c_data, CRC_AT))
     snprintf(c_path, PATH_BYTES, "%s/manifest", c_folder)
     snprintf(c_temporary, PATH_BYTES, "%s/manifest.tmp", c_folder)
-    fd = io_open(c_temporary, O_RDWR | O_CREAT | O_TRUNC)
+    fd = newfile_open(c_temporary)
     if fd < 0:
         return -fd
     error = io_write(fd, c_data, MANIFEST_BYTES, 0, &written)
@@ -86,7 +92,7 @@ cdef int manifest_write(const char *c_folder, const Manifest *manifest) noexcept
         error = io_sync_data(fd)
     close(fd)
     if error == 0:
-        error = io_rename(c_temporary, c_path)
+        error = newfile_place(c_temporary, c_path)
     if error:
         unlink(c_temporary)
     return error

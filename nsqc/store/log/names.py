@@ -59,13 +59,6 @@ def first_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def not_files(folder: str) -> list[str]:
-    """Names of what is no file but has a name that the log needs for one. Raises OSError."""
-    return sorted(name for name in os.listdir(folder)
-                  if any(kind.fullmatch(name) for kind in (SEGMENT, OTHER, TEMPORARY))
-                  and not os.path.isfile(os.path.join(folder, name)))
-
-
 def left_path(data_path: str, topic: str, offset: int) -> str:
     """The file whose name says that a topic has left its log, and where numbering continues."""
     return os.path.join(data_path, f"{topic}.log.next.{offset:020}")

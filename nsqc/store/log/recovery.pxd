@@ -13,6 +13,7 @@ cdef class Opened:
     cdef readonly int64_t next      # the offset after the last record
     cdef public int64_t resume_at   # where the next record has to go at the least
     cdef readonly int64_t lost      # messages that are gone with the newest segment; at least that many
+    cdef readonly int64_t had       # messages after its last record that a channel has had, and that are gone
 
 
 cdef class Looks:

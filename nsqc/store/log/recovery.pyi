@@ -1,4 +1,4 @@
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from nsqc.store.log.earlier import Earlier
 from nsqc.store.log.table import Bounds
@@ -26,6 +26,7 @@ class SegmentState(NamedTuple):
 class LogError(OSError):
     """A folder that cannot be used; its files stay as they are."""
 
+@final
 class Opened:
     @property
     def earlier(self) -> Earlier: ...
@@ -35,11 +36,11 @@ class Opened:
     @property
     def lost(self) -> int: ...
     @property
+    def had(self) -> int: ...
+    @property
     def id(self) -> int: ...
     @property
     def has_manifest(self) -> bool: ...
-    @property
-    def has_others(self) -> bool: ...
     @property
     def clean(self) -> bool: ...
     @property
@@ -47,6 +48,7 @@ class Opened:
     @property
     def delays(self) -> list[tuple[int, int]]: ...
 
+@final
 class Looks:
     def __init__(self, folders: list[bytes], power_failed: bool) -> None: ...
     def run(self) -> None: ...

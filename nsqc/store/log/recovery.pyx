@@ -15,10 +15,11 @@ from nsqc.store.log.found cimport (FOUND_ERROR, FOUND_OLD_FORMAT, FOUND_UNKNOWN,
                                    found_free)
 from nsqc.store.log.index cimport Index
 from nsqc.store.log.logstate cimport LogState
+from nsqc.store.log.losses cimport losses_found
 from nsqc.store.log.scan cimport LEFT_BYTES
-from nsqc.store.log.segmenthead cimport FRAMES_AT
+from nsqc.store.log.segmenthead cimport FRAMES_AT, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_reserve
-from nsqc.store.log.names import MOST_OFFSET
+from nsqc.store.log import names
 from nsqc.wire.hton cimport load_i64
 
 cdef extern from *:
@@ -82,11 +83,6 @@ cdef class Opened:
         return self.found.has_manifest
 
     @property
-    def has_others(self) -> bool:
-        """Whether something in the folder is not a file: it does not count, whatever its name is."""
-        return self.found.has_others
-
-    @property
     def clean(self) -> bool:
         """Whether nothing was written since a stop or a start."""
         return self.found.clean
@@ -99,7 +95,7 @@ cdef class Opened:
         found = []
         for at in range(self.found.count):
             segment = &self.found.items[at]
-            lost = max(segment.head.before_records - before, 0) if at else 0
+            lost = max(segment.head.before_records - before, 0) if at else lost_before(&segment.head)
             before = segment.head.before_records + segment.end - segment.head.first
             found.append(SegmentState(segment.head.first, segment.end, segment.position, segment.head.salt,
                                       segment.head.sequence, segment.size, segment.head.made_ns, segment.last_ns, lost,
@@ -128,11 +124,15 @@ cdef Opened make_opened(Found *found, str folder):
     else:
         opened.next = opened.earlier.topic_cursor or 0
     opened.resume_at = max(opened.next, opened.found.manifest.resume)
-    if opened.earlier.reached < MOST_OFFSET:
+    if opened.earlier.reached < names.MOST_OFFSET:
         opened.resume_at = max(opened.resume_at, opened.earlier.reached)
     if opened.found.lost_newest:
         opened.lost = max(1, opened.resume_at - opened.next)
+        if opened.found.manifest.end_size:
+            opened.lost = max(opened.lost, opened.found.manifest.end - opened.found.manifest.newest_first)
         opened.resume_at = max(opened.resume_at, opened.found.manifest.reserved)
+    elif opened.found.count and opened.resume_at == opened.earlier.reached:
+        opened.had = opened.resume_at - opened.next
     return opened
 
 
@@ -174,14 +174,18 @@ def enter(LogState log not None, Opened opened not None):
         memset(&segment, 0, sizeof(segment))
         segment.first, segment.end, segment.position = seen.head.first, seen.end, seen.position
         segment.before = seen.head.before_records
+        segment.lost = 0 if at else lost_before(&seen.head)
         segment.sequence, segment.salt = seen.head.sequence, seen.head.salt
         segment.last_ns, segment.due_ns = seen.last_ns, seen.due_ns
         segment.time_ns = seen.time_ns
         segments_add(&log.segments, &segment)
+        if seen.damaged:
+            log.damaged += seen.damaged
+            log.damage.append((segment.first, segment.end))
     log_id = log.manifest.log_id
     log.manifest = found.manifest
     log.manifest.log_id = opened.id or log_id
-    log.lost = opened.lost
+    log.lost = opened.lost + opened.had
     log.index = found.index
     memset(&found.index, 0, sizeof(Index))
     log.next = log.visible = log.tail_first = opened.next
@@ -190,6 +194,8 @@ def enter(LogState log not None, Opened opened not None):
     if found.count:
         log.unsynced_files.synced = first_unsynced(found)
         log.durable_to = found.synced
+    if log.damaged or log.lost or log.segments.missing:
+        losses_found(log)
     log.clock.refresh()
     for at in range(0, found.delays.length, LEFT_BYTES):
         delay_left(&log.delays, found.delays.c_data + at, log.longest_delay_ns, log.clock)

@@ -38,7 +38,7 @@ cdef struct SegmentHead:
     int64_t sequence
     int64_t first
     int64_t made_ns
-    uint64_t before_salt        # 0: it is the first one
+    uint64_t before_salt        # 0: there was none before it
     int64_t before_position, before_end
     int64_t before_records
     int64_t before_due_ns
@@ -48,6 +48,10 @@ cdef struct SegmentHead:
 
 # c_block: FRAMES_AT bytes.
 cdef void head_store(char *c_block, const SegmentHead *head) noexcept nogil
+# Records before the first segment of all that are lost: it was begun because others had gone.
+cdef inline int64_t lost_before(const SegmentHead *head) noexcept nogil:
+    return 0 if head.before_salt else head.before_records
+
 cdef HeadCheck head_load(const char *c_block, SegmentHead *head) noexcept nogil
 # Reads the header of an open file; HeadCheck, or -errno.
 cdef int head_read(int fd, SegmentHead *head) noexcept nogil

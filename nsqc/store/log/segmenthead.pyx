@@ -3,11 +3,11 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.string cimport memcmp, memcpy, memset
-from posix.fcntl cimport O_CREAT, O_RDWR, O_TRUNC
 from posix.unistd cimport close, unlink
 
 from nsqc.store.disk.names cimport PATH_BYTES
-from nsqc.store.disk.syscalls cimport io_open, io_read, io_rename, io_sync_data, io_write
+from nsqc.store.disk.syscalls cimport io_read, io_sync_data, io_write
+from nsqc.store.log.newfile cimport newfile_open, newfile_place
 from nsqc.wire.crc32c cimport crc32c
 from nsqc.wire.hton cimport load_i32, load_i64, store_i32, store_i64
 
@@ -83,7 +83,7 @@ cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs)
     cdef int64_t written
     cdef int error, fd
     snprintf(c_temporary, PATH_BYTES, "%s/next.tmp", c_folder)
-    fd = io_open(c_temporary, O_RDWR | O_CREAT | O_TRUNC)
+    fd = newfile_open(c_temporary)
     if fd < 0:
         return fd
     head_store(c_block, head)
@@ -92,7 +92,7 @@ cdef int segment_make(const char *c_folder, const SegmentHead *head, bint syncs)
         error = io_sync_data(fd)
     if error == 0:
         segment_path(c_path, c_folder, head.first)
-        error = io_rename(c_temporary, c_path)
+        error = newfile_place(c_temporary, c_path)
     if error:
         close(fd)
         unlink(c_temporary)

@@ -8,7 +8,7 @@ cdef struct Segment:
     int64_t end             # offset after its last
     int64_t position        # where its frames end
     int64_t before          # records in all segments before it, those that are gone included
-    int64_t lost            # of these, records of segments that are missing right before it
+    int64_t lost            # of these, records of segments that are missing right before it; 0 once those were removed
     int64_t sequence
     uint64_t salt
     int64_t last_ns         # wall clock: when its last record was written, or later
@@ -24,7 +24,7 @@ cdef struct Segments:
     int64_t dropped         # segments that were removed: the first one there is has this number, whatever goes later
 
 cdef int segments_reserve(Segments *segments, int64_t count) noexcept nogil     # room for so many more; -1: no memory
-# Adds one at the end, with its `before`; there has to be room.
+# Adds one at the end, with its `before`, and the first one with its `lost`; there has to be room.
 cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogil
 cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil       # the oldest ones
 # How many of the oldest nobody needs any more; see TopicLog.retain(). The last one stays: it is appended to.

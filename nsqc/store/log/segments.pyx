@@ -29,7 +29,7 @@ cdef void segments_add(Segments *segments, const Segment *segment) noexcept nogi
     if last is not NULL:
         segments.items[segments.count].lost = max(
             segment.before - (last.before + last.end - last.first), <int64_t> 0)
-        segments.missing += segments.items[segments.count].lost
+    segments.missing += segments.items[segments.count].lost
     segments.count += 1
     segments.bytes += segment.position - FRAMES_AT
 
@@ -38,8 +38,10 @@ cdef void segments_drop(Segments *segments, int64_t count) noexcept nogil:
     cdef int64_t index
     for index in range(count):
         segments.bytes -= segments.items[index].position - FRAMES_AT
-        if index + 1 < segments.count:
-            segments.missing -= segments.items[index + 1].lost
+        segments.missing -= segments.items[index].lost
+    if count < segments.count:
+        segments.missing -= segments.items[count].lost
+        segments.items[count].lost = 0
     segments.count -= count
     segments.dropped += count
     memmove(segments.items, segments.items + count, <size_t> segments.count * sizeof(Segment))

@@ -17,6 +17,7 @@ from nsqc.store.log.delays cimport delays_drop_due, delays_from, delays_of
 from nsqc.store.log.frames cimport frames_add, frames_add_batch, frames_free
 from nsqc.store.log.index cimport index_find
 from nsqc.store.log.logstate cimport file_path, next_appended, wake_readers
+from nsqc.store.log.losses cimport damage_found, losses_forgotten
 from nsqc.store.log.manifest cimport manifest_write
 from nsqc.store.log.names import new_id
 from nsqc.store.log.read cimport ReadFrames, run_read
@@ -167,6 +168,10 @@ cdef class TopicLog(LogState):
     def missing(self) -> int:
         """Messages that are gone between segments."""
         return self.segments.missing + self.lost
+
+    def found_damaged(self, int64_t first, int64_t end) -> int:
+        """A reader has found these offsets damaged; returns how many of them were not known to be."""
+        return damage_found(self, first, end)
 
     @property
     def segment_numbers(self) -> tuple:
@@ -340,6 +345,7 @@ cdef class TopicLog(LogState):
             return
         self.closed = True
         self.owner = None
+        losses_forgotten(self)
         self.recorder.forget()
         self.syncer.forget(self)
         if self.readers is not None:

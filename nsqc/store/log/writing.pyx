@@ -18,7 +18,7 @@ from nsqc.store.log.index cimport index_note
 from nsqc.store.log.logstate cimport next_appended, wake_readers
 from nsqc.store.log.openfiles cimport stays_open, taken_back, was_closed
 from nsqc.store.log.seal cimport seal_begin
-from nsqc.store.log.segmenthead cimport FRAMES_AT
+from nsqc.store.log.segmenthead cimport FRAMES_AT, lost_before
 from nsqc.store.log.segments cimport Segment, segments_add, segments_last, segments_reserve
 from nsqc.store.log.unsynced cimport unsynced_appended, unsynced_failed, unsynced_take
 
@@ -210,6 +210,7 @@ cdef Segment *add_segment(LogState log, const Piece *piece) noexcept:
     segment.first = segment.end = piece.head.first
     segment.position = FRAMES_AT
     segment.before = piece.head.before_records
+    segment.lost = lost_before(&piece.head)
     segment.sequence = piece.head.sequence
     segment.salt = piece.head.salt
     if last is not NULL:
