@@ -1,15 +1,16 @@
 # Files of a journal, cursors.NNNNNN in the folder of a log: see docs/ondisk.md. No Python, except for read_journal().
 #
-# A file is a chain of frames as segments have them (frame.pxd), with the file's number as salt. It begins with the whole
-# state, which all but the last of its frames mark with MORE, and goes on with operations. Frames are numbered over all
-# files, and each is applied once, wherever it is found: so files may overlap, and frames may be there twice.
+# A file is a chain of frames as segments have them (frame.pxd), with the file's number as salt. It begins with the
+# whole state, in frames of which all but the last are marked with MORE, and continues with operations. Frames are
+# numbered over all files, and each is applied once, wherever it is found: so files may overlap, and a frame may be
+# there twice.
 #
 # In the head of a frame, `id` is its number, `time_ns` that of the state that its file begins with, and `first` its place
 # in the file.
 #
-# A larger file is replaced by one with its state: that is written under a temporary name, gets what has been appended to
-# the old one meanwhile, and is renamed; the old one goes once the new one is durable. A kill at any moment leaves files
-# that say the same.
+# A large file is replaced by one that begins with its state: that is written under a temporary name, gets a copy of the
+# frames appended to the old one meanwhile, and is renamed. The old one is removed once the new one is durable. A kill at
+# any moment leaves files that say the same.
 
 from libc.stdint cimport int64_t
 

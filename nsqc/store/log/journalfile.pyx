@@ -352,7 +352,8 @@ def read_journal(str folder not None):
         topic = state_channel(&state, TOPIC_NUMBER)
         channels = [channel_tuple(state.channels[index]) for index in range(state.count)
                     if state.channels[index].number != TOPIC_NUMBER]
-        return (channels, topic.cursor if topic is not NULL else None, found_names(&files), state.damaged, files.torn_bytes)
+        return (channels, topic.cursor if topic is not NULL else None, found_names(&files), state.damaged,
+                files.torn_bytes)
     finally:
         state_free(&state)
         files_free(&files)

@@ -1,7 +1,7 @@
 # What threads of an IoPool do with the journal of a log: append to it, and replace it by a smaller file.
 #
-# A compaction has three steps: run_compact() writes the state to a new file, which is synced; the next run_journal() has
-# it get the last frames of the old one, and take its place; run_clean() syncs it, and removes the old files.
+# A compaction has three steps: run_compact() writes the state to a new file, which is synced; the next run_journal()
+# copies the last frames of the old one to it, and gives it its name; run_clean() syncs it, and removes the old files.
 
 from libc.stdint cimport int64_t
 from nsqc.store.disk.pool cimport Job

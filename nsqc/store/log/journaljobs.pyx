@@ -1,11 +1,9 @@
 """What threads do with a journal. See the .pxd."""
 
-import os
-
-from libc.errno cimport EEXIST, ENOMEM, errno
+from libc.errno cimport EEXIST, errno
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memset
 from posix.fcntl cimport O_CREAT, O_DIRECTORY, O_RDONLY, O_RDWR, O_TRUNC
 from posix.stat cimport mkdir
@@ -15,8 +13,8 @@ from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport (io_open, io_rename, io_size, io_sync_data, io_sync_path, io_truncate,
                                        io_unlink)
 from nsqc.store.log.journal cimport JournalState, state_free
-from nsqc.store.log.journalfile cimport (files_add, files_free, files_load, journal_append, journal_copy,
-                                         journal_new_path, journal_number, journal_path, journal_write_state)
+from nsqc.store.log.journalfile cimport (files_free, files_load, journal_append, journal_copy, journal_new_path,
+                                         journal_path, journal_write_state)
 from nsqc.store.log.openfiles cimport waits_open
 
 
@@ -26,7 +24,6 @@ cdef void run_journal(Job *c_job) noexcept nogil:
     cdef JournalJob *job = <JournalJob *> c_job
     cdef JournalFile before
     cdef bint opens = job.file.fd < 0
-    cdef int copies
     job.error = 0
     if job.makes_folder and mkdir(job.c_folder, 0o700) < 0 and errno != EEXIST:
         job.error = errno
@@ -36,7 +33,7 @@ cdef void run_journal(Job *c_job) noexcept nogil:
     if job.file.fd < 0:
         job.error = open_file(job)
     before = job.file
-    for copies in range(job.copies):
+    for _ in range(job.copies):
         if job.error == 0:
             job.error = journal_append(&job.file, job.c_data, job.ops_end, job.id, 0)
     if job.error:
@@ -159,41 +156,3 @@ cdef void run_clean(Job *c_job) noexcept nogil:
 cdef void compaction_free(Compaction *job) noexcept nogil:
     files_free(&job.files)
     free(job)
-
-
-def compact_folder(str folder not None, int steps=3):
-    """Replaces the journal of a folder by one file, or does so many steps of that. Raises OSError."""
-    cdef bytes c_folder = os.fsencode(folder)
-    cdef Compaction *job = <Compaction *> calloc(1, sizeof(Compaction))
-    cdef JournalJob append
-    cdef int64_t number
-    memset(&append, 0, sizeof(append))
-    if job is NULL:
-        raise MemoryError
-    job.c_folder = append.c_folder = c_folder
-    job.copied = -1
-    try:
-        for name in os.listdir(folder):
-            number = journal_number(os.fsencode(name))
-            if number and files_add(&job.files, number):
-                raise MemoryError
-        job.copied = os.path.getsize(f"{folder}/cursors.{max(files_numbers(&job.files)):06}")
-        run_compact(&job.job)
-        if job.error == 0 and steps > 1:
-            append.file = job.files.last
-            append.compaction = job
-            run_journal(&append.job)
-            if append.file.fd >= 0:
-                close(append.file.fd)
-        if job.error == 0 and steps > 2:
-            run_clean(&job.job)
-        elif job.file.fd >= 0:
-            close(job.file.fd)
-        if job.error:
-            raise OSError(job.error, os.strerror(job.error), folder)
-    finally:
-        compaction_free(job)
-
-
-cdef list files_numbers(const FoundFiles *files):
-    return [files.items[index].number for index in range(files.count)]

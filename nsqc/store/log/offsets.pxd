@@ -1,6 +1,6 @@
-# Sets of offsets, as ranges: what is unfinished of a channel, or finished ahead of its cursor. They lie in blocks of a few
-# hundred ranges: a change costs a binary search and moves part of a block, however many there are. No Python; a set has
-# one owner, and no lock.
+# Sets of offsets, as ranges: the unfinished messages of a channel, or the finished ones ahead of its cursor. Ranges lie
+# in blocks of a few hundred: a change costs a binary search and moves part of a block, however many there are. No
+# Python; a set has one owner, and no lock.
 
 from libc.stdint cimport int64_t, uint32_t
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqc.store.disk import syscalls
-from nsqc.store.log.journaljobs import compact_folder
 from nsqc.store.log.progress import read_progress
+from tests.compiled.compaction import compact_folder
 from tests.store.log.journals import (
     ADVANCE,
     DROP,
