@@ -186,7 +186,7 @@ def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> It
         with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
             for first, end, attempts in its:
                 while first < end:
-                    begin, next_, data = reading.queue_records(file.fileno(), bounds, first, 0, end - first, READ_BYTES)
+                    begin, next_, _, data = reading.records(file.fileno(), bounds, first, 0, end, READ_BYTES, False)
                     if begin != first or next_ == first:
                         raise ExportError(f"{file.name}: changes while it is read")
                     yield with_attempts(data, attempts) if attempts else data

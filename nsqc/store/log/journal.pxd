@@ -1,8 +1,8 @@
 # What channels of a log topic have done, as operations say it: see ops.pxd. All of it is C and may run on any thread; a
 # state has one owner.
 #
-# Lost operations make messages come again, and leave none out: only what was read as finished is. The exception is a lost
-# OP_RESET to an earlier offset (a seek back), so writers write frames with OP_RESET or OP_NAME twice.
+# Lost operations make messages come again, and leave none out: only what was read as finished is. The exception is a
+# lost OP_RESET to an earlier offset (a seek back), so writers write frames with OP_RESET or OP_NAME twice.
 
 from libc.stdint cimport int64_t, uint32_t
 from nsqc.store.log.offsets cimport OffsetSet

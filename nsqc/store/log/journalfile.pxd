@@ -5,12 +5,12 @@
 # numbered over all files, and each is applied once, wherever it is found: so files may overlap, and a frame may be
 # there twice.
 #
-# In the head of a frame, `id` is its number, `time_ns` that of the state that its file begins with, and `first` its place
-# in the file.
+# In the head of a frame, `id` is its number, `time_ns` that of the state that its file begins with, and `first` its
+# place in the file.
 #
 # A large file is replaced by one that begins with its state: that is written under a temporary name, gets a copy of the
-# frames appended to the old one meanwhile, and is renamed. The old one is removed once the new one is durable. A kill at
-# any moment leaves files that say the same.
+# frames appended to the old one meanwhile, and is renamed. The old one is removed once the new one is durable. A kill
+# at any moment leaves files that say the same.
 
 from libc.stdint cimport int64_t
 

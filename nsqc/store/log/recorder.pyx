@@ -122,19 +122,9 @@ cdef class Recorder(Scheduled):
         self.stays_open = False
 
     @property
-    def number(self) -> int:
-        """Of the file that is written."""
-        return self.file.number
-
-    @property
     def at(self) -> int:
         """Where the next frame goes; 0: there is no file."""
         return self.file.position
-
-    @property
-    def path(self) -> str:
-        """The file that is written."""
-        return f"{self.folder}/cursors.{self.file.number:06d}"
 
     @property
     def paths(self) -> list:
