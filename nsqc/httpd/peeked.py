@@ -207,7 +207,9 @@ def read_run(folder: str, segment: Bounds | None, position: int, offset: int, mo
         return Run(offset, offset, b"")
     file = opened(folder, segment)
     try:
-        return Run(*reading.queue_records(file, segment, max(offset, segment[0]), position, most, most_bytes))
+        begin = max(offset, segment[0])
+        first, next_, _, data = reading.records(file, segment, begin, position, begin + most, most_bytes, False)
+        return Run(first, next_, data)
     finally:
         os.close(file)
 

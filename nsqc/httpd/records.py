@@ -91,7 +91,7 @@ def _found(folder: str, segment: Bounds, file: int, run: Run, wanted: Wanted) ->
     if length > SHORT_BYTES:
         return Found(run, place, b"", Lines(path, place, segment, run) if wanted.as_lines else Frames(path, place, run))
     if wanted.as_lines:
-        return Found(run, place, reading.lines(file, segment, run, run.first, run.start, length)[0], None)
+        return Found(run, place, reading.records(file, segment, run.first, run.start, run.next, length, True)[3], None)
     return Found(run, place, os.pread(file, length, run.start), None)
 
 
@@ -216,12 +216,13 @@ class Lines:
         """See Stream."""
         file = _again(self._path, self._place)
         try:
-            data, self._offset, self._position = reading.lines(file, self._segment, self._run, self._offset,
-                                                               self._position, _READ_AT_ONCE)
+            first, next_, position, data = reading.records(file, self._segment, self._offset, self._position,
+                                                           self._run.next, _READ_AT_ONCE, True)
         finally:
             os.close(file)
-        if not 0 < len(data) <= self.left:
+        if first != self._offset or not 0 < len(data) <= self.left:
             raise OSError(errno.EIO, "it is not what it was", self._path)
+        self._offset, self._position = next_, position
         self.left -= len(data)
         return data
 

@@ -4,7 +4,7 @@ import random
 
 from perf.micro import timing
 from perf.micro.timing import Part, Row, Size
-from tests.compiled.offsets import Offsets, WaitingMessages
+from tests.compiled.offsets import Offsets
 
 TITLE = "offsets: nanoseconds for a message of a million ranges"
 
@@ -35,8 +35,8 @@ def bench(size: Size) -> list[Row]:
         return make
 
     def wait():
-        waiting = WaitingMessages()
-        return lambda: timing.exhaust(waiting.put(offset, 1, offset) for offset in shuffled)
+        waiting = Offsets()
+        return lambda: timing.exhaust(waiting.put(offset, offset + 1, 1, offset) for offset in shuffled)
 
     def plain():
         offsets = set(in_order)

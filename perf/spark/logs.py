@@ -21,7 +21,7 @@ from nsqc.spark.log.api import LogApi
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range
 from nsqc.store.log.names import segment_path
-from nsqc.store.log.reading import queue_records
+from nsqc.store.log.reading import records
 from nsqc.store.log.recovery import SegmentState, read_folder
 from nsqc.store.machine import boot_of
 from perf.programs import client
@@ -173,8 +173,8 @@ def copy(path: Path, segment: SegmentState, out: IO[bytes]) -> None:
     with path.open("rb") as file:
         offset = segment.first
         while offset < segment.end:
-            _, offset, records = queue_records(file.fileno(), segment[:4], offset, 0, PIECE, PIECE)
-            out.write(records)
+            _, offset, _, data = records(file.fileno(), segment[:4], offset, 0, segment.end, PIECE, False)
+            out.write(data)
 
 
 def pin(pid: int, *cores: int) -> None:

@@ -10,7 +10,7 @@ from nsqc.commands.app import run
 from nsqc.process.lock import lock
 from nsqc.store.log import export as export_module
 from nsqc.store.log.export import Export
-from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, frame, section, write_journal
+from tests.store.log.journals import ADVANCE, FIN, NAME, REQ, RESET, SKIP, journal_path, write_journal
 from tests.store.log.segments import body_of, record, write_log
 from tests.support.daemon import wait_until
 from tests.support.log import RecordingLog
@@ -38,11 +38,11 @@ def data(tmp_path):
     path.mkdir()
     folder = path / "topic.log"
     write_log(folder, [(0, 40), (40, 20), (FAR, 30)], per_frame=4, delays={59: DUE})
-    write_journal(folder, 1, frame(
-        section(1, [(RESET, 0), (NAME, "stuck"), (ADVANCE, 50), (FIN, 0, 3), (FIN, 4, 46), (REQ, 3, 7, DUE)]),
-        section(2, [(RESET, 0), (NAME, "new")]),
-        section(3, [(RESET, 0), (NAME, "part"), (ADVANCE, 45), (FIN, 0, 45)]),
-        section(4, [(RESET, 0), (NAME, "holes"), (ADVANCE, 2), (FIN, 0, 1), (SKIP, FAR + 10, 5)])))
+    write_journal(folder, [
+        (1, [(RESET, 0), (NAME, "stuck"), (ADVANCE, 50), (FIN, 0, 3), (FIN, 4, 46), (REQ, 3, 7, DUE)]),
+        (2, [(RESET, 0), (NAME, "new")]),
+        (3, [(RESET, 0), (NAME, "part"), (ADVANCE, 45), (FIN, 0, 45)]),
+        (4, [(RESET, 0), (NAME, "holes"), (ADVANCE, 2), (FIN, 0, 1), (SKIP, FAR + 10, 5)])])
     write_metadata(path)
     return path
 
@@ -250,7 +250,7 @@ def test_a_queue_of_several_files(data, daemon, tmp_path, monkeypatch):
 
 def test_a_paused_topic_keeps_what_is_not_for_its_channels_yet(nsqc, data, daemon):
     write_metadata(data, paused=True)
-    write_journal(data / "topic.log", 2, frame(section(0, [(RESET, FAR + 5)])))
+    write_journal(data / "topic.log", [(0, [(RESET, FAR + 5)])])
     assert nsqc("export", "--to", "nsqd", data)[0] == 0
     node = daemon(data_path=data)
     assert node.stats("topic")["depth"] == 25
@@ -301,10 +301,10 @@ def test_damaged_messages_and_torn_ends_are_left_out(nsqc, data, daemon):
 
 def test_with_a_damaged_journal_messages_come_again(nsqc, data, daemon):
     """And none is left out, also to a channel whose name is lost."""
-    path = data / "topic.log" / "cursors.000001.journal"
+    path = journal_path(data / "topic.log")
     damage(path, path.read_bytes().index(b"stuck"))
     code, out, _ = nsqc("export", "--to", "nsqd", data)
-    assert code == 0 and out.startswith("topic: its journals are damaged: messages that were finished may come again\n")
+    assert code == 0 and out.startswith("topic: its journal is damaged: messages that were finished may come again\n")
     check_delivery(daemon(data_path=data), dict.fromkeys(UNFINISHED, EVERYTHING))
 
 

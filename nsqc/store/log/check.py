@@ -120,18 +120,8 @@ def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> 
 
 
 def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
-    """Of snapshots and journals."""
-    findings = []
-    for file in progress.files:
-        if file.damaged and file.kind != "temporary":
-            findings.append(Finding(os.path.join(folder, file.name), "is damaged"))
-    for file in progress.strays:
-        findings.append(Finding(os.path.join(folder, file.name), "is not a journal of this log", False))
-    if progress.damaged:
-        lost = f"{plural(progress.damaged, 'frame or operation', 'frames or operations')} of journals cannot be used, "
-        findings.append(Finding(folder, f"{lost}{progress.damaged_bytes} bytes"))
-    if progress.missing:
-        findings.append(Finding(folder, f"{plural(progress.missing, 'journal is', 'journals are')} missing"))
+    """Of the journal."""
+    findings = [Finding(os.path.join(folder, name), "is damaged") for name, damaged in progress.files if damaged]
     if progress.torn_bytes:
         findings.append(Finding(folder, f"{progress.torn_bytes} bytes at the end of a journal are half a frame", False))
     for channel in progress.channels:

@@ -44,6 +44,7 @@ cdef class Cursor(Journaled):
     cdef int put_back(self, int64_t offset, uint32_t attempts) noexcept
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept   # and goes out again at once
+    cdef void record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
     cdef bint expire(self, int64_t now_ns, int most) noexcept   # requeues what is due; False: more than most are
     # Requeued and deferred messages that retention has removed count no longer, some at a time. True: maybe more do.
     cdef bint forget_removed(self) noexcept
@@ -65,6 +66,5 @@ cdef class Cursor(Journaled):
     cdef bint _was_read(self, Reader *reader) noexcept
     cdef void _step_over(self, int64_t next) noexcept
     cdef bint _is_gone(self, int64_t offset) noexcept
-    cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept
     cdef void _lost(self, int64_t first, int64_t count) noexcept
     cdef void _advance(self, int64_t next) noexcept

@@ -10,8 +10,9 @@ from cpython.bytes cimport PyBytes_AS_STRING
 import os
 
 from nsqc.store.disk.pool cimport Job
-from nsqc.store.log.offsets cimport Range, Walk, offsets_add, offsets_free, offsets_next, offsets_remove
-from nsqc.store.log.ops cimport OP_ADVANCE, OP_RESET
+from nsqc.store.log.offsets cimport (Range, RangeWalk, offsets_add, offsets_free, offsets_from, offsets_next,
+                                     offsets_remove)
+from nsqc.store.log.ops cimport OP_ADVANCE, OP_DROP, OP_REQ, OP_RESET, OP_SKIP
 from nsqc.store.log.frame cimport frame_message
 from nsqc.store.log.losses cimport damage_found
 from nsqc.store.log.read cimport Spot, run_read, spot_find
@@ -142,7 +143,7 @@ cdef class Cursor(Journaled):
 
     cdef const char *_next_record(self, Spot **spot) noexcept:
         """The record at next, which it moves across skips and gaps, and its spot; NULL: there is none now."""
-        cdef Walk walk
+        cdef RangeWalk walk
         cdef Range *skip
         while True:
             if self.next >= self.log.visible:
@@ -151,7 +152,7 @@ cdef class Cursor(Journaled):
                 # Removed, although the tail or a block may still have it: nothing in a segment that is gone counts.
                 self._step_over(self.log.first_offset())
                 continue
-            if self.skips.offsets:
+            if self.skips.count:
                 memset(&walk, 0, sizeof(walk))
                 skip = offsets_next(&self.skips, &walk)
                 if skip.end <= self.next:
@@ -255,13 +256,8 @@ cdef class Cursor(Journaled):
     cdef void _step_over(self, int64_t next) noexcept:
         """Moves to an offset, as if everything before it were finished."""
         cdef int64_t before = self.next
-        if self.number >= 0:
-            if self.journaled != before:
-                self.add_cursor(OP_ADVANCE, before)
-            self.add_cursor(OP_ADVANCE, next)
-            self.journaled = next
-            self.add_fins(before, next - before)
-        self.next = next
+        self.add_fin(before, next)
+        self.next = self.journaled = next
 
     cdef void _lost(self, int64_t first, int64_t count) noexcept:
         damage_found(self.log, first, first + count)
@@ -272,11 +268,7 @@ cdef class Cursor(Journaled):
 
     cdef void done(self, int64_t offset) noexcept:
         use_end(&self.uses, offset)
-        if self.number >= 0:
-            if offset >= self.journaled:
-                self.add_cursor(OP_ADVANCE, self.next)
-                self.journaled = self.next
-            self.add_fin(offset)
+        self.add_fin(offset, offset + 1)
 
     cdef bint _is_gone(self, int64_t offset) noexcept:
         """Whether retention has removed a message that was in flight; then it is finished."""
@@ -294,11 +286,11 @@ cdef class Cursor(Journaled):
         item.attempts = attempts
         if requeued_push(&self.requeued, &item) < 0:
             return -1
-        self._record_req(offset, attempts, 0)
+        self.record_req(offset, attempts, 0)
         return 0
 
     cdef void came_back(self, int64_t offset, uint32_t attempts) noexcept:
-        self._record_req(offset, attempts, 0)
+        self.record_req(offset, attempts, 0)
 
     cdef int defer(self, int64_t offset, uint32_t attempts, int64_t due_ns) noexcept:
         cdef Deferred item
@@ -309,16 +301,11 @@ cdef class Cursor(Journaled):
         item.attempts = attempts
         if deferred_push(&self.deferred, &item) < 0:
             return -1
-        self._record_req(offset, attempts, due_ns - self.log.clock.monotonic + self.log.clock.wall)
+        self.record_req(offset, attempts, due_ns - self.log.clock.monotonic + self.log.clock.wall)
         return 0
 
-    cdef void _record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept:
-        if self.number < 0:
-            return
-        if offset >= self.journaled:
-            self.add_cursor(OP_ADVANCE, self.next)
-            self.journaled = self.next
-        self.add_req(offset, attempts, due_wall_ns)
+    cdef void record_req(self, int64_t offset, uint32_t attempts, int64_t due_wall_ns) noexcept:
+        self.add(OP_REQ, offset, due_wall_ns, attempts)
 
     cdef bint expire(self, int64_t now_ns, int most) noexcept:
         cdef Deferred *first
@@ -379,19 +366,17 @@ cdef class Cursor(Journaled):
     cdef void reset(self, int64_t next) noexcept:
         forget(self)
         self.next = self.journaled = next
-        if self.number >= 0:
-            self.add_cursor(OP_RESET, next)
+        self.add(OP_RESET, next, 0, 0)
 
     cdef void skip(self, int64_t first, int64_t end) noexcept:
         if end > max(first, self.next):
             first = max(first, self.next)
-            if offsets_add(&self.skips, first, end) == 0 and self.number >= 0:
-                self.add_skip(first, end - first)
+            if offsets_add(&self.skips, first, end) == 0:
+                self.add(OP_SKIP, first, end, 0)
 
     cdef void drop(self) noexcept:
         forget(self)
-        if self.number >= 0:
-            self.add_drop()
+        self.add(OP_DROP, 0, 0, 0)
         self.owner = None
 
     cdef void let_go(self) noexcept:
@@ -401,8 +386,8 @@ cdef class Cursor(Journaled):
 
     cdef void complete(self) noexcept:
         if self.next != self.journaled:
-            self.add_cursor(OP_ADVANCE, self.next)
             self.journaled = self.next
+            self.add(OP_ADVANCE, self.next, 0, 0)
 
     cdef int64_t needed_from(self) noexcept:
         self.loses |= drop_before(&self.uses, self.log.first_offset())
@@ -419,9 +404,7 @@ cdef class Cursor(Journaled):
         cdef int64_t waits = segments_rank(&self.log.segments, visible) - segments_rank(&self.log.segments, self.next)
         if self.next >= visible:
             return self.requeued.count
-        if self.skips.offsets:
-            waits -= skipped_before(self, visible)
-        return max(waits - delayed_ahead(self), 0) + self.requeued.count
+        return max(waits - delayed_ahead(self) - skipped_ahead(self, False), 0) + self.requeued.count
 
     cdef int64_t deferred_count(self) noexcept:
         return self.deferred.count + delayed_ahead(self)
@@ -444,36 +427,22 @@ cdef void forget(Cursor cursor) noexcept:
     reader_forget(&cursor.again)
 
 
-cdef int64_t skipped_before(Cursor cursor, int64_t end) noexcept:
-    """Messages from next on that are skipped."""
-    cdef Walk walk
-    cdef Range *skip
-    cdef int64_t count = 0, first
-    memset(&walk, 0, sizeof(walk))
-    while True:
-        skip = offsets_next(&cursor.skips, &walk)
-        if skip is NULL or skip.first >= end:
-            return count
+cdef int64_t skipped_ahead(Cursor cursor, bint only_delayed) noexcept:
+    """Messages from next on that are skipped, of those that are visible."""
+    cdef RangeWalk walk = offsets_from(&cursor.skips, cursor.next)
+    cdef Range *skip = offsets_next(&cursor.skips, &walk)
+    cdef int64_t count = 0, first, end
+    while skip is not NULL and skip.first < cursor.log.visible:
         first = max(skip.first, cursor.next)
-        if min(skip.end, end) > first:
-            count += min(skip.end, end) - first
+        end = min(skip.end, cursor.log.visible)
+        count += cursor.log.delayed_from(first) - cursor.log.delayed_from(end) if only_delayed else end - first
+        skip = offsets_next(&cursor.skips, &walk)
+    return count
 
 
 cdef int64_t delayed_ahead(Cursor cursor) noexcept:
     """Messages from next on that are delayed and not skipped."""
-    cdef Walk walk
-    cdef Range *skip
-    cdef int64_t visible = cursor.log.visible, count, first, end
-    if cursor.log.delays.count == 0 or cursor.next >= visible:
+    if cursor.log.delays.count == 0 or cursor.next >= cursor.log.visible:
         return 0
-    count = cursor.log.delayed_from(cursor.next) - cursor.log.delayed_from(visible)
-    memset(&walk, 0, sizeof(walk))
-    while count:
-        skip = offsets_next(&cursor.skips, &walk)
-        if skip is NULL or skip.first >= visible:
-            break
-        first = max(skip.first, cursor.next)
-        end = min(skip.end, visible)
-        if first < end:
-            count -= cursor.log.delayed_from(first) - cursor.log.delayed_from(end)
-    return count
+    return (cursor.log.delayed_from(cursor.next) - cursor.log.delayed_from(cursor.log.visible)
+            - skipped_ahead(cursor, True))

@@ -3,17 +3,17 @@
 from libc.stdint cimport int64_t
 from nsqc.store.backlog cimport BacklogOwner
 from nsqc.store.log.cursor cimport Cursor
-from nsqc.store.log.journal cimport LogState
-from nsqc.store.log.listing cimport Listing
+from nsqc.store.log.journal cimport JournalState
+from nsqc.store.log.journalfile cimport FoundFiles
 from nsqc.store.log.recorder cimport Journaled
 from nsqc.store.log.topiclog cimport TopicLog
 
 
 cdef class Earlier:
-    cdef LogState state         # owned
-    cdef readonly bint damaged  # part of the journal could not be read
-    cdef readonly list numbers  # of the journals that are needed
-    cdef readonly list strays   # names of files that are named like journals, and are not of this log
+    cdef JournalState state         # owned
+    cdef dict numbers               # name of a channel: its number
+    cdef readonly tuple journal     # for a Recorder
+    cdef readonly int64_t damaged   # places where the journal could not be read
 
     # The cursor of a channel as it was; None: the journal does not have it.
     cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner)
@@ -27,5 +27,5 @@ cdef class TopicPlace(Journaled):
 
 
 # From what was read of a folder: takes the state.
-cdef Earlier make_earlier(LogState *state, Listing *listing)
+cdef Earlier make_earlier(JournalState *state, const FoundFiles *files)
 cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start)

@@ -1,13 +1,17 @@
-"""The state of cursors at the start. See the .pxd."""
+"""Cursors at the start: what an earlier run has left waits again. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport int64_t
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memset
+from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from nsqc.store.log.journal cimport CursorState, state_free, state_init, state_named
-from nsqc.store.log.listing cimport JOURNAL, CursorFile, Listing, file_name
+from nsqc.store.log.journal cimport ChannelState, state_channel, state_free
+from nsqc.store.log.journalfile cimport FoundFiles
+from nsqc.store.log.offsets cimport Range, RangeWalk, offsets_next
 from nsqc.store.log.ops cimport OP_RESET, TOPIC_NUMBER
-from nsqc.store.log.restore cimport cursor_restore
+from nsqc.store.log.segments cimport segments_find
+from nsqc.store.log.uses cimport use_add
+from nsqc.store.log.waiting cimport Deferred, Requeued, deferred_push, requeued_push
 
 NO_NUMBER = -1
 
@@ -24,15 +28,12 @@ cdef class TopicPlace(Journaled):
     cdef void move(self, int64_t next) noexcept:
         if next != self.next:
             self.next = next
-            self.add_cursor(OP_RESET, next)
+            self.add(OP_RESET, next, 0, 0)
 
 
 @cython.final
 cdef class Earlier:
-    """Snapshots and journals of a folder, replayed."""
-
-    def __cinit__(self):
-        state_init(&self.state)
+    """What the journal of a folder says."""
 
     def __dealloc__(self):
         state_free(&self.state)
@@ -40,67 +41,102 @@ cdef class Earlier:
     @property
     def channels(self) -> list:
         """Names of the channels."""
-        cdef int64_t index
-        return [PyBytes_FromStringAndSize(self.state.channels[index].name, self.state.channels[index].name_bytes)
-                for index in range(self.state.count) if self.state.channels[index].name_bytes]
+        return list(self.numbers)
 
     @property
     def topic_cursor(self):
         """The first offset that is not for the channels; None: unknown."""
-        return self.state.topic_cursor if self.state.topic_known else None
+        cdef ChannelState *topic = state_channel(&self.state, TOPIC_NUMBER)
+        return topic.cursor if topic is not NULL else None
 
     @property
     def reached(self) -> int:
         """The highest offset that a channel continues at: no message with a lower one is new."""
         cdef int64_t index, highest = 0
         for index in range(self.state.count):
-            highest = max(highest, self.state.channels[index].cursor)
+            if self.state.channels[index].number != TOPIC_NUMBER:
+                highest = max(highest, self.state.channels[index].cursor)
         return highest
 
-    @property
-    def next_number(self) -> int:
-        """Of the next new channel."""
-        return self.state.highest + 1
-
-    @property
-    def journals(self) -> tuple:
-        """(the first journal that is needed, the last one; 0: there is none, bytes of all)."""
-        return (self.state.snapshot or min(1, self.state.last_number), max(self.state.last_number, self.state.snapshot),
-                self.state.bytes)
-
-    @property
-    def damage(self) -> tuple:
-        """(damaged frames and operations, their bytes, missing journals, bytes of a torn frame at the end)."""
-        return (self.state.damaged, self.state.damaged_bytes, self.state.missing, self.state.torn_bytes)
-
     cdef Cursor cursor(self, TopicLog log, bytes name, BacklogOwner owner):
-        cdef CursorState *state = state_named(&self.state, PyBytes_AS_STRING(name), <unsigned char> len(name))
+        cdef ChannelState *state
         cdef Cursor cursor
-        if state is NULL:
+        if name not in self.numbers:
             return None
+        state = state_channel(&self.state, self.numbers[name])
         cursor = Cursor(log, name, owner, state.number, min(state.cursor, log.next))
-        cursor_restore(cursor, state)
-        if self.damaged:
-            cursor.add_name(name)       # a snapshot of what is left of the journal might not have it
+        log.clock.refresh()
+        cursor.skips, state.skips = state.skips, cursor.skips
+        restore(cursor, state)
         return cursor
 
 
-cdef Earlier make_earlier(LogState *state, Listing *listing):
+cdef Earlier make_earlier(JournalState *state, const FoundFiles *files):
     cdef Earlier earlier = Earlier.__new__(Earlier)
-    cdef CursorFile *file
+    cdef ChannelState *channel
     cdef int64_t index
     earlier.state = state[0]
-    state_init(state)
-    earlier.damaged = earlier.state.damaged > 0 or earlier.state.missing > 0
-    earlier.numbers = []
-    earlier.strays = []
-    for index in range(listing.count + listing.strays):
-        file = &listing.files[index]
-        if index >= listing.count:
-            earlier.strays.append(file_name(file))
-        elif file.kind == JOURNAL and file.number >= earlier.state.snapshot:
-            earlier.numbers.append(file.number)
+    memset(state, 0, sizeof(JournalState))
+    earlier.damaged = earlier.state.damaged
+    earlier.numbers = {}
+    for index in range(earlier.state.count):
+        channel = earlier.state.channels[index]
+        if channel.name_bytes:
+            earlier.numbers[PyBytes_FromStringAndSize(channel.name, channel.name_bytes)] = channel.number
+    index = earlier.state.count
+    earlier.journal = ([files.items[at].number for at in range(files.count)], files.last.number, files.last.begins,
+                       files.last.position, files.last.frames, earlier.state.at + 1, files.state_bytes,
+                       earlier.state.channels[index - 1].number + 1 if index else 1,
+                       earlier.damaged > 0 or files.count > 1)
     return earlier
+
+
+# ---------------------------------------------------------------------- what is unfinished
+
+cdef int restore(Cursor cursor, ChannelState *state) except -1:
+    """It waits first, by offset, or for its time."""
+    cdef RangeWalk walk
+    cdef Range *out
+    cdef int64_t offset, index
+    memset(&walk, 0, sizeof(walk))
+    out = offsets_next(&state.out, &walk)
+    while out is not NULL:
+        for offset in range(out.first, out.end):
+            index = segments_find(&cursor.log.segments, offset)
+            # It may not be in the log any more, or it never got there.
+            if index >= 0 and offset < cursor.log.segments.items[index].end:
+                wait_again(cursor, offset, <uint32_t> (out.attempts if out.attempts >= 0 else 1),
+                           due_again(cursor, offset, out) if out.due_ns > cursor.log.clock.wall else 0)
+        out = offsets_next(&state.out, &walk)
+    return 0
+
+
+cdef int64_t due_again(Cursor cursor, int64_t offset, const Range *out) noexcept:
+    """The monotonic time that it waits for: if the clock has jumped, one full delay at most, which is noted."""
+    cdef TopicLog log = cursor.log
+    cdef int64_t due_ns = log.clock.monotonic + min(out.due_ns - log.clock.wall, log.longest_delay_ns), asked_ns
+    if out.attempts == 0:
+        asked_ns = log.delay_of(offset)
+        if asked_ns:
+            due_ns = min(due_ns, asked_ns)
+    if due_ns - log.clock.monotonic < out.due_ns - log.clock.wall:
+        cursor.record_req(offset, <uint32_t> out.attempts, due_ns - log.clock.monotonic + log.clock.wall)
+    return due_ns
+
+
+cdef int wait_again(Cursor cursor, int64_t offset, uint32_t attempts, int64_t due_ns) except -1:
+    cdef Requeued item
+    cdef Deferred deferred
+    cdef int error
+    if due_ns:
+        deferred.due_ns, deferred.offset, deferred.attempts = due_ns, offset, attempts
+        error = deferred_push(&cursor.deferred, &deferred)
+    else:
+        item.offset, item.after, item.attempts = offset, 0, attempts
+        error = requeued_push(&cursor.requeued, &item)
+    if error or not use_add(&cursor.uses, &cursor.log.segments, offset):
+        raise MemoryError
+    return 0
 
 
 cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint ephemeral, int64_t start):
@@ -110,5 +146,5 @@ cdef Cursor new_cursor(TopicLog log, bytes name, BacklogOwner owner, bint epheme
     cursor = Cursor(log, name, owner, log.recorder.next_number, start)
     log.recorder.next_number += 1
     cursor.add_name(name)
-    cursor.add_cursor(OP_RESET, start)
+    cursor.add(OP_RESET, start, 0, 0)
     return cursor

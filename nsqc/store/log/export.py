@@ -71,8 +71,8 @@ class Export:
         if os.path.isdir(self.undecided):
             shutil.rmtree(self.undecided)
         log = read_log(self.folder)
-        if log.progress.is_damaged:
-            self.report(f"{self.topic}: its journals are damaged: messages that were finished may come again")
+        if log.progress.damaged:
+            self.report(f"{self.topic}: its journal is damaged: messages that were finished may come again")
         known, sources = saved_topic(self.data_path, self.topic), Sources(log)
         plans = [plan_queue(name, sources, its, time.time_ns()) for name, its in self._backlogs(log, known).items()]
         starts = [self._start(plan.name) for plan in plans]
@@ -95,7 +95,7 @@ class Export:
         names = list(dict.fromkeys([*(channel.name for channel in known.channels or ()), *channels]))
         end = log.end_for_channels(bool(names), known.paused)
         # Of a channel that the journal does not have: it was created last, or the journal is damaged.
-        begin = 0 if log.progress.is_damaged else end if channels else log.progress.topic_cursor or 0
+        begin = 0 if log.progress.damaged else end if channels else log.progress.topic_cursor or 0
         backlogs = {}
         for name in names:
             channel = channels.get(name) or Progress(0, name, begin, [], [], [])
@@ -186,7 +186,7 @@ def copied(folder: str, segments: list[SegmentState], chunks: list[Chunk]) -> It
         with open(segment_path(folder, bounds[0]), "rb", buffering=0) as file:
             for first, end, attempts in its:
                 while first < end:
-                    begin, next_, data = reading.queue_records(file.fileno(), bounds, first, 0, end - first, READ_BYTES)
+                    begin, next_, _, data = reading.records(file.fileno(), bounds, first, 0, end, READ_BYTES, False)
                     if begin != first or next_ == first:
                         raise ExportError(f"{file.name}: changes while it is read")
                     yield with_attempts(data, attempts) if attempts else data

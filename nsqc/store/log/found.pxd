@@ -9,8 +9,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from nsqc.store.log.buffer cimport Buffer
 from nsqc.store.log.index cimport Index
-from nsqc.store.log.journal cimport LogState
-from nsqc.store.log.listing cimport Listing
+from nsqc.store.log.journal cimport JournalState
+from nsqc.store.log.journalfile cimport FoundFiles
 from nsqc.store.log.manifest cimport Manifest
 from nsqc.store.log.segmenthead cimport SegmentHead
 
@@ -45,8 +45,8 @@ cdef struct Found:
     Index index                 # owned: of the newest, if it was scanned
     int64_t synced              # of the newest: as its frames say
     Buffer delays               # owned: see scan.pxd
-    Listing cursors             # owned
-    LogState state              # owned: of the channels
+    FoundFiles cursors          # owned
+    JournalState state          # owned: of the channels
 
 # power_failed: since the last run. The offsets that are reserved go into the manifest then; see `resume`.
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil

@@ -3,7 +3,7 @@
 from libc.errno cimport ENOENT, ENOMEM, EOPNOTSUPP, errno
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, qsort, realloc, strtoll
-from libc.string cimport memcpy, memset, strcmp, strlen, strncmp
+from libc.string cimport memcpy, memset, strcmp, strlen, strncmp, strrchr
 from posix.fcntl cimport O_NONBLOCK, O_RDONLY
 from posix.unistd cimport close
 
@@ -12,16 +12,16 @@ from nsqc.store.disk.syscalls cimport io_open
 from nsqc.store.log.append cimport RESERVE
 from nsqc.store.log.buffer cimport buffer_free, buffer_room
 from nsqc.store.log.index cimport index_free
-from nsqc.store.log.journal cimport state_free, state_init
-from nsqc.store.log.listing cimport (DIR, closedir, dirent_t, listing_add, listing_end, listing_free,
-                                     nsqc_leads_to_file, nsqc_next_entry, opendir)
+from nsqc.store.log.journal cimport state_free
+from nsqc.store.log.journalfile cimport files_add, files_free, files_load, journal_number
 from nsqc.store.log.manifest cimport manifest_read, manifest_write
-from nsqc.store.log.replay cimport state_replay
 from nsqc.store.log.scan cimport Scanned, segment_delays, segment_scan
 from nsqc.store.log.segmenthead cimport HEAD_DAMAGED, HEAD_SOUND, HEAD_UNKNOWN, head_read, segment_path
 
 cdef extern from *:
     """
+    #include <dirent.h>
+    #include <errno.h>
     #include <sys/stat.h>
     #include <time.h>
     /* Size and time of the last change of an open file; 0 or errno. */
@@ -37,7 +37,29 @@ cdef extern from *:
         clock_gettime(CLOCK_REALTIME, &now);
         return now.tv_sec * 1000000000LL + now.tv_nsec;
     }
+    /* The next entry; NULL at the end, or with an errno. */
+    static struct dirent *nsqc_next_entry(DIR *folder, int *error) {
+        struct dirent *entry;
+        errno = 0;
+        entry = readdir(folder);
+        *error = entry ? 0 : errno;
+        return entry;
+    }
+    /* Whether it is a file, or a link to one. */
+    static int nsqc_leads_to_file(DIR *folder, struct dirent *entry) {
+        struct stat state;
+        if (entry->d_type == DT_REG) return 1;
+        return fstatat(dirfd(folder), entry->d_name, &state, 0) == 0 && S_ISREG(state.st_mode);
+    }
     """
+    ctypedef struct DIR:
+        pass
+    ctypedef struct dirent_t "struct dirent":
+        char *d_name
+    DIR *opendir(const char *path) nogil
+    dirent_t *nsqc_next_entry(DIR *folder, int *error) nogil
+    bint nsqc_leads_to_file(DIR *folder, dirent_t *entry) nogil
+    int closedir(DIR *folder) nogil
     int nsqc_file_state(int fd, long long *size, long long *changed_ns) nogil
     int64_t nsqc_wall_ns() nogil
 
@@ -50,7 +72,6 @@ cdef enum:
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
     cdef int answer
     memset(found, 0, sizeof(Found))
-    state_init(&found.state)
     found.bad_first = -1
     if not list_names(found, c_folder):
         return
@@ -64,7 +85,7 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
         return
     qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
     if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
-        answer = state_replay(&found.state, c_folder, &found.cursors, 0)
+        answer = files_load(&found.cursors, &found.state, c_folder, -1)
         if answer:
             fail(found, answer, -1)
         elif power_failed and not found.clean:
@@ -75,7 +96,7 @@ cdef void found_free(Found *found) noexcept nogil:
     free(found.items)
     index_free(&found.index)
     buffer_free(&found.delays)
-    listing_free(&found.cursors)
+    files_free(&found.cursors)
     state_free(&found.state)
     memset(found, 0, sizeof(Found))
 
@@ -93,7 +114,7 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
     cdef DIR *folder = opendir(c_folder)
     cdef dirent_t *entry
     cdef char *c_end
-    cdef int64_t first
+    cdef int64_t first, number
     cdef int error = 0
     if folder is NULL:
         return fail(found, errno, -1)
@@ -112,9 +133,13 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
             elif strcmp(c_end, b".dat") == 0 or strcmp(c_end, b".idx") == 0:
                 found.reason = FOUND_OLD_FORMAT
         elif strncmp(entry.d_name, b"cursors.", 8) == 0:
-            error = listing_add(&found.cursors, entry.d_name)
+            number = journal_number(entry.d_name)
+            c_end = strrchr(entry.d_name, c".")
+            if number:
+                error = files_add(&found.cursors, number)
+            elif strcmp(c_end, b".journal") == 0 or strcmp(c_end, b".snapshot") == 0:
+                found.reason = FOUND_OLD_FORMAT
     closedir(folder)
-    error = error or listing_end(&found.cursors, c_folder)
     return fail(found, error, -1) if error else found.reason == FOUND_USABLE
 
 

@@ -3,10 +3,10 @@
 from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from nsqc.store.guid cimport guid_after, guid_write
+from nsqc.store.log.buffer cimport buffer_room
 from nsqc.store.log.frame cimport RECORD_SIZE, Frame
 from nsqc.wire.gojson cimport utf8_bytes
 from nsqc.wire.hton cimport load_i32
@@ -38,18 +38,13 @@ cdef int64_t line_bytes(const Frame *frame, const char *c_record, int64_t index)
     return head_of_line(head, frame, index, True) + body + 3
 
 
-cdef int put_line(Text *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+cdef int put_line(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
     cdef int64_t length = <int64_t> <uint32_t> load_i32(c_record)
     cdef const char *c_body = c_record + RECORD_SIZE
     cdef int64_t body = escaped_bytes(<const unsigned char *> c_body, length)
-    cdef int64_t need = LINE_BYTES + (body if body >= 0 else (length + 2) // 3 * 4)
     cdef char *c_to
-    if text.length + need > text.room:
-        c_to = <char *> realloc(text.c_data, <size_t> (2 * text.room + need))
-        if c_to is NULL:
-            return ENOMEM
-        text.c_data = c_to
-        text.room = 2 * text.room + need
+    if buffer_room(text, LINE_BYTES + (body if body >= 0 else (length + 2) // 3 * 4)) < 0:
+        return ENOMEM
     c_to = text.c_data + text.length
     c_to += head_of_line(c_to, frame, index, body >= 0)
     if body < 0:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 LEAST_SEGMENTS = 8  # that a bounded log is divided into
 LEAST_SEGMENT = 1 << 20
-MOST_STRAYS = 10  # files of others that are named
 LOOKING = 2  # threads that look at the folders at a start
 LEAST_EACH = 32  # folders that are worth a thread
 RETRY_S = 1.0  # after a folder could not be removed
@@ -129,12 +128,8 @@ class Logs:
 
     def _report(self, topic: str, opened: Opened) -> None:
         """Says what is damaged and what is gone."""
-        damaged, damaged_bytes, missing, _ = opened.earlier.damage
-        for stray in opened.earlier.strays[:MOST_STRAYS]:
-            self._log.error("LOG(%s): %s is not a journal of this log, and is left alone", topic, stray)
-        if damaged or missing:
-            self._log.error("LOG(%s): %d bytes of the journal are damaged, %d files of it are missing: messages that "
-                            "were finished may come again", topic, damaged_bytes, missing)
+        if opened.earlier.damaged:
+            self._log.error("LOG(%s): the journal is damaged: messages that were finished may come again", topic)
         for segment in opened.segments:
             if segment.lost:
                 self._log.error("LOG(%s): %d messages before offset %d are gone, with their segments", topic,

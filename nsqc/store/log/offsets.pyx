@@ -1,347 +1,223 @@
-"""Sets of offsets and of waiting messages. See the .pxd."""
+"""Sets of offsets. See the .pxd."""
 
 from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove, memset
 
 cdef enum:
-    FIRST_ENTRIES = 4       # of a new block; most sets are small
-    MOST_ENTRIES = 256
-    FIRST_BLOCKS = 1
+    FIRST_RANGES = 4        # of a new block; most sets are small
+    MOST_RANGES = 256
 
 
-# ---------------------------------------------------------------------- entries by key
-
-cdef inline int64_t *entry_at(EntryBlock *block, uint32_t at, size_t size) noexcept nogil:
-    return <int64_t *> (block.entries + at * size)
-
-
-cdef Walk entries_find(Entries *entries, size_t size, int64_t key) noexcept nogil:
-    """The first entry whose key is not below this one; behind the last entry if there is none."""
-    cdef Walk found
-    cdef int64_t low = 0, high = entries.block_count, middle
-    cdef uint32_t left, right, half
-    cdef EntryBlock *block
-    while low < high:               # the first block that begins above key
+cdef RangeWalk offsets_from(const OffsetSet *offsets, int64_t offset) noexcept nogil:
+    cdef RangeWalk found
+    cdef int64_t low = 0, high = offsets.block_count, middle
+    cdef uint32_t left = 0, right, half
+    cdef const RangeBlock *block
+    while low < high:               # the first block that ends after the offset
         middle = (low + high) // 2
-        if entries.blocks[middle].low <= key:
+        block = &offsets.blocks[middle]
+        if block.ranges[block.count - 1].end <= offset:
             low = middle + 1
         else:
             high = middle
     found.block = low
-    found.at = 0
-    if low == 0:
-        return found
-    block = &entries.blocks[low - 1]
-    left = 0
-    right = block.count
-    while left < right:
-        half = (left + right) // 2
-        if entry_at(block, half, size)[0] < key:
-            left = half + 1
-        else:
-            right = half
-    if left < block.count:
-        found.block = low - 1
-        found.at = left
+    if low < offsets.block_count:
+        block = &offsets.blocks[low]
+        right = block.count
+        while left < right:
+            half = (left + right) // 2
+            if block.ranges[half].end <= offset:
+                left = half + 1
+            else:
+                right = half
+    found.at = left
     return found
 
 
-cdef inline int64_t *entries_get(Entries *entries, size_t size, Walk *walk) noexcept nogil:
-    """The entry at a place; NULL behind the last."""
-    if walk.block >= entries.block_count:
-        return NULL
-    return entry_at(&entries.blocks[walk.block], walk.at, size)
+cdef inline Range *range_at(const OffsetSet *offsets, const RangeWalk *walk) noexcept nogil:
+    """NULL after the last."""
+    return &offsets.blocks[walk.block].ranges[walk.at] if walk.block < offsets.block_count else NULL
 
 
-cdef inline int64_t *entries_next(Entries *entries, size_t size, Walk *walk) noexcept nogil:
-    """The entry at a place, which moves on."""
-    cdef int64_t *entry = entries_get(entries, size, walk)
-    if entry is not NULL:
+cdef Range *offsets_next(const OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
+    cdef Range *found = range_at(offsets, walk)
+    if found is not NULL:
         walk.at += 1
-        if walk.at == entries.blocks[walk.block].count:
+        if walk.at == offsets.blocks[walk.block].count:
             walk.block += 1
             walk.at = 0
-    return entry
+    return found
 
 
-cdef inline bint step_back(Entries *entries, Walk *walk) noexcept nogil:
-    """To the entry before; False: there is none."""
-    if walk.at > 0:
-        walk.at -= 1
-        return True
-    if walk.block == 0:
-        return False
-    walk.block -= 1
-    walk.at = entries.blocks[walk.block].count - 1
+cdef inline bint step_back(const OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
+    """To the range before; False: there is none."""
+    if walk.at == 0:
+        if walk.block == 0:
+            return False
+        walk.block -= 1
+        walk.at = offsets.blocks[walk.block].count
+    walk.at -= 1
     return True
 
 
-cdef int resize_block(EntryBlock *block, size_t size, uint32_t room) noexcept nogil:
-    cdef char *resized = <char *> realloc(block.entries, room * size)
-    if resized is NULL:
+cdef int grow_block(RangeBlock *block, uint32_t room) noexcept nogil:
+    cdef Range *grown = <Range *> realloc(block.ranges, room * sizeof(Range))
+    if grown is NULL:
         return -1
-    block.entries = resized
+    block.ranges = grown
     block.room = room
     return 0
 
 
-cdef int new_block(Entries *entries, int64_t at, size_t size, uint32_t room) noexcept nogil:
-    """Makes an empty block at this index; 0, or -1: no memory."""
-    cdef EntryBlock *resized
-    cdef int64_t more
-    cdef char *c_entries
-    if entries.block_count == entries.block_room:
-        more = max(<int64_t> FIRST_BLOCKS, 2 * entries.block_room)
-        resized = <EntryBlock *> realloc(entries.blocks, more * sizeof(EntryBlock))
-        if resized is NULL:
+cdef int new_block(OffsetSet *offsets, int64_t at, uint32_t room) noexcept nogil:
+    """Makes an empty block at this index."""
+    cdef RangeBlock block
+    cdef RangeBlock *grown
+    cdef int64_t more = max(2 * offsets.block_room, <int64_t> 1)
+    if offsets.block_count == offsets.block_room:
+        grown = <RangeBlock *> realloc(offsets.blocks, <size_t> more * sizeof(RangeBlock))
+        if grown is NULL:
             return -1
-        entries.blocks = resized
-        entries.block_room = more
-    c_entries = <char *> malloc(room * size)
-    if c_entries is NULL:
+        offsets.blocks = grown
+        offsets.block_room = more
+    memset(&block, 0, sizeof(block))
+    if grow_block(&block, room) < 0:
         return -1
-    memmove(&entries.blocks[at + 1], &entries.blocks[at], (entries.block_count - at) * sizeof(EntryBlock))
-    entries.block_count += 1
-    memset(&entries.blocks[at], 0, sizeof(EntryBlock))
-    entries.blocks[at].entries = c_entries
-    entries.blocks[at].room = room
+    memmove(&offsets.blocks[at + 1], &offsets.blocks[at],
+            <size_t> (offsets.block_count - at) * sizeof(RangeBlock))
+    offsets.blocks[at] = block
+    offsets.block_count += 1
     return 0
 
 
-cdef int split_block(Entries *entries, int64_t at, size_t size) noexcept nogil:
-    """Moves the upper half of a full block into a new one behind it."""
-    cdef EntryBlock *lower
-    cdef EntryBlock *upper
-    if new_block(entries, at + 1, size, MOST_ENTRIES) < 0:
-        return -1
-    lower = &entries.blocks[at]
-    upper = lower + 1
-    upper.count = lower.count // 2
-    lower.count -= upper.count
-    memcpy(upper.entries, lower.entries + lower.count * size, upper.count * size)
-    upper.low = entry_at(upper, 0, size)[0]
-    return 0
-
-
-cdef int entries_insert(Entries *entries, size_t size, Walk *walk, const void *entry) noexcept nogil:
-    """Puts an entry before the one at this place, which then has the new one; 0, or -1: no memory."""
-    cdef EntryBlock *block
-    cdef char *c_at
-    if walk.at == 0 and walk.block > 0:
-        # Equally good behind the last of the block before.
+cdef int make_room(OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
+    """For one more range at this place, which may move."""
+    cdef RangeBlock *block
+    cdef uint32_t kept
+    if walk.block == offsets.block_count and walk.block > 0:
         walk.block -= 1
-        walk.at = entries.blocks[walk.block].count
-    if entries.block_count == 0 or (walk.at == MOST_ENTRIES and walk.block + 1 == entries.block_count):
-        # Entries that come in order fill their blocks.
-        walk.block = entries.block_count
+        walk.at = offsets.blocks[walk.block].count
+    if offsets.block_count == 0 or (walk.at == MOST_RANGES and walk.block + 1 == offsets.block_count):
+        # Ranges that come in order fill their blocks.
+        walk.block = offsets.block_count
         walk.at = 0
-        if new_block(entries, walk.block, size, FIRST_ENTRIES if walk.block == 0 else MOST_ENTRIES) < 0:
-            return -1
-    block = &entries.blocks[walk.block]
-    if block.count == block.room:
-        if block.room < MOST_ENTRIES:
-            if resize_block(block, size, min(2 * block.room, <uint32_t> MOST_ENTRIES)) < 0:
-                return -1
-        else:
-            if split_block(entries, walk.block, size) < 0:
-                return -1
-            block = &entries.blocks[walk.block]
-            if walk.at > block.count:
-                walk.at -= block.count
-                walk.block += 1
-                block += 1
-    c_at = block.entries + walk.at * size
-    memmove(c_at + size, c_at, (block.count - walk.at) * size)
-    memcpy(c_at, entry, size)
-    block.count += 1
-    block.low = entry_at(block, 0, size)[0]
-    entries.count += 1
+        return new_block(offsets, walk.block, FIRST_RANGES if walk.block == 0 else MOST_RANGES)
+    block = &offsets.blocks[walk.block]
+    if block.count < block.room:
+        return 0
+    if block.room < MOST_RANGES:
+        return grow_block(block, 2 * block.room)
+    if new_block(offsets, walk.block + 1, MOST_RANGES) < 0:
+        return -1
+    block = &offsets.blocks[walk.block]
+    kept = block.count // 2
+    block[1].count = block.count - kept
+    block.count = kept
+    memcpy(block[1].ranges, block.ranges + kept, block[1].count * sizeof(Range))
+    if walk.at > kept:
+        walk.at -= kept
+        walk.block += 1
     return 0
 
 
-cdef void entries_erase(Entries *entries, size_t size, Walk *walk) noexcept nogil:
-    """Removes the entry at this place, which then has the one behind it."""
-    cdef EntryBlock *block = &entries.blocks[walk.block]
-    cdef char *c_at = block.entries + walk.at * size
-    entries.count -= 1
+cdef int insert(OffsetSet *offsets, RangeWalk *walk, const Range *added) noexcept nogil:
+    """Before the range at this place, which has the new one then."""
+    cdef RangeBlock *block
+    if make_room(offsets, walk) < 0:
+        return -1
+    block = &offsets.blocks[walk.block]
+    memmove(block.ranges + walk.at + 1, block.ranges + walk.at, (block.count - walk.at) * sizeof(Range))
+    block.ranges[walk.at] = added[0]
+    block.count += 1
+    offsets.count += 1
+    return 0
+
+
+cdef void erase(OffsetSet *offsets, RangeWalk *walk) noexcept nogil:
+    """The range at this place, which has the next one then."""
+    cdef RangeBlock *block = &offsets.blocks[walk.block]
     block.count -= 1
+    offsets.count -= 1
     if block.count == 0:
-        free(block.entries)
-        entries.block_count -= 1
-        memmove(block, block + 1, (entries.block_count - walk.block) * sizeof(EntryBlock))
+        free(block.ranges)
+        offsets.block_count -= 1
+        memmove(block, block + 1, <size_t> (offsets.block_count - walk.block) * sizeof(RangeBlock))
         return
-    memmove(c_at, c_at + size, (block.count - walk.at) * size)
-    block.low = entry_at(block, 0, size)[0]
-    if block.count <= block.room // 4 and block.room > FIRST_ENTRIES:
-        resize_block(block, size, block.room // 2)
+    memmove(block.ranges + walk.at, block.ranges + walk.at + 1, (block.count - walk.at) * sizeof(Range))
     if walk.at == block.count:
         walk.block += 1
         walk.at = 0
 
 
-cdef void entries_free(Entries *entries) noexcept nogil:
-    cdef int64_t at
-    for at in range(entries.block_count):
-        free(entries.blocks[at].entries)
-    free(entries.blocks)
-    memset(entries, 0, sizeof(Entries))
-
-
-# ---------------------------------------------------------------------- ranges
-
-cdef inline Range *range_at(OffsetSet *set, Walk *walk) noexcept nogil:
-    return <Range *> entries_get(&set.ranges, sizeof(Range), walk)
-
-
-cdef int offsets_add(OffsetSet *set, int64_t first, int64_t end) noexcept nogil:
-    cdef Walk walk = entries_find(&set.ranges, sizeof(Range), first)
-    cdef Walk before = walk
-    cdef Range *found
-    cdef Range added
-    if end <= first:
-        return 0
-    if step_back(&set.ranges, &before):
-        found = range_at(set, &before)
-        if found.end >= end:
-            return 0
-        if found.end >= first:
-            set.offsets += end - found.end
-            found.end = end
-            swallow(set, found, &walk)
-            return 0
-    found = range_at(set, &walk)
-    if found is not NULL and found.first <= end:
-        # It begins earlier now, still behind the one before.
-        set.offsets += found.first - first
-        found.first = first
-        if walk.at == 0:
-            set.ranges.blocks[walk.block].low = first
-        if found.end < end:
-            set.offsets += end - found.end
-            found.end = end
-            entries_next(&set.ranges, sizeof(Range), &walk)
-            swallow(set, found, &walk)
-        return 0
-    added.first = first
-    added.end = end
-    if entries_insert(&set.ranges, sizeof(Range), &walk, &added) < 0:
-        return -1
-    set.offsets += end - first
-    return 0
-
-
-cdef void swallow(OffsetSet *set, Range *grown, Walk *walk) noexcept nogil:
-    """Merges the ranges from this place on with a range before them that has grown; it lies before what moves."""
-    cdef Range *found = range_at(set, walk)
-    cdef int64_t end = grown.end
-    cdef Walk before
-    while found is not NULL and found.first <= end:
-        set.offsets -= min(found.end, end) - found.first
-        end = max(found.end, end)
-        entries_erase(&set.ranges, sizeof(Range), walk)
-        found = range_at(set, walk)
-    # Erasing may have moved its block.
-    before = walk[0]
-    step_back(&set.ranges, &before)
-    range_at(set, &before).end = end
-
-
-cdef int offsets_remove(OffsetSet *set, int64_t first, int64_t end) noexcept nogil:
-    cdef Walk walk = entries_find(&set.ranges, sizeof(Range), first)
-    cdef Walk before = walk
-    cdef Range *found
+cdef int offsets_remove(OffsetSet *offsets, int64_t first, int64_t end) noexcept nogil:
+    cdef RangeWalk walk = offsets_from(offsets, first)
+    cdef Range *found = range_at(offsets, &walk)
     cdef Range rest
     if end <= first:
         return 0
-    if step_back(&set.ranges, &before):
-        found = range_at(set, &before)
-        if found.end > end:
-            rest.first = end
-            rest.end = found.end
-            if entries_insert(&set.ranges, sizeof(Range), &walk, &rest) < 0:
+    if found is not NULL and found.first < first:
+        rest = found[0]
+        if rest.end > end:
+            rest.end = first
+            if insert(offsets, &walk, &rest) < 0:
                 return -1
-            # Inserting may have moved the block.
-            step_back(&set.ranges, &walk)
-            range_at(set, &walk).end = first
-            set.offsets -= end - first
+            offsets_next(offsets, &walk)
+            range_at(offsets, &walk).first = end
             return 0
-        if found.end > first:
-            set.offsets -= found.end - first
-            found.end = first
-    found = range_at(set, &walk)
-    while found is not NULL and found.first < end:
-        if found.end > end:
-            set.offsets -= end - found.first
-            found.first = end
-            if walk.at == 0:
-                set.ranges.blocks[walk.block].low = end
-            break
-        set.offsets -= found.end - found.first
-        entries_erase(&set.ranges, sizeof(Range), &walk)
-        found = range_at(set, &walk)
+        found.end = first
+        offsets_next(offsets, &walk)
+    found = range_at(offsets, &walk)
+    while found is not NULL and found.end <= end:
+        erase(offsets, &walk)
+        found = range_at(offsets, &walk)
+    if found is not NULL and found.first < end:
+        found.first = end
     return 0
 
 
-cdef Walk offsets_from(OffsetSet *set, int64_t offset) noexcept nogil:
-    cdef Walk walk = entries_find(&set.ranges, sizeof(Range), offset)
-    cdef Walk before = walk
-    if step_back(&set.ranges, &before) and range_at(set, &before).end > offset:
-        return before
-    return walk
+cdef inline bint follows(const Range *left, const Range *right) noexcept nogil:
+    """Whether two are one range."""
+    return left.end == right.first and left.attempts == right.attempts and left.due_ns == right.due_ns
 
 
-cdef bint offsets_have(OffsetSet *set, int64_t offset) noexcept nogil:
-    cdef Walk walk = offsets_from(set, offset)
-    cdef Range *found = range_at(set, &walk)
+cdef int offsets_put(OffsetSet *offsets, const Range *added) noexcept nogil:
+    cdef Range joined = added[0]
+    cdef RangeWalk walk, before
+    cdef Range *found
+    if joined.end <= joined.first:
+        return 0
+    if offsets_remove(offsets, joined.first, joined.end) < 0:
+        return -1
+    walk = offsets_from(offsets, joined.first)
+    found = range_at(offsets, &walk)
+    if found is not NULL and follows(&joined, found):
+        joined.end = found.end
+        found.first = joined.first
+    before = walk
+    if step_back(offsets, &before) and follows(range_at(offsets, &before), &joined):
+        range_at(offsets, &before).end = joined.end
+        if joined.end > added.end:
+            erase(offsets, &walk)
+        return 0
+    return 0 if joined.end > added.end else insert(offsets, &walk, &joined)
+
+
+cdef int offsets_add(OffsetSet *offsets, int64_t first, int64_t end) noexcept nogil:
+    cdef Range added
+    added.first, added.end, added.due_ns, added.attempts = first, end, 0, NO_ATTEMPTS
+    return offsets_put(offsets, &added)
+
+
+cdef bint offsets_have(const OffsetSet *offsets, int64_t offset) noexcept nogil:
+    cdef RangeWalk walk = offsets_from(offsets, offset)
+    cdef const Range *found = range_at(offsets, &walk)
     return found is not NULL and found.first <= offset
 
 
-cdef Range *offsets_next(OffsetSet *set, Walk *walk) noexcept nogil:
-    return <Range *> entries_next(&set.ranges, sizeof(Range), walk)
-
-
-cdef void offsets_free(OffsetSet *set) noexcept nogil:
-    entries_free(&set.ranges)
-    set.offsets = 0
-
-
-# ---------------------------------------------------------------------- waiting messages
-
-cdef Walk waiting_from(WaitingSet *set, int64_t offset) noexcept nogil:
-    return entries_find(&set.entries, sizeof(Waiting), offset)
-
-
-cdef Waiting *waiting_find(WaitingSet *set, int64_t offset) noexcept nogil:
-    cdef Walk walk = waiting_from(set, offset)
-    cdef Waiting *found = <Waiting *> entries_get(&set.entries, sizeof(Waiting), &walk)
-    return found if found is not NULL and found.offset == offset else NULL
-
-
-cdef int waiting_put(WaitingSet *set, Waiting *entry) noexcept nogil:
-    cdef Walk walk = waiting_from(set, entry.offset)
-    cdef Waiting *found = <Waiting *> entries_get(&set.entries, sizeof(Waiting), &walk)
-    if found is not NULL and found.offset == entry.offset:
-        found[0] = entry[0]
-        return 0
-    return entries_insert(&set.entries, sizeof(Waiting), &walk, entry)
-
-
-cdef void waiting_remove(WaitingSet *set, int64_t first, int64_t end) noexcept nogil:
-    cdef Walk walk
-    cdef Waiting *found
-    if set.entries.count == 0:
-        return
-    walk = waiting_from(set, first)
-    found = <Waiting *> entries_get(&set.entries, sizeof(Waiting), &walk)
-    while found is not NULL and found.offset < end:
-        entries_erase(&set.entries, sizeof(Waiting), &walk)
-        found = <Waiting *> entries_get(&set.entries, sizeof(Waiting), &walk)
-
-
-cdef Waiting *waiting_next(WaitingSet *set, Walk *walk) noexcept nogil:
-    return <Waiting *> entries_next(&set.entries, sizeof(Waiting), walk)
-
-
-cdef void waiting_free(WaitingSet *set) noexcept nogil:
-    entries_free(&set.entries)
+cdef void offsets_free(OffsetSet *offsets) noexcept nogil:
+    cdef int64_t at
+    for at in range(offsets.block_count):
+        free(offsets.blocks[at].ranges)
+    free(offsets.blocks)
+    memset(offsets, 0, sizeof(OffsetSet))

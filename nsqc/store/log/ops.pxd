@@ -1,65 +1,69 @@
-# How operations of channels are written to a journal: see docs/ondisk.md. A header only: there is no module to it.
+# Operations of channels, as journals have them: see docs/ondisk.md. A header only: there is no module to it.
 #
-# A section holds operations of one channel. Offsets in it are differences to the one before, which starts at the
-# section's base: most take one byte.
+#   offset  bytes  field            all numbers big-endian
+#        0      1  kind
+#        1      1  bytes of the name
+#        2      2  attempts
+#        4      4  number of the channel; 0: the topic itself
+#        8      8  offset
+#       16      8  the offset after the last one, or a due time
+#       24     72  after OP_NAME only: the name, and zeros
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from nsqc.wire.hton cimport store_i64
+from libc.stdint cimport INT64_MAX, int64_t, uint16_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from nsqc.wire.const cimport MAX_NAME_BYTES
+from nsqc.wire.hton cimport load_i32, load_i64, load_u16, store_i32, store_i64, store_u16
 
 cdef enum:
-    OP_ADVANCE = 1          # cursor: what lies before it is out
-    OP_FIN = 2              # first, count: finished
+    OP_ADVANCE = 1          # offset: the cursor rises to it
+    OP_FIN = 2              # offset, end: finished
     OP_REQ = 3              # offset, attempts, due: waits again
-    OP_RESET = 4            # cursor: nothing is unfinished
-    OP_NAME = 5             # length, name
+    OP_RESET = 4            # offset: the cursor; nothing is unfinished
+    OP_NAME = 5             # the channel's
     OP_DROP = 6             # the channel is deleted
-    OP_OUT = 7              # first, count: unfinished; only in snapshots
-    OP_SKIP = 8             # first, count: finished, though ahead of the cursor
-    OP_END = 15             # a snapshot is complete
-    MOST_OP_BYTES = 32      # of an operation other than OP_NAME
-    TOPIC_NUMBER = 0        # in place of a channel number: the topic itself
-    END_NUMBER = -1         # likewise: the end of a snapshot
-    SECTION_BYTES = 16      # head of a section: channel number, bytes of operations, base offset
-    FRAME_BYTES = 8         # head of a frame: bytes of payload, crc32c of the payload
-    JOURNAL_HEAD_BYTES = 16     # magic, number, crc32c
+    OP_SKIP = 7             # offset, end: finished, though ahead of the cursor
+    OP_BYTES = 24
+    OP_END_AT = 16          # where the end of OP_FIN lies
+    NAME_ROOM = 72
+    TOPIC_NUMBER = 0
+
+cdef struct Op:
+    int kind, name_bytes
+    uint32_t number, attempts
+    int64_t offset, value
+    const char *c_name
 
 
-cdef inline char *put_varint(char *c_to, uint64_t value) noexcept nogil:
-    # LEB128; returns the end.
-    while value >= 128:
-        c_to[0] = <char> (value & 127 | 128)
-        value >>= 7
-        c_to += 1
-    c_to[0] = <char> value
-    return c_to + 1
+cdef inline int64_t op_length(int kind) noexcept nogil:
+    return OP_BYTES + NAME_ROOM if kind == OP_NAME else OP_BYTES
 
 
-cdef inline char *put_offset(char *c_to, int64_t offset, int64_t last) noexcept nogil:
-    # The zigzag difference to last.
-    cdef int64_t delta = offset - last
-    return put_varint(c_to, (<uint64_t> delta << 1) ^ <uint64_t> (delta >> 63))
+cdef inline void op_store(char *c_to, const Op *op) noexcept nogil:     # op_length() bytes
+    c_to[0] = <char> op.kind
+    c_to[1] = <char> op.name_bytes
+    store_u16(c_to + 2, <uint16_t> min(op.attempts, <uint32_t> 65535))
+    store_i32(c_to + 4, <int> op.number)
+    store_i64(c_to + 8, op.offset)
+    store_i64(c_to + OP_END_AT, op.value)
+    if op.kind == OP_NAME:
+        memset(c_to + OP_BYTES, 0, NAME_ROOM)
+        memcpy(c_to + OP_BYTES, op.c_name, <size_t> op.name_bytes)
 
 
-cdef inline char *put_range(char *c_to, int kind, int64_t first, int64_t count, int64_t *last) noexcept nogil:
-    # OP_FIN, OP_OUT or OP_SKIP.
-    c_to[0] = <char> kind
-    c_to = put_offset(c_to + 1, first, last[0])
-    last[0] = first + count
-    return put_varint(c_to, <uint64_t> count)
-
-
-cdef inline char *put_cursor(char *c_to, int kind, int64_t cursor, int64_t *last) noexcept nogil:
-    # OP_ADVANCE or OP_RESET.
-    c_to[0] = <char> kind
-    c_to = put_offset(c_to + 1, cursor, last[0])
-    last[0] = cursor
-    return c_to
-
-
-cdef inline char *put_req(char *c_to, int64_t offset, uint32_t attempts, int64_t due_ns,
-                          int64_t *last) noexcept nogil:
-    c_to[0] = OP_REQ
-    c_to = put_varint(put_offset(c_to + 1, offset, last[0]), attempts)
-    store_i64(c_to, due_ns)
-    last[0] = offset
-    return c_to + 8
+cdef inline bint op_load(const char *c_from, int64_t have, Op *op) noexcept nogil:
+    # False: this is not an operation.
+    if have < OP_BYTES or have < op_length(c_from[0]):
+        return False
+    op.kind = c_from[0]
+    op.name_bytes = c_from[1]
+    op.attempts = load_u16(c_from + 2)
+    op.number = <uint32_t> load_i32(c_from + 4)
+    op.offset = load_i64(c_from + 8)
+    op.value = load_i64(c_from + OP_END_AT)
+    op.c_name = c_from + OP_BYTES
+    if op.kind == OP_NAME:
+        return 0 < op.name_bytes <= MAX_NAME_BYTES
+    if op.kind == OP_FIN or op.kind == OP_SKIP:
+        return 0 <= op.offset < op.value
+    return OP_ADVANCE <= op.kind <= OP_DROP and 0 <= op.offset < INT64_MAX

@@ -1,10 +1,10 @@
-"""How far the channels of a log topic are, as its snapshots and journals say."""
+"""How far the channels of a log topic are, as its journal says."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from nsqc.store.log.replay import replay
+from nsqc.store.log.journalfile import read_journal
 
 Ranges = list[tuple[int, int]]  # first, end; in order
 
@@ -43,36 +43,14 @@ class Progress(NamedTuple):
         return sum(end - first for first, end in self.out) + len(self.waiting)
 
 
-class CursorFile(NamedTuple):
-    """A snapshot or journal."""
-
-    kind: str  # "journal", "snapshot", "temporary"
-    number: int
-    damaged: bool
-
-    @property
-    def name(self) -> str:
-        """Its file name."""
-        ending = "snapshot.tmp" if self.kind == "temporary" else self.kind
-        return f"cursors.{self.number:06}.{ending}"
-
-
 class TopicProgress(NamedTuple):
     """Of all channels of a topic, and what of their files could not be read."""
 
     channels: list[Progress]  # by number
     topic_cursor: int | None  # the first offset that is not for the channels yet
-    files: list[CursorFile]
-    strays: list[CursorFile]  # named like journals, but not of this log
-    damaged: int  # frames, heads and operations
-    damaged_bytes: int
-    missing: int  # journals
-    torn_bytes: int  # of an incomplete frame at the end of a journal: a kill leaves one
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether part of it is lost: messages that were finished may seem not to be."""
-        return self.damaged > 0 or self.missing > 0
+    files: list[tuple[str, bool]]  # names, and whether they are damaged
+    damaged: int  # places where frames are lost: messages that were finished may seem not to be
+    torn_bytes: int  # of an incomplete frame at the end of a file: a kill leaves one
 
     @property
     def named(self) -> dict[str, Progress]:
@@ -82,9 +60,7 @@ class TopicProgress(NamedTuple):
 
 def read_progress(folder: str) -> TopicProgress:
     """What the files in a topic's folder say. Raises OSError."""
-    channels, topic_cursor, files, strays, faults = replay(folder)
+    channels, topic_cursor, files, damaged, torn_bytes = read_journal(folder)
     return TopicProgress(
         [Progress(number, name, cursor, out, skips, [Waiting(*entry) for entry in waiting])
-         for number, name, cursor, out, skips, waiting in channels],
-        topic_cursor, [CursorFile(*file) for file in files], [CursorFile(*file) for file in strays],
-        *faults)
+         for number, name, cursor, out, skips, waiting in channels], topic_cursor, files, damaged, torn_bytes)

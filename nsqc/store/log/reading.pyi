@@ -21,9 +21,14 @@ def find_run(fd: int, segment: Bounds, offset: int, position: int, max_messages:
     lines, of records, likewise. Without a valid frame, first is next.
     """
 
-def lines(fd: int, segment: Bounds, run: Run, offset: int, position: int, most: int) -> tuple[bytes, int, int]:
-    """Records of a run from an offset on as lines of JSON: about `most` bytes of them, one at least; then the next
-    offset, and a frame at or before it. Raises OSError if they are no longer there."""
+def records(fd: int, segment: Bounds, offset: int, position: int, end: int, most_bytes: int, as_lines: bool,
+            ) -> tuple[int, int, int, bytes]:
+    """Records from an offset to before another: about most_bytes of them, one at least, and none after a gap. As lines of
+    JSON, or as files of disk queues have them. Raises OSError.
+
+    position: as of find_run(). Returns the offsets of the first record and after the last, the position for that, and
+    the records.
+    """
 
 def first_at(fd: int, segment: Bounds, time_ns: int) -> int:
     """The first offset with this publish time or a later one; the end of the segment if there is none. Raises
@@ -31,8 +36,3 @@ def first_at(fd: int, segment: Bounds, time_ns: int) -> int:
 
 def time_of(fd: int, segment: Bounds, offset: int, position: int) -> int | None:
     """When the first record from an offset on was published, in ns since 1970; None: there is none. Raises OSError."""
-
-def queue_records(fd: int, segment: Bounds, offset: int, position: int, most: int, most_bytes: int,
-                  ) -> tuple[int, int, bytes]:
-    """Offsets of the first record and after the last, and the records as files of disk queues have them. Raises
-    OSError."""

@@ -6,16 +6,16 @@ What takes time runs without the GIL.
 import os
 from collections import namedtuple
 
-from libc.errno cimport EIO, ENOMEM
+from libc.errno cimport ENOMEM
 from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from nsqc.store.disk.segment cimport HEAD_BYTES, RECORD_ATTEMPTS_AT, RECORD_ID_AT, RECORD_TIMESTAMP_AT
 from nsqc.store.guid cimport guid_after, guid_write
-from nsqc.store.log.frame cimport RECORD_SIZE, record_length
+from nsqc.store.log.buffer cimport Buffer, buffer_free, buffer_room
+from nsqc.store.log.frame cimport RECORD_SIZE, Frame, record_length
 from nsqc.store.log.index cimport Index, IndexEntry, index_before, index_free, index_read
-from nsqc.store.log.jsonlines cimport Text, line_bytes, put_line
+from nsqc.store.log.jsonlines cimport line_bytes, put_line
 from nsqc.store.log.read cimport Spot, position_of, spot_find
 from nsqc.store.log.segmenthead cimport FRAMES_AT
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
@@ -27,6 +27,8 @@ Run = namedtuple("Run", "first next start end last damaged lines")
 cdef enum:
     HOP_BYTES = 4096            # of a read that wants a head
     READ_BYTES = 262144
+
+ctypedef int (*PutRecord)(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil
 
 cdef struct Bounds:             # of a segment
     int64_t first, end, position
@@ -136,49 +138,67 @@ cdef int64_t measure(Walk *walk, Span *found, int64_t end, int64_t *left) noexce
     return at
 
 
-def lines(int fd, segment, run, int64_t offset, int64_t position, int64_t most):
+def records(int fd, segment, int64_t offset, int64_t position, int64_t end, int64_t most_bytes, bint as_lines):
     """See the .pyi."""
     cdef Bounds bounds = bounds_of(segment)
-    cdef int64_t end = run.next, limit = run.end
-    cdef Text text
-    cdef int error
+    cdef int64_t first = bounds.end, next_ = bounds.end
+    cdef Buffer text
+    cdef Walk walk
+    cdef int answer
     memset(&text, 0, sizeof(text))
     with nogil:
-        error = put_lines(fd, bounds.salt, &offset, &position, end, limit, most, &text)
+        answer = go_to(&walk, fd, &bounds, offset, position)
+        if answer == 1:
+            first = next_ = max(offset, walk.frame.first)
+            answer = put_records(&walk, &next_, &position, min(end, bounds.end), most_bytes,
+                                 put_line if as_lines else put_record, &text)
+        walk_free(&walk)
     try:
-        if error:
-            raise_error(error)
-        return text.c_data[:text.length], offset, position
+        if answer < 0:
+            raise_error(-answer)
+        return first, next_, position, text.c_data[:text.length] if text.length else b""
     finally:
-        free(text.c_data)
+        buffer_free(&text)
 
 
-cdef int put_lines(int fd, uint64_t salt, int64_t *offset, int64_t *position, int64_t end, int64_t limit, int64_t most,
-                   Text *text) noexcept nogil:
-    """0 or errno."""
-    cdef const char *c_data
+cdef int put_records(Walk *walk, int64_t *offset, int64_t *position, int64_t end, int64_t most_bytes, PutRecord put,
+                     Buffer *text) noexcept nogil:
+    """From an offset in the present frame on, as far as there is no gap. 0 or -errno."""
     cdef const char *c_record
-    cdef Walk walk
+    cdef int64_t following
     cdef Spot spot
-    cdef int error = 0
-    walk_open(&walk, fd, salt, position[0], limit, 0)
-    walk.step = READ_BYTES
-    while error == 0 and offset[0] < end and text.length < most:
-        error = walk_next(&walk)
-        error = -error if error < 0 else EIO if error == 0 or walk.frame.first > offset[0] else 0
-        if error:
-            break
-        position[0] = walk.position
-        c_data = walk_data(&walk)
+    cdef int answer = 1
+    while answer == 1 and walk.frame.first <= offset[0]:
         memset(&spot, 0, sizeof(spot))
-        while (error == 0 and offset[0] < min(end, walk.frame.first + walk.frame.records) and text.length < most):
-            c_record = spot_find(&spot, c_data, offset[0])
-            error = put_line(text, &spot.frame, c_record, spot.index)
+        following = walk.frame.first + walk.frame.records
+        position[0] = walk.position
+        while offset[0] < min(end, following) and (text.length < most_bytes or text.length == 0):
+            c_record = spot_find(&spot, walk_data(walk), offset[0])
+            answer = put(text, &spot.frame, c_record, spot.index)
+            if answer:
+                return -answer
             offset[0] += 1
-        if offset[0] >= walk.frame.first + walk.frame.records:
-            position[0] = walk.next
-    walk_free(&walk)
-    return error
+        if offset[0] < following or offset[0] == end:
+            return 0
+        position[0] = walk.next
+        answer = walk_next(walk)
+    return min(answer, 0)
+
+
+cdef int put_record(Buffer *text, const Frame *frame, const char *c_record, int64_t index) noexcept nogil:
+    """As files of disk queues have it. 0 or ENOMEM."""
+    cdef int64_t size = record_length(c_record) - RECORD_SIZE
+    cdef char *c_to
+    if buffer_room(text, HEAD_BYTES + size) < 0:
+        return ENOMEM
+    c_to = text.c_data + text.length
+    store_i32(c_to, <int> (HEAD_BYTES - SIZE_BYTES + size))
+    store_i64(c_to + RECORD_TIMESTAMP_AT, frame.time_ns)
+    store_u16(c_to + RECORD_ATTEMPTS_AT, 0)
+    guid_write(guid_after(frame.id, index), c_to + RECORD_ID_AT)
+    memcpy(c_to + HEAD_BYTES, c_record + RECORD_SIZE, <size_t> size)
+    text.length += HEAD_BYTES + size
+    return 0
 
 
 # ---------------------------------------------------------------------- times
@@ -224,68 +244,3 @@ def time_of(int fd, segment, int64_t offset, int64_t position):
     if answer < 0:
         raise_error(-answer)
     return walk.frame.time_ns if answer else None
-
-
-# ---------------------------------------------------------------------- records of disk queues
-
-def queue_records(int fd, segment, int64_t offset, int64_t position, int64_t most, int64_t most_bytes):
-    """See the .pyi."""
-    cdef Bounds bounds = bounds_of(segment)
-    cdef Span found
-    cdef Text text
-    cdef Walk walk
-    cdef int answer
-    memset(&text, 0, sizeof(text))
-    found.first = found.next = bounds.end
-    with nogil:
-        answer = go_to(&walk, fd, &bounds, offset, position)
-        if answer == 1:
-            answer = -put_records(&walk, &bounds, offset, most, most_bytes, &text, &found)
-        walk_free(&walk)
-    try:
-        if answer < 0:
-            raise_error(-answer)
-        return found.first, found.next, text.c_data[:text.length] if text.length else b""
-    finally:
-        free(text.c_data)
-
-
-cdef int put_records(Walk *walk, const Bounds *bounds, int64_t offset, int64_t most, int64_t most_bytes, Text *text,
-                     Span *found) noexcept nogil:
-    """0 or errno."""
-    cdef const char *c_record
-    cdef int64_t end
-    cdef Spot spot
-    cdef int answer = 1
-    found.first = found.next = max(offset, walk.frame.first)
-    while answer == 1 and walk.frame.first <= found.next:
-        memset(&spot, 0, sizeof(spot))
-        end = min(bounds.end, found.first + most, walk.frame.first + walk.frame.records)
-        while found.next < end and (text.length < most_bytes or found.next == found.first):
-            c_record = spot_find(&spot, walk_data(walk), found.next)
-            if not put_record(text, &spot, c_record, walk.frame.time_ns):
-                return ENOMEM
-            found.next += 1
-        if found.next < walk.frame.first + walk.frame.records:
-            break
-        answer = walk_next(walk)
-    return -answer if answer < 0 else 0
-
-
-cdef bint put_record(Text *text, const Spot *spot, const char *c_record, int64_t time_ns) noexcept nogil:
-    cdef int64_t size = record_length(c_record) - RECORD_SIZE, need = HEAD_BYTES + size
-    cdef char *c_to
-    if text.length + need > text.room:
-        c_to = <char *> realloc(text.c_data, <size_t> (2 * text.room + need))
-        if c_to is NULL:
-            return False
-        text.c_data = c_to
-        text.room = 2 * text.room + need
-    c_to = text.c_data + text.length
-    store_i32(c_to, <int> (HEAD_BYTES - SIZE_BYTES + size))
-    store_i64(c_to + RECORD_TIMESTAMP_AT, time_ns)
-    store_u16(c_to + RECORD_ATTEMPTS_AT, 0)
-    guid_write(guid_after(spot.frame.id, spot.index), c_to + RECORD_ID_AT)
-    memcpy(c_to + HEAD_BYTES, c_record + RECORD_SIZE, <size_t> size)
-    text.length += need
-    return True

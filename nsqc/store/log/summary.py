@@ -135,7 +135,7 @@ def summary(log: Log) -> dict[str, object]:
         "missing": opened.lost + sum(segment.lost for segment in log.segments),
         "bytes": sum(segment.bytes for segment in log.segments), "segments": segments, "channels": channels,
         "topic_cursor": progress.topic_cursor,
-        "journals": {"damaged": progress.damaged, "missing": progress.missing, "torn_bytes": progress.torn_bytes},
+        "journal": {"damaged": progress.damaged, "torn_bytes": progress.torn_bytes},
     }
 
 
@@ -143,12 +143,12 @@ def as_text(topic: dict[str, object]) -> str:
     """A summary for people."""
     lines = [f"{topic['topic']}: {topic['messages']} messages, offsets {topic['first']} to {topic['next']}, "
              f"{topic['bytes']} bytes ({topic['folder']})"]
-    journals = topic["journals"]
-    assert isinstance(journals, dict)
+    journal = topic["journal"]
+    assert isinstance(journal, dict)
     if topic["missing"]:
         lines.append(f"  missing: {topic['missing']} messages")
-    if journals["damaged"] or journals["missing"]:
-        lines.append(f"  journals: {journals['damaged']} damaged frames, {journals['missing']} missing")
+    if journal["damaged"]:
+        lines.append(f"  journal: damaged at {journal['damaged']} place{'s' * (journal['damaged'] != 1)}")
     lines += table("segment", topic["segments"], ("first", "end", "bytes", "first_time", "last_time"))
     columns = ("name", "cursor", "oldest", "unfinished", "waiting", "deferred", "lag", "lag_seconds")
     lines += table("channel", topic["channels"], columns)

@@ -53,11 +53,8 @@ cdef class TopicLog(LogState):
         self.longest_delay_ns = INT64_MAX
         self.ends = True
         self.manifest.log_id = new_id()
-        earlier = None if opened is None else opened.earlier
-        first_journal, last_journal, journal_bytes = (0, 0, 0) if earlier is None else earlier.journals
         self.recorder = Recorder(folder, io, schedule, syncer, log, self, opened is not None,
-                                 [] if earlier is None else earlier.numbers, first_journal or 1, last_journal + 1,
-                                 1 if earlier is None else earlier.next_number, journal_bytes)
+                                 None if opened is None else opened.earlier.journal)
 
     # ------------------------------------------------------------------ appending
 

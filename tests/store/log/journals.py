@@ -7,69 +7,71 @@ from pathlib import Path
 from nsqc.store.log.progress import TopicProgress
 from tests.support.crc32c import crc32c
 
-ADVANCE, FIN, REQ, RESET, NAME, DROP, OUT, SKIP = range(1, 9)
-
-
-def varint(value: int) -> bytes:
-    """LEB128."""
-    out = bytearray()
-    while value >= 128:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes((*out, value))
-
-
-def delta(offset: int, last: int) -> bytes:
-    """The zigzag difference."""
-    change = offset - last
-    return varint(2 * change if change >= 0 else -2 * change - 1)
-
+ADVANCE, FIN, REQ, RESET, NAME, DROP, SKIP = range(1, 8)
+MORE = 1
+HEAD_BYTES = 64
 
 Op = tuple  # kind, and what it has
+Frame = list[tuple[int, list[Op]]]  # numbers of channels, and what they do
 
 
-def encode(ops: list[Op], base: int = 0) -> bytes:
-    """Operations of a section."""
-    out, last = bytearray(), base
-    for kind, *rest in ops:
-        out.append(kind)
-        if kind in (ADVANCE, RESET):
-            out += delta(rest[0], last)
-            last = rest[0]
-        elif kind in (FIN, OUT, SKIP):
-            out += delta(rest[0], last) + varint(rest[1])
-            last = rest[0] + rest[1]
-        elif kind == REQ:
-            out += delta(rest[0], last) + varint(rest[1]) + struct.pack(">q", rest[2])
-            last = rest[0]
-        elif kind == NAME:
-            out += varint(len(rest[0])) + rest[0].encode()
-    return bytes(out)
+def encode(number: int, op: Op) -> bytes:
+    """An operation of a channel."""
+    kind, *rest = op
+    offset = end = attempts = 0
+    name = b""
+    if kind in (ADVANCE, RESET):
+        offset, = rest
+    elif kind in (FIN, SKIP):
+        offset, end = rest[0], rest[0] + rest[1]
+    elif kind == REQ:
+        offset, attempts, end = rest
+    elif kind == NAME:
+        name = rest[0].encode()
+    data = struct.pack(">BBHIqq", kind, len(name), min(attempts, 65535), number, offset, end)
+    return data + name.ljust(72, b"\0") if kind == NAME else data
 
 
-def section(number: int, ops: list[Op], base: int = 0) -> bytes:
-    """A section: operations of one channel."""
-    data = encode(ops, base)
-    return struct.pack(">IIq", number, len(data), base) + data
+def operations(frame: Frame) -> bytes:
+    """Of a frame."""
+    return b"".join(encode(number, op) for number, ops in frame for op in ops)
 
 
-def frame(*sections: bytes) -> bytes:
-    """A frame."""
-    payload = b"".join(sections)
-    return struct.pack(">II", len(payload), crc32c(payload)) + payload
+def framed(ops: bytes, file: int, position: int, place: int, number: int, begins: int, flags: int = 0) -> bytes:
+    """A frame at a position of a file; place: in the file; begins: number of the state that the file begins with."""
+    payload = struct.pack(">I", len(ops)) + ops
+    fields = struct.pack(">IIHHIIIqqqq", len(payload), crc32c(payload), flags, 0, 1, 0, 0, place, begins, number, 0)
+    head = struct.pack(">I", 0x6E714652) + struct.pack(">I", crc32c(struct.pack(">qq", file, position) + fields)) + fields
+    data = head + payload
+    return data + bytes(-len(data) % 8)
 
 
-def head(number: int) -> bytes:
-    """Of a journal or snapshot."""
-    first = b"NSQCJNL1" + struct.pack(">I", number)
-    return first + struct.pack(">I", crc32c(first))
+def journal_path(folder: Path, file: int = 1) -> Path:
+    """The path of a file."""
+    return folder / f"cursors.{file:06}"
 
 
-def write_journal(folder: Path, number: int, *frames: bytes) -> Path:
-    """Writes a journal; returns its path."""
-    path = folder / f"cursors.{number:06}.journal"
-    path.write_bytes(head(number) + b"".join(frames))
-    return path
+def write_journal(folder: Path, *frames: Frame, file: int = 1, first: int = 1, twice: tuple[int, ...] = ()) -> list[int]:
+    """Writes a file with these frames, or adds them to it; returns where each ends. first: number of the first one;
+    twice: indexes of those that are there twice."""
+    path = journal_path(folder, file)
+    data = path.read_bytes() if path.exists() else b""
+    place, ends = 0, []
+    if data:
+        begins, at = first, 0
+        while at < len(data):
+            place, begins, number = struct.unpack_from(">qqq", data, at + 32)
+            at += -(-(HEAD_BYTES + struct.unpack_from(">I", data, at + 8)[0]) // 8) * 8
+            place, first = place + 1, number + 1
+    else:
+        begins = first
+    for index, frame in enumerate(frames):
+        for _ in range(1 + (index in twice)):
+            data += framed(operations(frame), file, len(data), place, first + index, begins)
+            place += 1
+        ends.append(len(data))
+    path.write_bytes(data)
+    return ends
 
 
 @dataclass
@@ -82,20 +84,27 @@ class ChannelModel:
     skips: set[int] = field(default_factory=set)
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
 
+    def advance(self, cursor: int) -> None:
+        """The cursor rises, if it is not there yet."""
+        if cursor > self.cursor:
+            self.out |= set(range(self.cursor, cursor)) - self.skips
+            self.skips = {offset for offset in self.skips if offset >= cursor}
+            self.cursor = cursor
+
     def apply(self, op: Op) -> None:
         """One operation, of a writer that makes no mistakes."""
         kind, *rest = op
         if kind == ADVANCE:
-            self.out |= set(range(self.cursor, rest[0])) - self.skips
-            self.skips = {offset for offset in self.skips if offset >= rest[0]}
-            self.cursor = rest[0]
+            self.advance(rest[0])
         elif kind == RESET:
             self.cursor, self.out, self.skips, self.waiting = rest[0], set(), set(), {}
         elif kind == FIN:
+            self.advance(rest[0] + rest[1])
             for offset in range(rest[0], rest[0] + rest[1]):
                 self.out.discard(offset)
                 self.waiting.pop(offset, None)
         elif kind == REQ:
+            self.advance(rest[0] + 1)
             self.out.discard(rest[0])
             self.waiting[rest[0]] = (rest[1], rest[2])
         elif kind == SKIP:
@@ -110,7 +119,7 @@ Model = dict[int, ChannelModel]
 
 
 def apply(model: Model, number: int, ops: list[Op]) -> None:
-    """A section of a channel."""
+    """Operations of a channel."""
     for op in ops:
         if op[0] == DROP:
             model.pop(number, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsqc.store.log.names import segment_path
-from nsqc.store.log.reading import queue_records
+from nsqc.store.log.reading import records
 from nsqc.store.log.recovery import Opened
 from tests.support.crc32c import crc32c
 
@@ -156,7 +156,7 @@ def read_bodies(folder: Path | str, opened: Opened) -> dict[int, bytes]:
         with open(segment_path(str(folder), segment.first), "rb") as file:
             at = segment.first
             while at < segment.end:
-                first, at, data = queue_records(file.fileno(), segment.bounds, at, 0, 1 << 40, 1 << 40)
+                first, at, _, data = records(file.fileno(), segment.bounds, at, 0, segment.end, 1 << 40, False)
                 for offset in range(first, at):
                     length = 4 + int.from_bytes(data[:4], "big")
                     bodies[offset], data = data[30:length], data[length:]

@@ -16,7 +16,7 @@ from nsqc.store.log.progress import read_progress
 from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
 from nsqc.store.log.summary import read_log
 from tests.store.log import segments
-from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, frame, head, section, write_journal
+from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, journal_path, write_journal
 from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment
 
 RESERVED = 1 << 40
@@ -53,7 +53,7 @@ def folder(tmp_path):
     """Three segments, of which the second ends with a batch of several frames; a channel."""
     made = tmp_path / "topic.log"
     write_log(made, [(0, 40), (40, 50), (90, 30)], per_frame=2, more=range(60, 88, 2))
-    write_journal(made, 1, frame(section(1, [(RESET, 0), (NAME, "c"), (ADVANCE, 50)])))
+    write_journal(made, [(1, [(RESET, 0), (NAME, "c"), (ADVANCE, 50)])])
     return made
 
 
@@ -65,7 +65,7 @@ def test_a_sound_folder(folder, power_failed):
     for opened in (start(folder, power_failed), start(folder), read_folder(str(folder))):
         assert shown(folder, opened).bodies == {offset: body_of(offset) for offset in range(120)}
         assert (opened.next, opened.resume_at, opened.clean, opened.lost) == (120, 120, True, 0)
-        assert (opened.earlier.channels, opened.earlier.reached, opened.earlier.numbers) == ([b"c"], 50, [1])
+        assert (opened.earlier.channels, opened.earlier.reached, opened.earlier.damaged) == ([b"c"], 50, 0)
 
 
 def lose(path, dice: random.Random, share: float, sector: int = 64) -> None:
@@ -224,16 +224,16 @@ def test_a_frame_of_a_later_version_refuses_the_folder(folder):
 @pytest.mark.parametrize("reached, resumes", [(300, 300), (2**63 - 1, 120), (MOST_OFFSET, 120)])
 def test_numbering_continues_where_a_channel_is(folder, reached, resumes):
     """Unless it says what no log comes to."""
-    write_journal(folder, 2, frame(section(1, [(RESET, 0), (ADVANCE, reached)])))
+    write_journal(folder, [(1, [(RESET, 0), (ADVANCE, reached)])])
     assert start(folder).resume_at == resumes
 
 
 def test_what_a_power_failure_says_is_kept_when_the_channel_goes(folder):
     write_manifest(folder, write_log(folder, [(0, 40)])[0], clean=False)
-    write_journal(folder, 2, frame(section(1, [(ADVANCE, RESERVED + 7)])))
+    write_journal(folder, [(1, [(ADVANCE, RESERVED + 7)])])
     assert start(folder).resume_at == RESERVED + 7
     assert start(folder, True).resume_at == RESERVED + 7
-    write_journal(folder, 3, frame(section(1, [(DROP,)])))
+    write_journal(folder, [(1, [(DROP,)])])
     assert start(folder).resume_at >= RESERVED
 
 
@@ -255,29 +255,25 @@ def test_threads_and_the_one_who_waits_share_the_folders(folder, tmp_path):
         looks.take(folders[0])
 
 
-@pytest.mark.parametrize("others, strays", [
-    (["cursors.000066.journal"], ["cursors.000066.journal"]),
-    (["cursors.000065.journal"], []),
-    (["cursors.2147483647.journal", "cursors.2147483647.snapshot"],
-     ["cursors.2147483647.snapshot", "cursors.2147483647.journal"]),
-    (["cursors.999999999999999999.snapshot.tmp"], ["cursors.999999999999999999.snapshot.tmp"]),
-    (["cursors.9999999999999999999.journal", "cursors.1.journal", "cursors.0000070.journal"], []),
-    ([f"cursors.{number:06}.journal" for number in range(200, 100_000, 100)],
-     [f"cursors.{number:06}.journal" for number in range(200, 100_000, 100)]),
-])
-def test_journals_that_are_not_of_this_log(folder, others, strays):
-    for name in others:
-        (folder / name).write_bytes(b"x")
-    progress = read_progress(str(folder))
-    assert [file.name for file in progress.strays] == strays
-    assert [channel.name for channel in progress.channels] == ["c"]
-    assert start(folder).earlier.strays == strays
+@pytest.mark.parametrize("other", ["cursors.000066", "cursors.999999999999"])
+def test_what_only_has_the_name_of_a_journal(folder, other):
+    """It is reported as damaged, and changes nothing."""
+    (folder / other).write_bytes(b"x" * 100)
+    assert [channel.name for channel in read_progress(str(folder)).channels] == ["c"]
+    assert read_progress(str(folder)).files == [("cursors.000001", False), (other, True)]
+    assert start(folder).earlier.damaged
 
 
-def test_a_journal_far_behind_that_begins_as_one_counts(folder):
-    """As after a daemon that believed a name."""
-    write_journal(folder, 5000, frame(section(2, [(RESET, 0), (NAME, "d")])))
-    (folder / "cursors.2147483646.journal").write_bytes(head(2**31 - 2))       # no daemon can have come to that
-    progress = read_progress(str(folder))
-    assert [channel.name for channel in progress.channels] == ["c", "d"]
-    assert [file.number for file in progress.strays] == [2**31 - 2]
+@pytest.mark.parametrize("other", ["cursors.1", "cursors.0000070", "cursors.9999999999999", "cursors.000002.bad",
+                                   "cursors.tmp", "cursors.000000"])
+def test_what_has_not_even_the_name_of_a_journal(folder, other):
+    (folder / other).write_bytes(journal_path(folder).read_bytes())
+    assert read_progress(str(folder)).files == [("cursors.000001", False)]
+    assert not start(folder).earlier.damaged
+
+
+@pytest.mark.parametrize("other", ["cursors.000001.journal", "cursors.000002.snapshot"])
+def test_a_journal_in_the_old_format(folder, other):
+    (folder / other).touch()
+    with pytest.raises(LogError, match="a format that no release has written"):
+        start(folder)
