@@ -122,7 +122,7 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
         entry = nsqc_next_entry(folder, &error)
         if entry is NULL:
             break
-        if not nsqc_leads_to_file(folder, entry):
+        if entry.d_name[0] == c"." or not nsqc_leads_to_file(folder, entry):
             continue
         if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
             first = strtoll(entry.d_name, &c_end, 10)
