@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-import re
 import os
+import re
 import sys
 
 import pytest
