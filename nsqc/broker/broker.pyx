@@ -277,8 +277,8 @@ cdef class Broker(TopicOwner):
             outcome = "the log stays readable until DELETE /topic/log"
         else:
             outcome = "the log is removed once its channels have finished them"
-        self.log.warn("TOPIC(%s): it has a log with %d messages, and its rule (%s) says memory: %s", topic.name.decode(),
-                      count, topic.rule.source, outcome)
+        self.log.warn("TOPIC(%s): it has a log with %d messages, and its rule (%s) says memory: %s",
+                      topic.name.decode(), count, topic.rule.source, outcome)
 
     def rule_changed(self, name):
         """The rule of a topic has changed; None: that of any topic may have. Returns what is left to look at: a

@@ -20,6 +20,7 @@ cdef int64_t log_depth(TopicState topic) noexcept   # messages that no channel m
 cdef bint retain_log(TopicState topic) except -1    # removes what the rule does not keep; whether to come back later
 # Deletes the log that the topic has switched from; False: something needs it.
 cdef bint drop_log(TopicState topic) except -1
-cdef int64_t needed_from(TopicState topic) except -1    # the first offset that anything needs; the next one: nothing does
+# The first offset that a channel, or the topic itself, needs; the next one: nothing does.
+cdef int64_t needed_from(TopicState topic) except -1
 cdef int64_t ranks_between(TopicLog log, int64_t begin, int64_t end) noexcept
 cdef int close_log(TopicState topic) except -1      # for a stop; raises OSError if messages are lost

@@ -10,8 +10,8 @@ from nsqc.broker.appending cimport append, append_lines, append_slice
 from nsqc.broker.channel cimport Channel
 from nsqc.broker.channelend cimport delete_channel
 from nsqc.broker.leftover cimport Leftover
-from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log, log_depth,
-                                 log_grew, needed_from, ranks_between, retain_log, unhold_log)
+from nsqc.broker.logged cimport (attach_log, close_log, drop_log, empty_log, follow_rule, give_cursor, hold_log,
+                                 log_depth, log_grew, needed_from, ranks_between, retain_log, unhold_log)
 from nsqc.broker.seams cimport Publisher, TopicOwner
 from nsqc.broker.topicstate cimport Batch, OpenBatch, TopicState
 from nsqc.store.backlog cimport (PUT_DISK, PUT_EXITING, PUT_MEMORY, PUT_NO_MEMORY, PUT_NO_SPACE, Backlog, BacklogOwner,

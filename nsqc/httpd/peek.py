@@ -294,7 +294,8 @@ class _Looking:
             return {}
         log = self.topic.log
         taken = await self.app.readers.run(partial(
-            peeked.read_some, log.folder, {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets},
+            peeked.read_some, log.folder,
+            {offset: (log.segment_at(offset), log.position_for(offset)) for offset in offsets},
             self.page.room))
         self.still_there()
         return taken

@@ -215,7 +215,8 @@ def read_run(folder: str, segment: Bounds | None, position: int, offset: int, mo
 
 
 def read_some(folder: str, places: dict[int, tuple[Bounds | None, int]], room: int) -> dict[int, bytes]:
-    """Single records by offset, with their segments and positions as of find_run(): as many of the first as have so many bytes, and one more; empty: damaged, or gone.
+    """Single records by offset, with their segments and positions as of find_run(): as many of the first as have so
+    many bytes, and one more; empty: damaged, or gone.
 
     Runs on a worker thread. Raises OSError.
     """

@@ -72,7 +72,7 @@ def longer(folder: str, segment: Bounds, found: Found, wanted: Wanted) -> Found 
                                 wanted.max_messages - (before.next - before.first),
                                 min(wanted.max_bytes - (before.end - before.start), _at_once(wanted)), wanted.as_lines)
         if (more.damaged or not more.first == before.next < more.next
-                or not wanted.as_lines and more.end - before.start > wanted.max_bytes):
+                or (not wanted.as_lines and more.end - before.start > wanted.max_bytes)):
             return None
         run = before._replace(next=more.next, end=more.end, last=more.last, lines=before.lines + more.lines)
         return _found(folder, segment, file, run, wanted)

@@ -2,8 +2,8 @@
 
 import asyncio
 import itertools
-import re
 import os
+import re
 import sys
 
 import pytest
@@ -174,7 +174,7 @@ def test_nothing_stays_open_of_a_log_that_nobody_reads(tmp_path, end):
 
 def test_logs_are_read_when_no_more_files_may_stay_open(tmp_path, four_open):
     async def scenario(broker):
-        openfiles.limit_to(1)
+        openfiles.limit_to(0)
         _, channel = await with_segments(broker)
         taker = await take(channel, COUNT)
         assert taker.bodies == [b"%030000d" % number for number in range(COUNT)]

@@ -154,3 +154,20 @@ def test_messages_that_a_channel_has_had(daemon):
     wait_until(lambda: f"LOG(t): {lost} messages from offset {len(BODIES) - lost} on are gone: channels" in node.log)
     node.connect().pub("t", b"new")
     assert reports(node) == everywhere(0, lost)
+
+
+def test_a_first_segment_whose_header_is_lost(daemon):
+    """Its successor knows what it has; what retention has removed before it is not missing."""
+    node = daemon("--topic-storage=log", "--log-retain-bytes=5000", "--max-bytes-per-file=1000")
+    producer = node.connect()
+    consumer = node.connect().sub("t", "a", 100)
+    for body in BODIES * 3:
+        producer.pub("t", body)
+        consumer.messages(1, finish=True)
+    first = wait_until(lambda: state(node)["first_offset"])
+    assert node.stop() == 0
+    with segments(node)[0].open("r+b") as file:
+        file.write(bytes(4096))
+    node.start()
+    assert reports(node) == {"log": (0, 0), "metrics": (0, 0)}
+    assert state(node)["first_offset"] >= first

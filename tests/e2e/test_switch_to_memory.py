@@ -46,7 +46,7 @@ def folders(node: Daemon) -> list[str]:
     return [path.name for path in node.data_path.glob("t.log*/")]
 
 
-def test_history_stays_until_it_is_deleted(daemon, capsys):
+def test_history_stays_until_it_is_deleted(daemon, capfd):
     node = filled(daemon("--topic-storage=log", "--log-retain-time=1h"))
     put(node, storage="memory")
     wait_until(lambda: WARNING.format(3, "PUT /topic/rules") + STAYS in node.log)
@@ -67,14 +67,14 @@ def test_history_stays_until_it_is_deleted(daemon, capsys):
     address = f"127.0.0.1:{node.http_port}"
     where = ("--nsqd", f"127.0.0.1:{node.tcp_port}", "--http", address)
     assert run(["topic", "read", "t", *where]) == 0
-    assert capsys.readouterr()[0].split() == NAMES
+    assert capfd.readouterr()[0].split() == NAMES
     assert run(["log", "inspect", "--json", str(node.data_path)]) == 0
-    assert json.loads(capsys.readouterr()[0])[0]["messages"] == 3
+    assert json.loads(capfd.readouterr()[0])[0]["messages"] == 3
     assert run(["topic", "delete-log", "t", *where]) == 2        # nobody has confirmed it
     assert history(node) == NAMES
-    capsys.readouterr()
+    capfd.readouterr()
     assert run(["topic", "delete-log", "t", "--yes", *where]) == 0
-    assert capsys.readouterr()[0] == f"{address}: log of topic t deleted\n"
+    assert capfd.readouterr()[0] == f"{address}: log of topic t deleted\n"
     assert folders(node) == [] and node.http("GET", "/topic/read?topic=t")[0] == 400
     assert deleted(node)[0] == 400
     # Offsets go on in the next one.

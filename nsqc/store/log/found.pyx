@@ -66,7 +66,7 @@ cdef extern from *:
 cdef enum:
     FIRST_ROOM = 8
     DIGITS = 20
-    UNKNOWN_SALT = 1            # of a segment before one whose header is lost
+    UNKNOWN_SALT = 1            # in a header that is lost: there was a segment before it
 
 
 cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bint keeps) noexcept nogil:
@@ -212,7 +212,7 @@ cdef void replace_head(Found *found, int64_t at) noexcept nogil:
     cdef FoundSegment *next_ = segment + 1
     segment.head.before_salt = UNKNOWN_SALT
     if at + 1 < found.count:
-        if next_.lost or next_.unused or not next_.head.before_salt:
+        if next_.lost or next_.unused or next_.head.before_salt <= UNKNOWN_SALT:
             return
         segment.head.salt = next_.head.before_salt
         segment.head.sequence = next_.head.sequence - 1

@@ -1,7 +1,7 @@
 """The log of a topic. See the .pxd."""
 
 cimport cython
-from libc.stdint cimport INT64_MAX, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int64_t, uint32_t
 from libc.string cimport memset
 
 import os
@@ -9,7 +9,6 @@ import os
 from nsqc.store.backlog cimport CommitSchedule
 from nsqc.store.clock cimport Clock
 from nsqc.store.disk.pool cimport IoPool, Job
-from nsqc.store.disk.syscalls cimport io_size
 from nsqc.store.guid cimport GuidFactory
 from nsqc.store.log.append cimport AppendJob
 from nsqc.store.log.buffer cimport Buffer, buffer_free
