@@ -7,7 +7,8 @@ from libc.stdlib cimport calloc
 from libc.string cimport memset
 from posix.unistd cimport close
 
-from nsqc.store.log.journalfile cimport files_add, journal_number
+from nsqc.store.log.journal cimport JournalState, state_free
+from nsqc.store.log.journalfile cimport files_add, files_load, journal_number
 from nsqc.store.log.journaljobs cimport (Compaction, JournalJob, compaction_free, run_clean, run_compact, run_journal)
 
 
@@ -16,7 +17,8 @@ def compact_folder(str folder not None, int steps=3):
     cdef bytes c_folder = os.fsencode(folder)
     cdef Compaction *job = <Compaction *> calloc(1, sizeof(Compaction))
     cdef JournalJob append
-    cdef int64_t number, last = 0
+    cdef int64_t number
+    cdef JournalState state
     memset(&append, 0, sizeof(append))
     if job is NULL:
         raise MemoryError
@@ -24,13 +26,19 @@ def compact_folder(str folder not None, int steps=3):
     try:
         for name in os.listdir(folder):
             number = journal_number(os.fsencode(name))
-            last = max(last, number)
             if number and files_add(&job.files, number):
                 raise MemoryError
-        job.copied = os.path.getsize(f"{folder}/cursors.{last:06}")
-        run_compact(&job.job)
+        memset(&state, 0, sizeof(state))
+        job.error = files_load(&job.files, &state, job.c_folder, 0, 0)
+        state_free(&state)
+        append.file = job.files.last
+        if job.error == 0 and append.file.frames == 0:       # as the first write makes it
+            open(f"{folder}/cursors.{append.file.number:06}", "xb").close()
+            files_add(&job.files, append.file.number)
+        job.number, job.copied = append.file.number, append.file.position
+        if job.error == 0:
+            run_compact(&job.job)
         if job.error == 0 and steps > 1:
-            append.file = job.files.last
             append.compaction = job
             run_journal(&append.job)
             if append.file.fd >= 0:

@@ -144,7 +144,7 @@ def tails(origin: Origin) -> Iterator[tuple[str, int, set[int]]]:
     everything, frames = set(range(origin.count)), origin.frames[origin.last]
     for size in [*range(130), *range(2040, 2180), *range(4090, (origin.folder / origin.last).stat().st_size)]:
         yield origin.last, size, everything - within([place for place in frames if size < (place.end + 7) // 8 * 8])
-    journal = max(path.name for path in origin.folder.glob("cursors.*.journal"))
+    journal = max(path.name for path in origin.folder.glob("cursors.*"))
     for size in range((origin.folder / journal).stat().st_size):
         yield journal, size, everything
 

@@ -74,7 +74,7 @@ def replaced(model: Path, to: Path, which: str, kind: str) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", ["*.log", "manifest", "*.journal"])
+@pytest.mark.parametrize("which", ["*.log", "manifest", "cursors.*"])
 def test_a_start(daemon, model, tmp_path, which, kind):
     replaced(model, tmp_path / "data", which, kind)
     node = daemon(*LOG, data_path=tmp_path / "data")
@@ -90,7 +90,7 @@ def test_a_start(daemon, model, tmp_path, which, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("which", ["*.log", "manifest", "*.journal"])
+@pytest.mark.parametrize("which", ["*.log", "manifest", "cursors.*"])
 def test_tools(nsqc, model, tmp_path, which, kind):
     path = replaced(model, tmp_path / "data", which, kind)
     code, text = nsqc("log", "verify", tmp_path / "data")

@@ -87,7 +87,7 @@ cdef Earlier make_earlier(JournalState *state, const FoundFiles *files):
     earlier.journal = ([files.items[at].number for at in range(files.count)], files.last.number, files.last.begins,
                        files.last.position, files.last.frames, earlier.state.at + 1, files.state_bytes,
                        earlier.state.channels[index - 1].number + 1 if index else 1,
-                       earlier.damaged > 0 or files.count > 1)
+                       earlier.damaged > 0 or files.count > (files.last.frames > 0))
     return earlier
 
 

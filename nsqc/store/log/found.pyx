@@ -85,7 +85,7 @@ cdef void folder_find(Found *found, const char *c_folder, bint power_failed, bin
         return
     qsort(found.items, <size_t> found.count, sizeof(FoundSegment), by_first)
     if read_heads(found, c_folder) and drop_unused(found) and find_ends(found, c_folder, power_failed):
-        answer = files_load(&found.cursors, &found.state, c_folder, -1)
+        answer = files_load(&found.cursors, &found.state, c_folder, 0, 0)
         if answer:
             fail(found, answer, -1)
         elif power_failed and not found.clean:

@@ -35,7 +35,7 @@ cdef struct FoundFile:
 cdef struct FoundFiles:
     FoundFile *items            # owned; by number
     int64_t count, room
-    JournalFile last            # the newest that frames were found in; closed
+    JournalFile last            # the newest that frames were found in, or a new one; closed
     int64_t state_bytes         # of the state that it begins with
     int64_t torn_bytes          # at the end of files, as a kill leaves them
 
@@ -45,8 +45,11 @@ cdef void journal_new_path(char *c_path, const char *c_folder) noexcept nogil
 cdef int64_t journal_number(const char *c_name) noexcept nogil      # of a file of this name; 0: it is not a journal's
 cdef int files_add(FoundFiles *files, int64_t number) noexcept nogil        # 0 or ENOMEM
 cdef void files_free(FoundFiles *files) noexcept nogil
-# Loads what they say into an empty state: of the last file up to `limit` bytes, if that is not negative. 0 or errno.
-cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t limit) noexcept nogil
+# Loads what they say into an empty state: of the file of a number, which is being appended to, up to `limit` bytes. 0 or
+# errno.
+cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
+                    int64_t limit) noexcept nogil
+cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil      # that, or the next one
 
 # Appends a frame of operations, which begin at OPS_AT; FRAME_ALIGN bytes of room follow them. A flag: MORE. 0 or errno,
 # and nothing was appended.

@@ -79,7 +79,8 @@ cdef int by_number(const void *c_left, const void *c_right) noexcept nogil:
 
 # ---------------------------------------------------------------------- loading
 
-cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t limit) noexcept nogil:
+cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
+                    int64_t limit) noexcept nogil:
     cdef int64_t index, damaged
     cdef int error = 0
     memset(&files.last, 0, sizeof(JournalFile))
@@ -90,14 +91,20 @@ cdef int files_load(FoundFiles *files, JournalState *state, const char *c_folder
         damaged = state.damaged
         if error == 0:
             error = load_file(files, state, c_folder, files.items[index].number,
-                              limit if index == files.count - 1 else -1)
+                              limit if files.items[index].number == number else -1)
         files.items[index].damaged = state.damaged > damaged
-    if files.last.number == 0:
-        files.last.number = files.items[files.count - 1].number if files.count else 1
     if files.last.frames == 0:
-        files.last.begins = state.at + 1
+        files.last.number = files_free_number(files, 1)
+        files.last.begins = 1
     files.last.fd = -1
     return error
+
+
+cdef int64_t files_free_number(const FoundFiles *files, int64_t number) noexcept nogil:
+    cdef int64_t index
+    for index in range(files.count):
+        number += files.items[index].number == number
+    return number
 
 
 cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder, int64_t number,
@@ -346,7 +353,7 @@ def read_journal(str folder not None):
             if number and os.path.isfile(f"{folder}/{name}"):
                 error = error or files_add(&files, number)
         with nogil:
-            error = error or files_load(&files, &state, c_name, -1)
+            error = error or files_load(&files, &state, c_name, 0, 0)
         if error:
             raise OSError(error, os.strerror(error), folder)
         topic = state_channel(&state, TOPIC_NUMBER)

@@ -10,8 +10,9 @@ from nsqc.store.log.journalfile cimport FoundFiles, JournalFile
 cdef struct Compaction:
     Job job
     const char *c_folder        # borrowed
-    FoundFiles files            # owned: those that are replaced; the last one is being appended to
-    int64_t copied              # the new one has the frames of the last one before this position
+    FoundFiles files            # owned: those that are replaced
+    int64_t number              # of the one that is being appended to
+    int64_t copied              # the new one has its frames before this position
     JournalFile file            # the new one
     int64_t state_bytes         # of its state
     int error                   # errno; then there is no new one, or the old ones may still be there

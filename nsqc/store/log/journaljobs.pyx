@@ -13,8 +13,8 @@ from nsqc.store.disk.names cimport PATH_BYTES
 from nsqc.store.disk.syscalls cimport (io_open, io_rename, io_size, io_sync_data, io_sync_path, io_truncate,
                                        io_unlink)
 from nsqc.store.log.journal cimport JournalState, state_free
-from nsqc.store.log.journalfile cimport (files_free, files_load, journal_append, journal_copy, journal_new_path,
-                                         journal_path, journal_write_state)
+from nsqc.store.log.journalfile cimport (files_free, files_free_number, files_load, journal_append, journal_copy,
+                                         journal_new_path, journal_path, journal_write_state)
 from nsqc.store.log.openfiles cimport waits_open
 
 
@@ -88,13 +88,13 @@ cdef void take_place(JournalJob *job) noexcept nogil:
 cdef void run_compact(Job *c_job) noexcept nogil:
     cdef Compaction *job = <Compaction *> c_job
     cdef char c_path[PATH_BYTES]
-    cdef int64_t number, limit
+    cdef int64_t limit
     cdef JournalState state
     memset(&state, 0, sizeof(state))
     job.file.fd = -1
-    job.error = files_load(&job.files, &state, job.c_folder, job.copied)
+    job.error = files_load(&job.files, &state, job.c_folder, job.number, job.copied)
     if job.error == 0:
-        job.file.number = job.files.items[job.files.count - 1].number + 1
+        job.file.number = files_free_number(&job.files, job.number + 1)
         job.file.begins = state.at
         journal_new_path(c_path, job.c_folder)
         job.file.fd = io_open(c_path, O_RDWR | O_CREAT | O_TRUNC)
@@ -106,10 +106,8 @@ cdef void run_compact(Job *c_job) noexcept nogil:
     state_free(&state)
     if job.error == 0:
         # As a rule that is nearly all, so the frame that waits for the rest does not wait long.
-        journal_path(c_path, job.c_folder, job.files.last.number)
-        job.error = size_of(c_path, &limit)
-        number = job.files.last.number
-        job.error = job.error or journal_copy(&job.file, job.c_folder, number, &job.copied, limit)
+        journal_path(c_path, job.c_folder, job.number)
+        job.error = size_of(c_path, &limit) or journal_copy(&job.file, job.c_folder, job.number, &job.copied, limit)
     if job.error == 0:
         job.error = io_sync_data(job.file.fd)
     if job.error:

@@ -210,7 +210,7 @@ cdef class Recorder(Scheduled):
             self._failed()
             return
         self.exists = True
-        if not self.numbers:
+        if self.file.number not in self.numbers:
             self.numbers.append(self.file.number)
             self.names += 1
         self.id += self.job.copies > 0
@@ -300,7 +300,7 @@ cdef class Recorder(Scheduled):
             return
         job.job.run = run_compact
         job.c_folder = PyBytes_AS_STRING(self.c_folder)
-        job.copied = self.file.position
+        job.number, job.copied = self.file.number, self.file.position
         self.compaction = job
         self.io.submit(&job.job, self)
 

@@ -15,6 +15,7 @@ from nsqc.store.log.offline import read_frames
 from nsqc.store.log.progress import read_progress
 from nsqc.store.log.recovery import LogError, Looks, Opened, read_folder
 from nsqc.store.log.summary import read_log
+from tests.compiled.compaction import compact_folder
 from tests.store.log import segments
 from tests.store.log.journals import ADVANCE, DROP, NAME, RESET, journal_path, write_journal
 from tests.store.log.segments import Written, body_of, read_bodies, sealed, write_log, write_manifest, write_segment
@@ -261,6 +262,23 @@ def test_what_only_has_the_name_of_a_journal(folder, other):
     (folder / other).write_bytes(b"x" * 100)
     assert [channel.name for channel in read_progress(str(folder)).channels] == ["c"]
     assert read_progress(str(folder)).files == [("cursors.000001", False), (other, True)]
+    assert start(folder).earlier.damaged
+
+
+@pytest.mark.parametrize("other", ["cursors.000002", "cursors.999999999999", "cursors.1000000000000"])
+def test_the_journal_goes_on_beside_a_file_with_its_name(folder, other):
+    (folder / other).write_bytes(b"x" * 100)
+    for number in range(2, 5):
+        compact_folder(str(folder))
+        assert sorted(path.name for path in folder.glob("cursors.*")) == sorted([
+            f"{other}.bad", f"cursors.{number + (other == 'cursors.000002'):06}"])
+    assert [channel.name for channel in read_progress(str(folder)).channels] == ["c"]
+
+
+def test_a_journal_whose_only_file_is_lost_begins_with_another(folder):
+    journal_path(folder).write_bytes(b"x" * 100)
+    write_journal(folder, [(1, [(RESET, 0), (NAME, "d")])], file=2)
+    assert [channel.name for channel in read_progress(str(folder)).channels] == ["d"]
     assert start(folder).earlier.damaged
 
 
