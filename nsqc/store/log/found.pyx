@@ -122,11 +122,9 @@ cdef bint list_names(Found *found, const char *c_folder) noexcept nogil:
         entry = nsqc_next_entry(folder, &error)
         if entry is NULL:
             break
-        if entry.d_name[0] == c"." or not nsqc_leads_to_file(folder, entry):
-            continue
         if c"0" <= entry.d_name[0] <= c"9" and strlen(entry.d_name) == DIGITS + 4:
             first = strtoll(entry.d_name, &c_end, 10)
-            if c_end - entry.d_name != DIGITS:
+            if c_end - entry.d_name != DIGITS or not nsqc_leads_to_file(folder, entry):
                 continue
             if strcmp(c_end, b".log") == 0:
                 error = add_segment(found, first)

@@ -22,6 +22,16 @@ from nsqc.store.log.ops cimport (NAME_ROOM, OP_ADVANCE, OP_BYTES, OP_NAME, OP_RE
 from nsqc.store.log.walk cimport Walk, walk_data, walk_free, walk_next, walk_open
 from nsqc.wire.hton cimport store_i32
 
+cdef extern from *:
+    """
+    #include <sys/stat.h>
+    static int nsqc_is_file(const char *path) {
+        struct stat state;
+        return stat(path, &state) == 0 && S_ISREG(state.st_mode);
+    }
+    """
+    bint nsqc_is_file(const char *path) nogil
+
 cdef const char *PREFIX = b"cursors."
 cdef int64_t MOST_NUMBER = 1_000_000_000_000
 
@@ -115,6 +125,9 @@ cdef int load_file(FoundFiles *files, JournalState *state, const char *c_folder,
     cdef int error
     cdef int fd
     journal_path(c_path, c_folder, number)
+    if not nsqc_is_file(c_path):
+        state.damaged += 1
+        return 0
     fd = io_open(c_path, O_RDONLY | O_NONBLOCK)
     if fd < 0:
         return -fd
@@ -350,7 +363,7 @@ def read_journal(str folder not None):
     try:
         for name in os.listdir(folder):
             number = journal_number(os.fsencode(name))
-            if number and os.path.isfile(f"{folder}/{name}"):
+            if number:
                 error = error or files_add(&files, number)
         with nogil:
             error = error or files_load(&files, &state, c_name, 0, 0)

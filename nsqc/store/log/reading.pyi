@@ -23,8 +23,9 @@ def find_run(fd: int, segment: Bounds, offset: int, position: int, max_messages:
 
 def records(fd: int, segment: Bounds, offset: int, position: int, end: int, most_bytes: int, as_lines: bool,
             ) -> tuple[int, int, int, bytes]:
-    """Records from an offset to before another: about most_bytes of them, one at least, and none after a gap. As lines of
-    JSON, or as files of disk queues have them. Raises OSError.
+    """Records from an offset to before another: about most_bytes of them, one at least, and none after a gap.
+
+    As lines of JSON, or as files of disk queues have them. Raises OSError.
 
     position: as of find_run(). Returns the offsets of the first record and after the last, the position for that, and
     the records.
