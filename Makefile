@@ -149,7 +149,7 @@ lookupd-bench: build                     ## the lookup server with 10,000 nodes;
 start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
 	$(BIN)/python -m perf.start $(ARGS)
 
-pages: build                             ## docs/options.md, and the tables in docs/lookupd.md and docs/metrics.md
+pages: build                             ## docs/options.md, and the tables in lookupd.md, admin.md and metrics.md
 	$(BIN)/python -m nsqc.commands.pages docs
 
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy
