@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from nsqc.access.needs import ADMIN, OPEN, OPEN_OWN, STATS, Need, need
-from nsqc.admin import api, config, graphite
+from nsqc.admin import api, config, graphite, own
 from nsqc.admin.packing import packed
 from nsqc.admin.router import TreeRouter
 from nsqc.admin.site import MOST_BODY, AdminSite
+from nsqc.admin.view import View
 from nsqc.httpd import probes
 from nsqc.httpd.reply import Reply, plain, v1
 from nsqc.httpd.request import Handler, Request, Route
@@ -86,6 +87,8 @@ TREES: Trees = {
 }
 
 
-def router(prefix: str) -> TreeRouter:
-    """The routes below a prefix."""
-    return TreeRouter(ROUTES, TREES, prefix)
+def router(view: View, prefix: str) -> TreeRouter:
+    """The routes of an admin server, below a prefix."""
+    table, trees = own.routes(view)
+    merged = {method: {**ROUTES.get(method, {}), **table.get(method, {})} for method in (*ROUTES, *table)}
+    return TreeRouter(merged, {**TREES, **trees}, prefix)

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from nsqc import version_line
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.notify import Notifier
+from nsqc.admin.people import People
+from nsqc.admin.poller import Poller
 from nsqc.admin.routes import router
 from nsqc.admin.site import AdminSite
 from nsqc.admin.static import Page
 from nsqc.admin.upstream import HttpNodes
+from nsqc.admin.view import View
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
@@ -114,10 +117,15 @@ class AdminServer:
         """Lets clients connect. Raises StartError."""
         guarding = self.guarding
         gate = Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.recorder)
-        site = self.site = AdminSite(
-            loop=self.loop, options=self.options, fleet=self.fleet, page=self.page, notifier=self.notifier,
-            log=self.log, threads=self.threads, resolve=router(self.options.prefix).resolve, listeners=self.listeners,
-            slow=self.slow, gate=gate)
+        options, fleet = self.options, self.fleet
+        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
+        people = People(options)
+        self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
+                         base=options.prefix + "/", notify=lambda *about, **more: site.notify(*about, **more))
+        site = AdminSite(loop=self.loop, options=options, fleet=fleet, page=self.page, people=people,
+                         notifier=self.notifier, log=self.log, threads=self.threads,
+                         resolve=router(self.view, options.prefix).resolve, listeners=self.listeners, slow=self.slow,
+                         gate=gate)
         self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners)
         try:
             await self.http.start()
@@ -125,6 +133,7 @@ class AdminServer:
             raise StartError(f"listen failed - {error}") from None
         if guarding is not None:
             guarding.watch(tuple, [self.http])
+        self.poller.start()
         gc.collect()
         gc.freeze()
         gc.enable()
@@ -138,6 +147,7 @@ class AdminServer:
         self.manager.stopping("Closing connections")
         await self.http.close()
         self.listeners.stop()
+        self.poller.stop()
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()

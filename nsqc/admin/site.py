@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor
+
 from nsqc.admin.changes import Changes
 from nsqc.admin.fleet import Fleet
 from nsqc.admin.notify import Notifier, notification
@@ -25,8 +26,8 @@ class AdminSite(Site):
     """Shared by all HTTP connections of an admin server."""
 
     def __init__(self, *, loop: asyncio.AbstractEventLoop, options: AdminOptions, fleet: Fleet, page: Page,
-                 notifier: Notifier | None, log: Log, threads: Executor, resolve: Resolve, listeners: Listeners,
-                 slow: SlowLoop, gate: Gate) -> None:
+                 people: People, notifier: Notifier | None, log: Log, threads: Executor, resolve: Resolve,
+                 listeners: Listeners, slow: SlowLoop, gate: Gate) -> None:
         super().__init__(log=log, resolve=resolve, publishes=NoPublishes(), threads=threads,
                          header_timeout=options.http_header_timeout, slow=slow, gate=gate)
         self.loop = loop
@@ -34,7 +35,7 @@ class AdminSite(Site):
         self.fleet = fleet
         self.changes = Changes(fleet)
         self.page = page
-        self.people = People(options)
+        self.people = people
         self.listeners = listeners
         self._notifier = notifier
 

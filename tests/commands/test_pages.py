@@ -98,7 +98,8 @@ def test_the_man_page_has_its_sections_and_every_option():
     assert re.findall(r'^\.SH "(.+)"$', page, re.MULTILINE) == [
         "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN", "SIGNALS", "FILES",
         "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
-    for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN", "SIGNALS")):
+    for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN"),
+                                    (ADMIN, "OPTIONS OF ADMIN", "SIGNALS")):
         options = page[page.index(f'.SH "{start}"'):page.index(f'.SH "{end}"')]
         assert re.findall(r'^\.SS "(.+)"$', options, re.MULTILINE) == [escape(group) for group in declaration.by_group()]
         assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [
