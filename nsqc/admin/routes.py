@@ -14,7 +14,7 @@ from nsqc.httpd.request import Handler, Request, Route
 from nsqc.httpd.routing import Table, plain_answer, plain_route, probe_route
 from nsqc.options.declared import Options
 
-PAGES = (b"/", b"/topics", b"/nodes", b"/counter", b"/lookup", b"/messages", b"/audit")
+PAGES = (b"/", b"/topics", b"/nodes", b"/counter", b"/lookup", b"/messages", b"/changes")
 Trees = dict[tuple[bytes, bytes, int], Route]
 
 
