@@ -97,7 +97,7 @@ def _of_topic(topic: TopicRow, now: float) -> Iterator[Concern]:
     if topic.damaged:
         yield Concern("damage", BAD, f"{topic.damaged:,} damaged messages in the log of {topic.name}", topic=topic.name)
     if topic.unread_since and now - topic.unread_since >= ALONE_S:
-        yield Concern("no-channel", WARN, f"{topic.depth:,} messages wait in {topic.name}, which has no channel",
+        yield Concern("no-channel", WARN, f"{messages(topic.depth)} in {topic.name}, which has no channel",
                       topic=topic.name, since=topic.unread_since)
     if topic.paused:
         yield Concern("paused", NOTE, f"Topic {topic.name} is paused", topic=topic.name)
@@ -107,12 +107,17 @@ def _of_channel(row: ChannelRow, now: float, history: History) -> Iterator[Conce
     if row.paused:
         yield Concern("paused", NOTE, f"Channel {row.topic}/{row.name} is paused", row.topic, row.name)
     elif row.clients and row.still_since and now - row.still_since >= STILL_S:
-        yield Concern("stuck", BAD, f"{row.topic}/{row.name}: {row.depth + row.in_flight:,} messages and "
-                      f"{row.clients} consumer{'' if row.clients == 1 else 's'}, but nothing is finished",
+        yield Concern("stuck", BAD, f"{row.topic}/{row.name}: {messages(row.depth)}, {row.in_flight:,} in flight, and "
+                      f"{row.clients} consumer{' finishes' if row.clients == 1 else 's finish'} none",
                       row.topic, row.name, since=row.still_since)
     elif row.alone_since and now - row.alone_since >= ALONE_S:
-        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {row.depth:,} messages wait, and there is no "
-                      "consumer", row.topic, row.name, since=row.alone_since)
+        yield Concern("no-consumer", WARN, f"{row.topic}/{row.name}: {messages(row.depth)}, and there is no consumer",
+                      row.topic, row.name, since=row.alone_since)
     elif row.depth >= GROWING and history.grows((row.topic, row.name), GROWING_POINTS):
-        yield Concern("growing", WARN, f"{row.topic}/{row.name}: {row.depth:,} messages wait, more and more for 14 "
-                      "minutes", row.topic, row.name)
+        yield Concern("growing", WARN, f"{row.topic}/{row.name}: {messages(row.depth)}, more and more for 14 minutes",
+                      row.topic, row.name)
+
+
+def messages(count: int) -> str:
+    """1 message waits, 2,000 messages wait."""
+    return "1 message waits" if count == 1 else f"{count:,} messages wait"

@@ -26,15 +26,18 @@ def _same(call: Call) -> Call:
     return call
 
 
-def routes(view: View, local: bool = False, wrap: Wrap = _same) -> tuple[Table, Trees]:
-    """local: only clients of this machine, unless there are access rules. wrap: what is done around each call."""
+def routes(view: View, looking: Need | None = None, wrap: Wrap = _same) -> tuple[Table, Trees]:
+    """looking: what calls require whose own calls to nodes are checked for the user; None: no such check is made. wrap:
+    what is done around each call."""
     actions, messages = Actions(view), Messages(view)
+
+    local = looking is not None
 
     def read(call: Call, *grants: str) -> Route:
         return packed(Route(_handler(wrap(call)), Need(grants or (STATS,), own=True, local=local), logged=False))
 
     def change(call: Call) -> Route:
-        return packed(Route(_handler(wrap(_changing(view, call))), Need((ADMIN,), own=True, local=local),
+        return packed(Route(_handler(wrap(_changing(view, call))), looking or Need((ADMIN,), own=True),
                             reads_body=True, body_limit=_longest))
 
     table: Table = {
@@ -48,7 +51,8 @@ def routes(view: View, local: bool = False, wrap: Wrap = _same) -> tuple[Table, 
             API + b"nodes": read(view.nodes),
             API + b"lookup": read(view.lookup),
             API + b"audit": read(view.audit, READ, ADMIN),
-            API + b"messages": read(messages.page, READ),
+            API + b"messages": packed(Route(_handler(wrap(messages.page)), looking or Need((READ,), own=True),
+                                            logged=False)),
         },
         b"POST": {
             API + b"actions": change(actions.act),
