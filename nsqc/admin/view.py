@@ -96,7 +96,7 @@ class View:
                 "totals": totals_json(moment.totals), "series": poller.history.series(()),
                 "attention": poller.concerns.listed[:100], "attention_counts": poller.concerns.counts,
                 "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
-                "nodes": [node_row(node, poller.history) for node in moment.nodes.values()][:50]}
+                "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
 
     async def attention(self, request: Request) -> Json:
         """All that needs attention."""
@@ -157,7 +157,8 @@ class View:
                         clients += [client_json(client, address) for client in its.clients or ()]
         held, logs = await asyncio.gather(self._held(moment, topic, name), self._logs(moment, topic))
         return {"at": round(moment.at, 3), **channel_row(row), "series": self.poller.history.series((topic, name)),
-                "node_rows": nodes, "consumers": clients, "held": held,
+                "node_rows": nodes, "held": held,
+                "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log
                               for position in listed(log["log"].get("channels"))
                               if position.get("channel_name") == name],
@@ -166,8 +167,8 @@ class View:
     async def nodes(self, request: Request) -> Json:
         """All nodes."""
         moment = await self.moment()
-        rows = sorted(moment.nodes.values(), key=lambda row: (row.hostname, row.address))
-        return {"at": round(moment.at, 3), "nodes": [node_row(row, self.poller.history) for row in rows]}
+        return {"at": round(moment.at, 3),
+                "nodes": [node_row(row, self.poller.history) for row in in_order(moment)]}
 
     async def node(self, request: Request) -> Json:
         """A node, with a page of its topics."""
@@ -214,7 +215,8 @@ class View:
         """/stats of a topic, of all nodes."""
         ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None, include_mem="false",
                                 include_clients="true" if clients else "false"))
-        return await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, shapes.stats)
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, shapes.stats)
+        return Found(dict(sorted(found.answers.items())), found.errors)
 
     async def _all_of(self, address: str) -> shapes.Stats:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
@@ -253,6 +255,11 @@ class View:
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
         return sorted(held, key=lambda message: message.get("delivered") or 0)[:50]
+
+
+def in_order(moment: Moment) -> list[NodeRow]:
+    """All nodes, by host name."""
+    return sorted(moment.nodes.values(), key=lambda row: (row.hostname, row.address))
 
 
 def listed(value: object) -> list[Json]:

@@ -24,6 +24,19 @@ export function line(values, x, y) {
   return d;
 }
 
+/** The d of the areas under a line. */
+function under(values, x, y, floor) {
+  let d = "", start = -1;
+  for (let at = 0; at <= values.length; at += 1) {
+    const is = at < values.length && values[at] !== null;
+    if (is && start < 0) start = at;
+    if (is || start < 0) continue;
+    d += `${line(values.slice(start, at), index => x(index + start), y)}L${x(at - 1).toFixed(1)} ${floor}L${x(start).toFixed(1)} ${floor}Z`;
+    start = -1;
+  }
+  return d;
+}
+
 /** A small line for a row of a table. */
 export function spark() {
   const path = s("path");
@@ -69,9 +82,7 @@ export function chart(title, fields, format) {
         time(end - minutes * 60).slice(0, 5)));
     }
     columns.forEach((column, number) => lines[number].setAttribute("d", line(column, x, y)));
-    const known = columns[0].findIndex(value => value !== null);
-    const shape = columns[0].map(value => value ?? 0).slice(Math.max(known, 0));
-    area.setAttribute("d", known < 0 ? "" : `${line(shape, index => x(index + known), y)}L${x(length() - 1)} ${floor}L${x(known)} ${floor}Z`);
+    area.setAttribute("d", under(columns[0], x, y, floor));
     svg.setAttribute("aria-label", `${title}, the last hour. ` + fields.map((field, number) =>
       `${field.name}: now ${said(columns[number].at(-1))}, at most ${said(Math.max(...columns[number].filter(value => value !== null)))}`).join("; "));
     point();
