@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import deque
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypedDict
 
@@ -43,6 +45,10 @@ class History:
 
     def add(self, moment: Moment) -> None:
         """One more point in each series."""
+        deque(self.adding(moment), maxlen=0)
+
+    def adding(self, moment: Moment) -> Iterator[None]:
+        """The same; yields now and then."""
         slot = int(moment.at // STEP_S)
         self._advance(slot)
         self._choose(moment)
@@ -52,9 +58,11 @@ class History:
             if not node.error:
                 self._put((NODE, node.address), slot, node.came, node.went, node.depth, node.in_flight)
         chosen = self._chosen
-        for row in moment.topics.values():
+        for number, row in enumerate(moment.topics.values()):
             if chosen is None or row.name in chosen:
                 self._put_topic(row, slot)
+            if number % 64 == 63:
+                yield
 
     def _put_topic(self, row: TopicRow, slot: int) -> None:
         self._put((row.name,), slot, row.came, row.went, row.total_depth, row.in_flight)

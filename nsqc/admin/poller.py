@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
+from collections import deque
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nsqc.admin import shapes
-from nsqc.admin.attention import Concerns, find
+from nsqc.admin.attention import Concerns, Finding, look
 from nsqc.admin.fleet import Fleet, together
 from nsqc.admin.gauges import METRICS_BYTES, take_gauges
 from nsqc.admin.history import History
@@ -32,6 +33,7 @@ REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
 GAUGES_S = 60.0
 OLDEST = 24             # channels whose oldest message is looked for
 SLICE_S = 0.004         # of a loop iteration
+TIMES = 8               # latest answers of a node that its cost is judged by
 AT_ONCE = 4             # answers of nodes that are in memory
 
 STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
@@ -94,6 +96,7 @@ class Poller:
         self._seen: dict[str, tuple[NodeRow, float]] = {}       # by address, and when it was listed last
         self._gauges: dict[str, NodeRow] = {}
         self._gauges_due = 0.0
+        self._times: dict[str, deque[float]] = {}
         self._deaf: dict[str, float] = {}   # nodes that show no messages, until loop time
         self._task: asyncio.Task[None] | None = None
         self._looked: asyncio.Event = asyncio.Event()
@@ -165,12 +168,27 @@ class Poller:
             moment.totals.oldest = earliest(moment.totals.oldest, topic.oldest)
             if pace.over():
                 await pace.rest()
-        self.history.add(moment)
-        await asyncio.sleep(0)
-        self.concerns = find(moment, self.history, self.listed.errors)
+        for _ in self.history.adding(moment):
+            if pace.over():
+                await pace.rest()
+        finding = Finding()
+        for concern in look(moment, self.history, self.listed.errors):
+            finding.add(concern)
+            if concern is None and pace.over():
+                await pace.rest()
+        self.concerns = finding.result()
         self.moment = moment
-        slowest = max((row.answer_ms for row in rows if not row.error), default=0.0) / 1000
-        self.interval_s = min(max(self._least_s, slowest * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
+        self.interval_s = min(max(self._least_s, self._cost_of(rows) * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
+
+    def _cost_of(self, rows: list[NodeRow]) -> float:
+        """Seconds that a look costs the slowest node at most: the quickest of its latest answers, as the others have
+        waited for something else."""
+        for row in rows:
+            if not row.error:
+                self._times.setdefault(row.address, deque(maxlen=TIMES)).append(row.answer_ms / 1000)
+        for address in self._times.keys() - {row.address for row in rows}:
+            del self._times[address]
+        return max((min(times) for times in self._times.values()), default=0.0)
 
     async def _find(self) -> list[NodeRow]:
         """Rows for the nodes that are listed, and for those that were a while ago."""

@@ -11,7 +11,6 @@ from nsqc.access.tokens import make
 from nsqc.admin.attention import find
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
-
 from tests.admin.conftest import address
 from tests.support.daemon import wait_until
 
@@ -201,7 +200,7 @@ def test_seek_with_a_preview(cluster, two):
         assert shown[0]["again"] == again
     assert "does not exist" in admin.call("POST", f"{API}/actions", {**body, "to": "11", "preview": True}).json["preview"][0]["error"]
     assert admin.call("POST", f"{API}/actions", {**body, "confirm": "c"}).json["results"][0]["ok"]
-    assert [message.body for message in client.messages(7)][0] == b'{"number": 3}'
+    assert client.messages(7)[0].body == b'{"number": 3}'
 
 
 # ---------------------------------------------------------------------- who
