@@ -127,7 +127,7 @@ def main() -> None:
         seconds = time.monotonic() - at
         spent = [(cpu(pid) - then) / seconds * 100 for pid, then in zip(processes, before, strict=True)]
         interval = json.loads(get(f"{url}/api/v1/overview"))["interval"]
-        print(f"{totals['topics']} topics, {totals['channels']} channels, {given.nodes} nodes: a look each {interval} s, "
+        print(f"{totals['topics']} topics, {totals['channels']} channels, {given.nodes} nodes: every {interval} s; "
               f"CPU of a node {max(spent[:-1]):.2f} % at most, of the admin server {spent[-1]:.1f} %, its RSS "
               f"{rss(admin.pid):.0f} MB", flush=True)
         measure(url, ("", "topics", "topics/team-00.events-00000", "nodes"))

@@ -7,7 +7,6 @@ import gc
 import signal
 import ssl
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from nsqc import version_line
 from nsqc.admin.fleet import Fleet
@@ -19,6 +18,7 @@ from nsqc.admin.site import AdminSite
 from nsqc.admin.static import Page
 from nsqc.admin.upstream import HttpNodes
 from nsqc.admin.view import View
+from nsqc.guarding import Guarding, GuardingError
 from nsqc.httpd.gate import Gate
 from nsqc.httpd.server import Server
 from nsqc.log import Log
@@ -31,9 +31,6 @@ from nsqc.process import descriptors, running
 from nsqc.process.environment import EnvironmentVariableError
 from nsqc.process.hangup import Hangup
 from nsqc.process.notify import ServiceManager
-
-if TYPE_CHECKING:
-    from nsqc.guarding import Guarding
 
 WORKERS = 2
 
@@ -60,7 +57,9 @@ async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log
         log.fatal("failed to instantiate nsqadmin - %s", error)
         return 1
     if not hangup.ignored:
-        hangup.begin(stop.set if server.guarding is None else server.guarding.reload)
+        # With neither file there is nothing to read again.
+        reloads = server.guarding if options.access_file or options.audit_file else None
+        hangup.begin(stop.set if reloads is None else reloads.reload)
     await stop.wait()
     hangup.end()
     await server.stop()
@@ -105,9 +104,7 @@ class AdminServer:
         except (OSError, ValueError) as error:
             raise StartError(f"listen ({options.http_address}) failed - {error}") from None
 
-    def _make_guarding(self) -> Guarding | None:
-        from nsqc.guarding import Guarding, GuardingError
-
+    def _make_guarding(self) -> Guarding:
         try:
             return Guarding(self.loop, self.threads, self.options, self.log)
         except GuardingError as error:
@@ -116,7 +113,7 @@ class AdminServer:
     async def start(self) -> None:
         """Lets clients connect. Raises StartError."""
         guarding = self.guarding
-        gate = Gate(self.options) if guarding is None else Gate(self.options, guarding.permits, guarding.recorder)
+        gate = Gate(self.options, guarding.permits, guarding.recorder)
         options, fleet = self.options, self.fleet
         self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
         people = People(options)
@@ -131,8 +128,7 @@ class AdminServer:
             await self.http.start()
         except OSError as error:
             raise StartError(f"listen failed - {error}") from None
-        if guarding is not None:
-            guarding.watch(tuple, [self.http])
+        guarding.watch(tuple, [self.http])
         self.poller.start()
         gc.collect()
         gc.freeze()
@@ -151,8 +147,7 @@ class AdminServer:
         if self.notifier is not None:
             await self.notifier.close()
         self.nodes.close()
-        if self.guarding is not None:
-            await self.guarding.close()
+        await self.guarding.close()
         self.threads.shutdown()
         self.manager.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from contextlib import suppress
 from http import HTTPStatus
 from typing import NamedTuple, Protocol, cast
 from urllib.parse import quote
@@ -124,17 +125,15 @@ class HttpNodes:
             return answer
 
     async def _tried(self, address: str, ask: Ask) -> Answer:
-        """A connection that was kept may have been closed by the node: a call that changes nothing is repeated."""
+        """A kept connection may have been closed by the node, so a change gets one of its own: nobody could say
+        whether they arrived. Reads are repeated."""
         url = f"{'https' if address in self._https else 'http'}://{address}{ask.target}"
         try:
             async with asyncio.timeout(self._request_s + ask.timeout_s):
-                kept = self._kept(address)
+                kept = self._kept(address) if ask.method == "GET" else None
                 if kept is not None:
-                    try:
+                    with suppress(_Stale):
                         return await self._exchange(kept, address, ask)
-                    except _Stale:
-                        if ask.method != "GET":
-                            raise
                 return await self._exchange(await self._dial(address), address, ask)
         except TimeoutError:
             raise UpstreamError(f'{_verb(ask)} "{url}": context deadline exceeded (Client.Timeout exceeded while '

@@ -254,7 +254,7 @@ class View:
         found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
         held = [{**message, "node": address} for address, page in found.answers.items()
                 for message in listed(page.get("messages"))]
-        return sorted(held, key=lambda message: message.get("delivered") or 0)[:50]
+        return sorted(held, key=delivered_at)[:50]
 
 
 def in_order(moment: Moment) -> list[NodeRow]:
@@ -265,6 +265,12 @@ def in_order(moment: Moment) -> list[NodeRow]:
 def listed(value: object) -> list[Json]:
     """A list of objects in an answer."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def delivered_at(message: Json) -> int:
+    """When a message in flight was delivered, in nanoseconds."""
+    value = message.get("delivered")
+    return value if isinstance(value, int) else 0
 
 
 class Arguments:
