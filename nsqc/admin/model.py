@@ -88,6 +88,7 @@ class NodeRow(Struct, gc=False):
     came: float = -1.0
     went: float = -1.0
     answer_ms: float = 0.0
+    answer_bytes: int = 0
     disk_free: float = -1.0     # bytes; below 0: unknown
     disk_size: float = -1.0
     disk_limit: float = 0.0

@@ -1,7 +1,7 @@
 """Looks at all nodes again and again, and keeps what it sees: one moment, the last hour, and what needs attention.
 
-A look costs a node what its /stats costs. The pause between two looks is at least a hundred times the slowest answer,
-so a node spends 1 % of its time on it at most, however many topics it has.
+A look costs a node what its /stats costs. The pause between two looks is at least a hundred times that, so a node
+spends 1 % of its time on it at most, however many topics it has.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
 GAUGES_S = 60.0
 OLDEST = 24             # channels whose oldest message is looked for
 SLICE_S = 0.004         # of a loop iteration
+BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice as many
 TIMES = 8               # latest answers of a node that its cost is judged by
 AT_ONCE = 4             # answers of nodes that are in memory
 
@@ -145,7 +146,7 @@ class Poller:
                 async with asyncio.timeout(max(self.interval_s - (time.monotonic() - began), 0.2)):
                     await self._hurry.wait()
                     self._hurry.clear()
-                    await asyncio.sleep(min(0.3, self.interval_s))
+                    await asyncio.sleep(max(0.3, self.interval_s / 10))
 
     # ------------------------------------------------------------------ a look
 
@@ -181,11 +182,12 @@ class Poller:
         self.interval_s = min(max(self._least_s, self._cost_of(rows) * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
 
     def _cost_of(self, rows: list[NodeRow]) -> float:
-        """Seconds that a look costs the slowest node at most: the quickest of its latest answers, as the others have
-        waited for something else."""
+        """Seconds that a look costs a node at most: the quickest of its latest answers, as others have waited for
+        something else, but no more than so many bytes cost any nsqd."""
         for row in rows:
             if not row.error:
-                self._times.setdefault(row.address, deque(maxlen=TIMES)).append(row.answer_ms / 1000)
+                cost = min(row.answer_ms / 1000, row.answer_bytes / BYTES_A_SECOND)
+                self._times.setdefault(row.address, deque(maxlen=TIMES)).append(cost)
         for address in self._times.keys() - {row.address for row in rows}:
             del self._times[address]
         return max((min(times) for times in self._times.values()), default=0.0)
@@ -244,7 +246,7 @@ class Poller:
             began = time.monotonic()
             try:
                 body = await self._fleet.call(row.address, STATS)
-                row.answer_ms = (time.monotonic() - began) * 1000
+                row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
                 answer = shapes.raw_stats(body)
             except UpstreamError as error:
                 self._missing(row, str(error))
