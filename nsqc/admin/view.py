@@ -35,7 +35,6 @@ from nsqc.wire.outside import Decoder
 
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
-FRESH_S = 2.0           # an answer of a node that is used again
 Json = dict[str, Any]   # Any: JSON
 json_of = Decoder(dict[str, object]).decode
 
@@ -222,7 +221,7 @@ class View:
         """All topics of a node; kept for a moment, as pages of them are asked for."""
         now = time.monotonic()
         known = self._stats.get(address)
-        if known is None or now - known[0] > FRESH_S:
+        if known is None or now - known[0] > self.poller.interval_s / 2:
             ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
             known = (now, await self.fleet.get(address, ask, shapes.stats))
             self._stats = {address: known}      # of one node: they may be large

@@ -107,7 +107,7 @@ export function messages(root, args, {remember}) {
         if (signal.aborted) return;
         take(data, true);
         text(note, "Live: new messages appear at the top.");
-        if (data.messages.length === 0 && at === null) return;
+        more.hidden = true;
       } catch (error) {
         if (!signal.aborted) { text(note, explained(error)); live.checked = false; }
         return;
