@@ -115,10 +115,19 @@ class AdminServer:
         guarding = self.guarding
         gate = Gate(self.options, guarding.permits, guarding.recorder)
         options, fleet = self.options, self.fleet
+        prometheus = None
+        if options.prometheus_url:
+            from nsqc.admin.prometheus import Prometheus  # here: most servers have none
+
+            try:
+                prometheus = Prometheus(self.loop, options.prometheus_url, self.log)
+            except ValueError as error:
+                raise StartError(f"--prometheus-url: {error}") from None
         self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
         people = People(options)
         self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
-                         base=options.prefix + "/", notify=lambda *about, **more: site.notify(*about, **more))
+                         base=options.prefix + "/", notify=lambda *about, **more: site.notify(*about, **more),
+                         prometheus=prometheus)
         site = AdminSite(loop=self.loop, options=options, fleet=fleet, page=self.page, people=people,
                          notifier=self.notifier, log=self.log, threads=self.threads,
                          resolve=router(self.view, options.prefix).resolve, listeners=self.listeners, slow=self.slow,

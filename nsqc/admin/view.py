@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from nsqc import __version__
 from nsqc.admin import shapes
 from nsqc.admin.changes import Changes
 from nsqc.admin.classic import client_json
 from nsqc.admin.fleet import Fleet, Found, together
-from nsqc.admin.history import NODE
+from nsqc.admin.history import NODE, Key, Series
 from nsqc.admin.ledger import Ledger
 from nsqc.admin.listing import (
     channel_row,
@@ -32,6 +32,9 @@ from nsqc.httpd.request import Request, read_arguments
 from nsqc.log import Log
 from nsqc.wire.names import is_valid_name
 from nsqc.wire.outside import Decoder
+
+if TYPE_CHECKING:
+    from nsqc.admin.prometheus import Prometheus
 
 FIRST_S = 6.0           # how long the first call waits for the first look
 WATCHED_S = 60.0
@@ -57,12 +60,14 @@ class View:
     """What the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
 
     def __init__(self, fleet: Fleet, poller: Poller, people: Rules, log: Log, *, mode: str, base: str,
-                 notify: Callable[..., None]) -> None:
-        """base: path of the page, with a slash at its end. notify: as AdminSite.notify."""
+                 notify: Callable[..., None], prometheus: Prometheus | None = None) -> None:
+        """base: path of the page, with a slash at its end. notify: as AdminSite.notify. prometheus: None: none is
+        known."""
         self.fleet, self.poller, self.people, self.log = fleet, poller, people, log
         self.changes = Changes(fleet)
         self.mode, self.base, self.notify = mode, base, notify
         self.ledger = Ledger()
+        self._prometheus = prometheus
         self._stats: dict[str, tuple[float, shapes.Stats]] = {}
 
     async def moment(self) -> Moment:
@@ -72,6 +77,11 @@ class View:
         if moment is None:
             raise ApiError(503, f"NOT_YET - {self.poller.error or 'the nodes have not answered yet'}")
         return moment
+
+    async def _series(self, key: Key) -> Series | None:
+        """The last hour: of Prometheus, if it has it."""
+        found = None if self._prometheus is None else await self._prometheus.series(key)
+        return self.poller.history.series(key) if found is None else found
 
     # ------------------------------------------------------------------ calls
 
@@ -92,7 +102,7 @@ class View:
         busiest = topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
         deepest = topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
         return {"at": round(moment.at, 3), "interval": round(poller.interval_s, 1), "error": poller.error,
-                "totals": totals_json(moment.totals), "series": poller.history.series(()),
+                "totals": totals_json(moment.totals), "series": await self._series(()),
                 "attention": poller.concerns.listed[:100], "attention_counts": poller.concerns.counts,
                 "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
                 "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
@@ -132,7 +142,7 @@ class View:
         stats = await self.stats(moment, name)
         nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
         logs = await self._logs(moment, name)
-        return {"at": round(moment.at, 3), **topic_row(row), "series": history.series((name,)),
+        return {"at": round(moment.at, 3), **topic_row(row), "series": await self._series((name,)),
                 "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
                 "node_rows": [part for part in nodes if part is not None],
                 "errors": {address: str(error) for address, error in stats.errors.items()},
@@ -155,7 +165,7 @@ class View:
                         nodes.append(channel_part(address, its))
                         clients += [client_json(client, address) for client in its.clients or ()]
         held, logs = await asyncio.gather(self._held(moment, topic, name), self._logs(moment, topic))
-        return {"at": round(moment.at, 3), **channel_row(row), "series": self.poller.history.series((topic, name)),
+        return {"at": round(moment.at, 3), **channel_row(row), "series": await self._series((topic, name)),
                 "node_rows": nodes, "held": held,
                 "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
                 "positions": [{"node": log["node"], **position} for log in logs if "log" in log

@@ -108,6 +108,9 @@ class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
 
     graphite_url: Annotated[str, flag(Kind.TEXT, GRAPHITE, "URL of Graphite, for /api/graphite")] = ""
     proxy_graphite: Annotated[bool, flag(Kind.BOOL, GRAPHITE, "serve /render from Graphite")] = False
+    prometheus_url: Annotated[str, flag(
+        Kind.TEXT, METRICS, "URL of a Prometheus that scrapes the nodes: charts of the fleet, topics and channels come "
+        "from there, and so go back to before the start of this server", own=True)] = ""
     statsd_prefix: Annotated[str, flag(
         Kind.TEXT, METRICS, "prefix of nsqd's keys; shown by /config, as the page needs no Graphite")] = "nsq.%s"
     statsd_counter_format: Annotated[str, flag(
@@ -175,6 +178,6 @@ def unusable(options: AdminOptions) -> Iterator[str]:
             yield (f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR "
                    f"address: {options.allow_config_from_cidr}")
     for flag_text, url in (("--notification-http-endpoint", options.notification_http_endpoint),
-                           ("--graphite-url", options.graphite_url)):
+                           ("--graphite-url", options.graphite_url), ("--prometheus-url", options.prometheus_url)):
         if url and not url.startswith(("http://", "https://")):
             yield f"{flag_text}={url}: is not an http or https URL"

@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -388,3 +390,39 @@ def test_the_history_is_bounded():
     history.add(later)
     assert history.series((busiest,))["values"]["depth"] == [0.0]      # what is older than an hour is gone
     assert len(history.series((busiest,))["values"]["came"]) <= SLOTS
+
+
+def test_charts_from_prometheus(cluster, two):
+    """A server that answers as Prometheus does; then it is gone, and the charts are those of the admin server again."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            query = parse_qs(urlsplit(self.path).query)
+            asked.append((urlsplit(self.path).path, query["query"][0]))
+            start = int(query["start"][0])
+            value = "7" if "nsqc_channel_depth" in query["query"][0] else "NaN"
+            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [
+                {"metric": {}, "values": [[start, value], [start + 3590, value]]}]}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        admin = cluster.admin(f"--prometheus-url=http://127.0.0.1:{server.server_address[1]}/prom")
+        series = seen(admin, "/topics/t/c", lambda data: data["series"])["series"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert series["values"]["depth"][0] == series["values"]["depth"][-1] == 7 and series["values"]["depth"].count(None) == 358
+    assert set(series["values"]["came"]) == {None}
+    assert {path for path, _ in asked} == {"/prom/api/v1/query_range"}
+    assert 'sum(nsqc_channel_depth{topic="t",channel="c"})' in [query for _, query in asked]
+    assert seen(admin, "/topics/t", lambda data: data["series"])["series"]["values"]["depth"][-1] == 2
+    wait_until(lambda: "failed to query http://127.0.0.1" in admin.log)
