@@ -26,7 +26,8 @@ def get(site: AdminSite, request: Request) -> object:
 def put(site: AdminSite, request: Request) -> object:
     """Changes log_level or nsqlookupd_http_addresses; returns the new value."""
     _check(site, request)
-    site.people.check_change(request)
+    if site.options.read_only:
+        raise ApiError(403, "READ_ONLY")
     if not request.body or max(request.length, len(request.body)) > MOST_BODY:
         raise ApiError(413, "INVALID_VALUE")
     if request.param == "log_level":

@@ -9,13 +9,14 @@ from urllib.parse import quote
 import msgspec
 
 from nsqc.admin.site import AdminSite
-from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.reply import JSON, ApiError, Reply
 from nsqc.httpd.request import Request, read_arguments
 from nsqc.net.url import parse_server
 from nsqc.peers.dial import Dialer
 from nsqc.peers.http import Answer, AnswerError, ask, request
 from nsqc.wire.outside import Decoder, JSONError
 
+KINDS = ((b"\x89PNG", "image/png"), (b"[", JSON), (b"{", JSON))
 SAFE = "!$&'()*+,-./:;=?@_~%"
 
 
@@ -56,8 +57,8 @@ async def render(site: AdminSite, asked: Request) -> Reply:
     except (OSError, ValueError, AnswerError) as error:
         site.log.error("failed to query Graphite - %s", error)
         raise ApiError(502, "UPSTREAM_ERROR: Graphite does not answer") from None
-    # A picture, whatever it says it is: nothing that a browser would run.
-    kind = "image/png" if answer.body.startswith(b"\x89PNG") else "application/octet-stream"
+    # By what it is, whatever it says it is: nothing that a browser would run.
+    kind = next((kind for start, kind in KINDS if answer.body.startswith(start)), "application/octet-stream")
     return Reply(200, answer.body, kind)
 
 

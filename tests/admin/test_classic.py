@@ -185,6 +185,36 @@ def test_refusals(cluster, method, path, body, status, message):
         assert answer.headers["Allow"] == "GET, OPTIONS, POST"
 
 
+def test_graphite(cluster):
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            body = b'[{"target":"x","datapoints":[[740.4,1],[null,2]]}]' if "json" in self.path else b"\x89PNG..."
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        admin = cluster.admin(f"--graphite-url=http://127.0.0.1:{server.server_address[1]}", "--proxy-graphite")
+        assert admin.get("/api/graphite?metric=rate&target=a.b(c)") == {"rate": "12.34"}
+        picture = admin.call("GET", "/render?target=a&width=3")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (picture.body, picture.headers["Content-Type"]) == (b"\x89PNG...", "image/png")
+    assert asked == ["/render?from=-120sec&until=-60sec&format=json&target=a.b%28c%29", "/render?target=a&width=3"]
+    assert admin.call("GET", "/api/graphite?metric=rate&target=a").json == {"message": "INTERNAL_ERROR"}
+    assert cluster.admin().call("GET", "/render?target=a").status == 404
+
+
 def test_config(cluster):
     admin = cluster.admin("--admin-user=ann", "--statsd-interval=60s")
     assert admin.call("GET", "/config/log_level").body == b"2"
@@ -194,8 +224,9 @@ def test_config(cluster):
     text = admin.call("GET", "/config/acl_http_header")
     assert (text.body, text.headers["Content-Type"]) == (b"X-Forwarded-User", "text/plain; charset=utf-8")
     ann = {"X_Forwarded_User": "ann"}
-    assert admin.call("PUT", "/config/log_level", b"DEBUG", **ann).body == b"1"
-    assert admin.call("PUT", "/config/nsqlookupd_http_addresses", b'["127.0.0.1:1"]', **ann).json == ["127.0.0.1:1"]
+    # As recorded: these ask for no user.
+    assert admin.call("PUT", "/config/log_level", b"DEBUG").body == b"1"
+    assert admin.call("PUT", "/config/nsqlookupd_http_addresses", b'["127.0.0.1:1"]').json == ["127.0.0.1:1"]
     down = admin.call("GET", "/api/topics")
     assert down.status == 502 and down.json["message"] == (
         'UPSTREAM_ERROR: failed to query any nsqlookupd: Get "http://127.0.0.1:1/topics": dial tcp 127.0.0.1:1: connect: '
