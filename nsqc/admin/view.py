@@ -234,8 +234,12 @@ class View:
         if known is None or now - known[0] > self.poller.interval_s / 2:
             ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
             known = (now, await self.fleet.get(address, ask, shapes.stats))
-            self._stats = {address: known}      # of one node: they may be large
+            self._stats = {address: known}      # of one node, and for a while: they may be large
+            asyncio.get_running_loop().call_later(WATCHED_S, self._forget, known)
         return known[1]
+
+    def _forget(self, known: tuple[float, shapes.Stats]) -> None:
+        self._stats = {address: there for address, there in self._stats.items() if there is not known}
 
     async def _logs(self, moment: Moment, topic: str) -> list[Json]:
         """The logs of a topic, and its rules, of nodes that are nsqc's; errors of nodes that do not show them."""
