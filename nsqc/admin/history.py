@@ -16,6 +16,7 @@ STEP_S = 10
 SLOTS = 360                             # an hour
 FIELDS = ("came", "went", "depth", "in_flight")
 MOST_SERIES = 5000                      # of topics and channels: 6 KB each
+MOST_NODES = 500                        # series of nodes, and of the fleet
 RANK_S = 60.0                           # how often the busiest are looked for
 POINTS = 30                             # of a sparkline
 _EMPTY = array("f", [math.nan] * (SLOTS * len(FIELDS)))
@@ -72,6 +73,8 @@ class History:
     def _put(self, key: Key, slot: int, came: float, went: float, depth: float, in_flight: float) -> None:
         values = self._arrays.get(key)
         if values is None:
+            if len(self._arrays) >= MOST_SERIES + MOST_NODES:
+                return      # many names are new since the busiest were chosen
             values = self._arrays[key] = array("f", _EMPTY)
         at = slot % SLOTS * len(FIELDS)
         values[at] = came if came >= 0 else math.nan

@@ -384,6 +384,13 @@ def test_the_history_is_bounded():
     assert len(history) <= MOST_SERIES + 1
     busiest = f"t{MOST_SERIES - 1}"
     assert history.series((busiest,)) is not None and history.series(("t0",)) is None
+    # Names that come before the busiest are chosen again do not make it grow.
+    soon = Moment()
+    soon.at = moment.at + 10
+    soon.topics = {**moment.topics, **{f"new{number}": TopicRow(f"new{number}", channels={}) for number in range(MOST_SERIES)}}
+    history._chosen = None
+    history.add(soon)
+    assert len(history) <= MOST_SERIES + 500
     later = Moment()
     later.at = moment.at + 7200
     later.topics = {busiest: moment.topics[busiest]}
