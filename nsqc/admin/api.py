@@ -9,7 +9,7 @@ import msgspec
 
 from nsqc.admin.changes import Result, failures
 from nsqc.admin.classic import Json, node_json, summed_channel, summed_topic, topic_json
-from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Found, Known, version_key, warning
+from nsqc.admin.fleet import NSQD, AllFailed, Fleet, Known, version_key, warning
 from nsqc.admin.shapes import Producer
 from nsqc.admin.shapes import channel_list as decode_channels
 from nsqc.admin.site import AdminSite
@@ -101,15 +101,11 @@ async def _inactive(fleet: Fleet, names: list[str]) -> dict[str, list[str] | Non
 async def _parts(site: AdminSite, topic: str, channel: str, clients: bool) -> tuple[list[Json], list[str]]:
     """A topic as each node has it, and errors."""
     producers, errors = await site.fleet.producers(topic)
-    stats = await _stats_of(site.fleet, producers, topic, channel, clients)
+    stats = await site.fleet.stats(producers, topic, channel, clients)
     hosts = {each.http: each.hostname for each in producers}
     parts = [topic_json(each, address, hosts[address], clients) for address, answer in stats.answers.items()
              for each in answer.topics or () if each.topic_name == topic]
     return parts, [*map(str, errors.values()), *map(str, stats.errors.values())]
-
-
-async def _stats_of(fleet: Fleet, producers: list[Producer], topic: str, channel: str, clients: bool) -> Found[Any]:
-    return await fleet.stats(producers, topic, channel, clients)
 
 
 @reading

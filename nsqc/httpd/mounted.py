@@ -9,7 +9,7 @@ from nsqc.access.needs import GRANTS, NOTHING, Need
 from nsqc.httpd.first import imported
 from nsqc.httpd.reply import ApiError, Reply
 from nsqc.httpd.request import Request, Route
-from nsqc.httpd.site import Resolve
+from nsqc.httpd.site import Resolve, Site
 from nsqc.options.declared import Options
 
 _FIRST = Need(GRANTS, NOTHING, own=True, local=True)
@@ -50,7 +50,7 @@ class Mounted:
     async def _answer_first(self, site: Any, request: Request) -> object:
         module = await imported(self._module)
         if self._mount is None:
-            make: Callable[[Any, Resolve], Mount] = module.mount
+            make: Callable[[Site, Resolve], Mount] = module.mount
             self._mount = make(site, self._others)
         route = request.route = site.gate.admit(self._mount.resolve(request), request, request.caller)
         try:
