@@ -1,8 +1,10 @@
 """nsqc's own API: lists, attention, messages, actions with a result for each node, who may do what, /ui."""
 
+import http.client
 import json
 import os
 import signal
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -259,6 +261,60 @@ def test_an_access_file(cluster, two, tmp_path):
     wait_until(lambda: '"user":"ops"' in admin.log)
 
 
+@pytest.fixture
+def outside():
+    """An address of this machine that is not a loopback one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))      # sends nothing
+        except OSError:
+            pytest.skip("this machine has no network")
+        return sock.getsockname()[0]
+
+
+def test_other_machines_read_no_messages(cluster, two, outside):
+    """The admin server is on the node's machine, so for the node its calls are local ones."""
+    log_topic(two[0])
+    node = address(two[0])
+    extended = [("GET", f"{API}/messages?node={node}&topic=t&channel=c", None),
+                ("POST", f"{API}/publish", {"topic": "t", "node": node, "body": "x", "confirm": "t"}),
+                *(("POST", f"{API}/actions", body) for body in (
+                    {"action": "seek", "topic": "l", "channel": "c", "to": "end", "preview": True},
+                    {"action": "rules", "topic": "l", "rules": {"storage": "memory"}},
+                    {"action": "drain", "nodes": [node], "confirm": node}, {"action": "undrain", "nodes": [node]}))]
+    admin = cluster.admin("--http-address=0.0.0.0:0")
+    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
+    admin.host = outside
+    assert not admin.get(f"{API}/session")["may_extend"]
+    for method, path, body in extended:
+        answer = admin.call(method, path, body)
+        assert answer.status == 403 and answer.json["message"].startswith("NOT_LOCAL"), path
+    assert admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"}).status == 200      # as nsqadmin
+    assert two[0].stats("t")["message_count"] == 1 and json.loads(two[0].http("GET", "/drain")[1])["state"] == "serving"
+    for flags, headers in (("--http-extended-api=all", {}), ("--admin-user=ann", {"X_Forwarded_User": "ann"})):
+        opened = cluster.admin("--http-address=0.0.0.0:0", flags)
+        seen(opened, "/nodes", lambda data: len(data["nodes"]) == 2)
+        opened.host = outside
+        assert opened.call(*extended[0], **headers).status == 200
+
+
+def test_a_node_with_an_access_file(cluster, tmp_path):
+    token, stored = made()
+    rules, secret = tmp_path / "access.toml", tmp_path / "token"
+    rules.write_text(f'[users.admin]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n')
+    secret.write_text(token + "\n")
+    node = cluster.node(f"--access-file={rules}")
+    source = f"--nsqd-http-address={address(node)}"
+    shut = cluster.admin(source=source)
+    overview = seen(shut, "/overview", lambda data: data["attention"])
+    assert [each["rule"] for each in overview["attention"]] == ["node-missing"] and "401" in overview["attention"][0]["text"]
+    admin = cluster.admin(f"--node-auth-secret=@{secret}", source=source)
+    seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1)
+    assert admin.call("POST", f"{API}/actions", {"action": "create", "topic": "t"}).json["results"][0]["ok"]
+    assert admin.get("/api/topics")["topics"] == ["t"]
+    assert admin.call("GET", "/config/node_auth_secret").status == 400 and token not in admin.log
+
+
 def test_the_page_is_guarded(cluster):
     admin = cluster.admin()
     page = admin.call("GET", "/topics/t/c")
@@ -321,6 +377,18 @@ def test_the_page_of_a_daemon_with_access_rules(cluster, tmp_path):
     assert [(each["user"], each["call"], each["result"]) for each in created] == [("team", "POST /topic/create", "200 OK")]
 
 
+def test_the_page_of_a_daemon_is_for_its_own_machine(cluster, outside):
+    node = cluster.node("--http-address=0.0.0.0:0")
+    for path in ("/ui/", "/ui/api/v1/session", "/ui/api/v1/topics"):
+        connection = http.client.HTTPConnection(outside, node.http_port, timeout=60)
+        for _ in range(2):      # the first request has the module imported
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 403 and b"NOT_LOCAL" in answer.read()
+        connection.close()
+    assert node.http("GET", "/ui/")[0] == 200
+
+
 class _Direct:
     """Calls with headers."""
 
@@ -328,8 +396,6 @@ class _Direct:
         self._node, self._headers = node, headers
 
     def call(self, method, path, body=None):
-        import http.client
-
         connection = http.client.HTTPConnection("127.0.0.1", self._node.http_port, timeout=60)
         connection.request(method, path, None if body is None else json.dumps(body), self._headers)
         answer = connection.getresponse()

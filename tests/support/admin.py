@@ -33,6 +33,7 @@ class AdminServer:
 
     def __init__(self, log_path: Path, *flags: str):
         self.log_path = log_path
+        self.host = HOST        # where it is called
         words = [f"--http-address={HOST}:0", "--poll-interval=1s", *unwatched(flags), *flags]
         with log_path.open("ab") as log:
             self.process = run(["admin", *words], log)
@@ -53,7 +54,7 @@ class AdminServer:
     def call(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         """One call; a body that is not bytes becomes JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=WAIT_SECONDS)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=WAIT_SECONDS)
         try:
             connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()
