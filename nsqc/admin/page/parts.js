@@ -19,7 +19,7 @@ export function head(title, crumbs = []) {
 /** Numbers at a glance. spec: [[label, value(data), tone(data)]]. */
 export function tiles(spec) {
   const values = spec.map(([, , , kind]) => h("dd", {class: kind ?? null}));
-  const element = h("dl", {class: "tiles"}, spec.map(([label], number) => h("div", {}, h("dt", {}, label), values[number])));
+  const element = h("dl", {class: spec.length === 10 ? "tiles ten" : "tiles"}, spec.map(([label], number) => h("div", {}, h("dt", {}, label), values[number])));
   return {element, update(data) {
     spec.forEach(([, value, tone, kind], number) => {
       text(values[number], value(data));
