@@ -38,14 +38,6 @@ class Concerns(Struct, frozen=True, gc=False):
     counts: dict[str, int]
 
 
-def find(moment: Moment, history: History, lookup_errors: dict[str, str]) -> Concerns:
-    """All concerns of a moment."""
-    finding = Finding()
-    for concern in look(moment, history, lookup_errors):
-        finding.add(concern)
-    return finding.result()
-
-
 class Finding:
     """The concerns found so far."""
 

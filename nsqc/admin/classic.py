@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nsqc.admin.fleet import Known, version_key
-from nsqc.admin.shapes import Channel, Client, Latency, Producer, Topic
+from nsqc.admin.shapes import Channel, Client, Latency, Topic
 
 NS = 1_000_000_000
 SUMMED = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count",
@@ -127,8 +127,3 @@ def node_json(node: Known, newest: tuple[int, ...]) -> Json:
             "http_port": producer.http_port, "version": producer.version,
             "topics": [{"topic": name, "tombstoned": mark} for name, mark in sorted(node.topics.items())],
             "out_of_date": version_key(producer.version) < newest}
-
-
-def host_of(producers: Iterable[Producer]) -> dict[str, str]:
-    """Host names by address."""
-    return {each.http: each.hostname for each in producers}

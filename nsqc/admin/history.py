@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypedDict
@@ -44,12 +43,8 @@ class History:
     def __len__(self) -> int:
         return len(self._arrays)
 
-    def add(self, moment: Moment) -> None:
-        """One more point in each series."""
-        deque(self.adding(moment), maxlen=0)
-
-    def adding(self, moment: Moment) -> Iterator[None]:
-        """The same; yields now and then."""
+    def add(self, moment: Moment) -> Iterator[None]:
+        """One more point in each series. Yields now and then, when others may run."""
         slot = int(moment.at // STEP_S)
         self._advance(slot)
         self._choose(moment)

@@ -169,7 +169,7 @@ class Poller:
             moment.totals.oldest = earliest(moment.totals.oldest, topic.oldest)
             if pace.over():
                 await pace.rest()
-        for _ in self.history.adding(moment):
+        for _ in self.history.add(moment):
             if pace.over():
                 await pace.rest()
         finding = Finding()

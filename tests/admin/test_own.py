@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nsqc.access.tokens import make
-from nsqc.admin.attention import find
+from nsqc.admin.attention import Finding, look
 from nsqc.admin.history import MOST_SERIES, SLOTS, History
 from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
 from tests.admin.conftest import address
@@ -407,6 +407,14 @@ class _Direct:
 # ---------------------------------------------------------------------- rules and bounds
 
 
+def find(moment, history, lookup_errors):
+    """All concerns of a moment."""
+    finding = Finding()
+    for concern in look(moment, history, lookup_errors):
+        finding.add(concern)
+    return finding.result()
+
+
 def moment_of(**channel):
     moment = Moment()
     row = TopicRow("t", channels={"c": ChannelRow("t", "c", **channel)})
@@ -446,7 +454,7 @@ def test_the_history_is_bounded():
     moment = Moment()
     moment.topics = {f"t{number}": TopicRow(f"t{number}", messages=number, came=float(number), channels={
         "c": ChannelRow(f"t{number}", "c")}) for number in range(MOST_SERIES)}
-    history.add(moment)
+    list(history.add(moment))
     assert len(history) <= MOST_SERIES + 1
     busiest = f"t{MOST_SERIES - 1}"
     assert history.series((busiest,)) is not None and history.series(("t0",)) is None
@@ -455,12 +463,12 @@ def test_the_history_is_bounded():
     soon.at = moment.at + 10
     soon.topics = {**moment.topics, **{f"new{number}": TopicRow(f"new{number}", channels={}) for number in range(MOST_SERIES)}}
     history._chosen = None
-    history.add(soon)
+    list(history.add(soon))
     assert len(history) <= MOST_SERIES + 500
     later = Moment()
     later.at = moment.at + 7200
     later.topics = {busiest: moment.topics[busiest]}
-    history.add(later)
+    list(history.add(later))
     assert history.series((busiest,))["values"]["depth"] == [0.0]      # what is older than an hour is gone
     assert len(history.series((busiest,))["values"]["came"]) <= SLOTS
 
