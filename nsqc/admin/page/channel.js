@@ -14,7 +14,7 @@ export function channel(root, {topic, channel: name}) {
   if (session.may_change) title.actions.append(paused.element, move, button("Empty…", () => empty(topic, name, latest?.depth ?? 0), "danger"),
     button("Delete…", () => remove(topic, name, [`${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.consumers.length ?? 0, "consumer")}.`]), "danger"));
   const numbers = tiles([["In /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["On disk", data => count(data.backend)], ["In flight", data => count(data.in_flight)],
-    ["Deferred", data => count(data.deferred)], ["Oldest message", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Requeued /s", data => rate(data.requeued)], ["Timed out /s", data => rate(data.timed_out)]]);
+    ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Requeued /s", data => rate(data.requeued)], ["Timed out /s", data => rate(data.timed_out)]]);
   const rates = chart("Messages per second", [{key: "came", name: "in"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const clients = table({caption: "Consumers", id: row => `${row.node} ${row.remote_address}`, empty: "No consumer: messages wait until one connects.", columns: [

@@ -2,7 +2,7 @@
 import {h, s, set, text} from "./dom.js";
 import {time} from "./format.js";
 
-const LEFT = 46, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
+const LEFT = 54, RIGHT = 4, TOP = 8, BOTTOM = 20, HEIGHT = 170;
 
 /** Round values from 0 to top or slightly above. */
 export function scale(top) {

@@ -9,7 +9,7 @@ import {nodeColumns} from "./nodes.js";
 export function overview(root) {
   const title = head("Overview");
   const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)],
-    ["In flight", data => count(data.in_flight)], ["Oldest message", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)],
+    ["In flight", data => count(data.in_flight)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)],
     ["Topics", data => count(data.topics)], ["Channels", data => count(data.channels)], ["Consumers", data => count(data.clients)],
     ["Nodes", data => data.answering === data.nodes ? count(data.nodes) : `${data.answering} of ${data.nodes}`, data => data.answering < data.nodes ? "bad" : ""]]);
   const list = concerns(12), attention = card("Needs attention", list.element);

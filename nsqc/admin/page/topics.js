@@ -45,8 +45,8 @@ export function topic(root, {topic: name}, {refresh}) {
   if (session.may_change) title.actions.append(paused.element, button("New channel…", () => create(name)), ...session.may_extend ? [button("Rules…", () => rules(name, latest?.logs?.[0]?.rules ?? {}))] : [],
     button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"), button("Delete…", () => remove(name, "", lost()), "danger"));
   const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
-  const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic itself", data => count(data.waiting)],
-    ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest message", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
+  const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
+    ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
   const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
   const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
   const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: "No channel: messages wait in the topic until there is one.", columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
