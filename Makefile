@@ -14,7 +14,7 @@ PYTEST = $(CURDIR)/$(BIN)/python -m pytest --numprocesses=$(PROCESSES)
 .DEFAULT_GOAL := build
 # Byte code is kept, whatever the environment says: else each daemon that the tests start would compile all of nsqc.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
+.PHONY: build debug annotate run test main-test debug-tests package-tests background unit e2e debug-test long-test asan lint bench crash load log-bench sizes stalls scale scrape transports access-bench admin-bench lookupd-bench tools-bench start pages dist portable bin deb release package-test old-test clean check-system check-tests
 
 check-system:
 	@PYTHON="$(PYTHON)" packaging/check.sh
@@ -134,6 +134,9 @@ transports: build                        ## rates over TLS, deflate and snappy b
 access-bench: build                      ## what access rules cost a message
 	$(BIN)/python -m perf.access.run $(ARGS)
 
+admin-bench: build                       ## what the admin page costs nodes, server and browser; ARGS="--topics 20000 --nodes 2"
+	$(BIN)/python -m perf.admin_page $(ARGS)
+
 scrape: build                            ## what /metrics of 20,000 topics costs; ARGS="--topics 2000" for a short run
 	$(BIN)/python -m perf.scrape.run $(ARGS)
 
@@ -149,7 +152,7 @@ lookupd-bench: build                     ## the lookup server with 10,000 nodes;
 start: build                             ## from the start to the first answer, and idle memory; ARGS="'dist/nsqc serve'" for others
 	$(BIN)/python -m perf.start $(ARGS)
 
-pages: build                             ## docs/options.md, and the tables in docs/lookupd.md and docs/metrics.md
+pages: build                             ## docs/options.md, and the tables in lookupd.md, admin.md and metrics.md
 	$(BIN)/python -m nsqc.commands.pages docs
 
 lint: $(VENV)/.testing                    ## ruff, cython-lint and mypy

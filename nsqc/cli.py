@@ -1,5 +1,5 @@
 """The command line: `nsqc COMMAND`, with the commands in nsqc/commands. Called as nsqd, it is `nsqc serve`, as
-nsqlookupd `nsqc lookupd`, and by the name of one of NSQ's tools it is that tool, except nsqadmin."""
+nsqlookupd `nsqc lookupd`, as nsqadmin `nsqc admin`, and by the name of one of NSQ's tools it is that tool."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def main() -> None:
             from nsqc.commands.tools import run_original
 
             sys.exit(run_original(name, words))
-    if name == "nsqadmin" or words[:1] in (["admin"], ["nsqadmin"]):
-        sys.exit(admin())
+    if name == "nsqadmin":
+        sys.exit(admin(words))
     if words[:1] == ["serve"]:
         # Without typer, whose import would take most of the daemon's start: these flags have nsqd's grammar anyway.
         sys.exit(serve(words[1:]))
     if words[:1] == ["lookupd"]:
         sys.exit(lookupd(words[1:]))
+    if words[:1] == ["admin"]:
+        sys.exit(admin(words[1:]))
     if words == ["version"] or (words and words[0] in VERSION_FLAGS):
         # Scripts call this often, and importing typer would take ten times as long.
         from nsqc.commands.output import print_text
@@ -52,13 +54,6 @@ def main() -> None:
     sys.exit(run(words))
 
 
-def admin() -> int:
-    """Points to replacements for nsqadmin, which nsqc does not have."""
-    print("nsqc has no nsqadmin: NSQ's own works with nsqc's daemons (nsqadmin --lookupd-http-address=HOST:4161), and "
-          "nsqc top, nsqc nodes, nsqc topic and nsqc channel show and change the same on a terminal", file=sys.stderr)
-    return 2
-
-
 def serve(words: list[str]) -> int:
     """Runs the daemon."""
     # Until the daemon turns it on: what imports make stays, and collections would take a tenth of the start.
@@ -72,5 +67,13 @@ def lookupd(words: list[str]) -> int:
     """Runs the lookup server."""
     gc.disable()
     from nsqc.commands.start_lookupd import lookupd as run
+
+    return run(words)
+
+
+def admin(words: list[str]) -> int:
+    """Runs the admin server."""
+    gc.disable()
+    from nsqc.commands.start_admin import admin as run
 
     return run(words)

@@ -24,6 +24,7 @@ from nsqc.broker.writable import WritableProbe
 from nsqc.httpd import router
 from nsqc.httpd.app import App, NodeInfo, Watched
 from nsqc.httpd.gate import Gate
+from nsqc.httpd.mounted import Mounted
 from nsqc.httpd.server import Server
 from nsqc.log import Log
 from nsqc.loop.busypoll import BusyPoll
@@ -287,11 +288,12 @@ class Daemon:
         options = self.settings.now
         self.info = {"hostname": socket.gethostname(), "tcp_port": self.listener.port, "http_port": 0, "https_port": 0}
         self.lag = LoopLag(self.loop)
+        self.mounted = Mounted(b"/ui", "nsqc.admin.local", router.resolve)
         watched = Watched(self.lag.lags, self.connection_limits, self.disks.syncer, self.space_watch,
                           self.hub.connections)
         self.app = App(broker=self.broker, settings=self.settings, rules=self.rules, log=self.log,
                        sessions=self.hub.sessions, info=self.info, start_time=self.start_time, threads=self.workers,
-                       resolve=router.resolve, limits=self.connection_limits, listeners=self.listeners,
+                       resolve=self.mounted.resolve, limits=self.connection_limits, listeners=self.listeners,
                        writable=WritableProbe(self.loop, self.data_path), drain=self.drain,
                        slow=self.slow, watched=watched, gate=self._make_gate())
         if "https" in self.inherited and self.certificates is None:
@@ -430,6 +432,7 @@ class Daemon:
         self.drain.close()
         self.reloader.close()
         self.manager.stopping("Writing everything to disk")
+        self.mounted.close()
         self.listener.close()
         await accepted()
         self.hub.close(ARRIVING_S)

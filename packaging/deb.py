@@ -24,8 +24,8 @@ COMPLETIONS = {"bash": "usr/share/bash-completion/completions/nsqc", "zsh": "usr
                "fish": "usr/share/fish/vendor_completions.d/nsqc.fish"}
 SCRIPTS = ("postinst", "prerm", "postrm")
 # Installed with the source's layout, so that links between them work. Includes the files that they link to.
-PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "perf/RESULTS.md", "packaging/grafana/nsqc.json",
-         "packaging/prometheus/nsqc.rules.yml")
+PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "docs/*.svg", "docs/*.webp", "perf/RESULTS.md",
+         "packaging/grafana/nsqc.json", "packaging/prometheus/nsqc.rules.yml")
 DOC = "usr/share/doc/nsqc"
 # Links to source files, which are not installed.
 SOURCE = re.compile(r"\[([^\]]*)\]\(\.\./nsqc/[^)]*\)")

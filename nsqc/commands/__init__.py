@@ -27,6 +27,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("serve", DAEMON, "Run the daemon; it takes nsqd's flags (nsqc serve --help lists them)."),
     Command("lookupd", DAEMON, "Run the lookup server; it takes nsqlookupd's flags (nsqc lookupd --help lists them)."),
+    Command("admin", DAEMON, "Run the admin page; it takes nsqadmin's flags (nsqc admin --help lists them)."),
     Command("config", DAEMON, "Check, show and write configurations."),
     Command("access", DAEMON, "Make tokens, check access files, and say who may do what."),
     Command("log", DAEMON, "Look into log topics, check and mend them, export them to nsqd."),

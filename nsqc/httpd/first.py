@@ -34,13 +34,14 @@ def at_first(module: str, name: str) -> Handler:
 
 # Any: as above
 async def _import_and_call(module: str, name: str, site: Any, request: Request) -> object:
-    there = _loaded[module] = await _imported(module)
+    there = _loaded[module] = await imported(module)
     call: Handler = getattr(there, name)
     data = call(site, request)
     return await data if hasattr(data, "__await__") else data
 
 
-async def _imported(module: str) -> ModuleType:
+async def imported(module: str) -> ModuleType:
+    """A module, imported by a thread."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ModuleType] = loop.create_future()
 

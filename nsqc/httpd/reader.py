@@ -137,7 +137,7 @@ class RequestReader:
                 return
         if head.length < 0:
             self._chunks = Chunks()
-        self._open_request()
+        self._open_request(raw)
 
     # ------------------------------------------------------------------ bodies
 
@@ -200,7 +200,7 @@ class RequestReader:
         if self._request is None:
             # A plain publish, so far.
             self._topic = None
-            self._open_request()
+            self._open_request(b"")
         request = self._request
         if request is None:
             return  # refused
@@ -216,8 +216,8 @@ class RequestReader:
 
     # ------------------------------------------------------------------ requests
 
-    def _open_request(self) -> None:
-        """Makes the Request, and answers it early if its body does not matter."""
+    def _open_request(self, raw: bytes) -> None:
+        """Makes the Request, and answers it early if its body does not matter. raw: its head."""
         head = self._head
         connect = head.method == b"CONNECT"
         if connect and head.length:
@@ -230,6 +230,8 @@ class RequestReader:
         except ValueError:
             self._refuse(400)
             return
+        request.head = raw
+        request.caller = self._caller
         request.accept = head.accept
         request.authorization = head.authorization
         request.host = head.host

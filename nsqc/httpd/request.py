@@ -6,13 +6,16 @@ import re
 import time
 from binascii import unhexlify
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsqc.access.needs import OPEN, Need
 from nsqc.httpd.reply import ApiError, Reply, v1, v1_error
 from nsqc.log import Log
 from nsqc.log.secrets import mask
 from nsqc.options.declared import Options
+
+if TYPE_CHECKING:
+    from nsqc.httpd.caller import Caller
 
 # nsqd's boolParams. Flags and config files read more words as booleans, by Go's strconv.ParseBool
 # (nsqc.options.values.parse_bool).
@@ -47,11 +50,12 @@ def fixed(reply: Reply) -> Route:
 class Request:
     """A request whose head is complete; the body follows."""
 
-    __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "foreign", "from_page",
-                 "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param", "path", "query",
-                 "refusal", "remote", "route", "started", "url", "user")
+    __slots__ = ("_dropped", "_when_dropped", "accept", "authorization", "body", "broken", "caller", "foreign",
+                 "from_page", "head", "host", "http10", "keep_alive", "length", "made", "may_create", "method", "param",
+                 "path", "query", "refusal", "remote", "route", "started", "url", "user")
 
     route: Route                        # set right after construction: the router needs a request to resolve
+    caller: Caller                      # its client; set by the reader, before routing
 
     def __init__(self, method: bytes, url: bytes, remote: str = "", length: int = 0, http10: bool = False,
                  keep_alive: bool = True) -> None:
@@ -63,6 +67,7 @@ class Request:
         self.length = length            # announced size of the body, bytes; -1: chunked
         self.http10 = http10
         self.keep_alive = keep_alive
+        self.head = b""                 # as received, for handlers that want other headers: see header()
         self.accept = b""               # the header; empty without one
         self.authorization: bytes | None = None     # the header: a secret, which is never shown
         self.host: bytes | None = None  # the header
@@ -92,6 +97,15 @@ class Request:
         self._dropped = True
         if self._when_dropped is not None:
             self._when_dropped()
+
+    def header(self, name: str) -> str:
+        """The first value of a header that the reader does not know; empty without one."""
+        wanted = name.lower().encode("latin-1", "replace")
+        for line in self.head.split(b"\n")[1:]:
+            key, colon, value = line.partition(b":")
+            if colon and key.lower() == wanted:
+                return value.strip().decode("latin-1")
+        return ""
 
     def __str__(self) -> str:
         """For the log: what was asked for, and by whom."""

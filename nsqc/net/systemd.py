@@ -11,6 +11,7 @@ from nsqc.process.environment import EnvironmentVariableError, is_ours, number
 FIRST = 3  # the descriptor of the first inherited socket
 NAMES = ("tcp", "http", "https")  # of the daemon's
 LOOKUPD_NAMES = ("tcp", "http")  # of the lookup server's
+ADMIN_NAMES = ("http",)  # of the admin server's
 VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 

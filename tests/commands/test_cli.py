@@ -143,18 +143,14 @@ def test_without_any_output_it_says_so(words):
     assert (done.returncode, done.stderr) == (1, "nsqc: stdout: Bad file descriptor\n")
 
 
-@pytest.mark.parametrize("words", [["admin"], ["nsqadmin"], ["admin", "--help"]])
-def test_nsqadmin_is_named_where_it_is_missing(words):
-    done = run(*words)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
-    assert done.stderr.startswith("nsqc has no nsqadmin: NSQ's own works with nsqc's daemons") and "nsqc top" in done.stderr
-
-
-def test_called_nsqadmin_it_says_what_to_use(nsqd, tmp_path):
+def test_called_nsqadmin_it_is_the_admin_server(nsqd, tmp_path):
     link = tmp_path / "nsqadmin"
     link.symlink_to(nsqd.parent / "nsqc")
-    done = subprocess.run([link, "--lookupd-http-address=a:1"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
-    assert (done.returncode, done.stdout) == (2, "") and "nsqc has no nsqadmin" in done.stderr
+    done = subprocess.run([link, "--version"], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("nsqadmin v1.3.0 (built w/")
+    done = subprocess.run([link], capture_output=True, text=True, timeout=WAIT_SECONDS, env=ENV)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "FATAL: failed to instantiate nsqadmin - --nsqd-http-address or --lookupd-http-address required" in done.stderr
 
 
 def test_an_unknown_command_is_refused():

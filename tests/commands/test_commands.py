@@ -60,7 +60,7 @@ def test_without_arguments_it_tells_all_commands_by_group(nsqc):
 
 def test_every_command_has_a_module_and_every_module_is_a_command():
     modules = {path.stem for path in (ROOT / "nsqc/commands").glob("*.py")} - {
-        "__init__", "app", "output", "start", "start_lookupd", "tools"}
+        "__init__", "app", "output", "start", "start_admin", "start_lookupd", "tools"}
     assert modules == {one.name for one in COMMANDS if not one.tool}
 
 

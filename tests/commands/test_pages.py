@@ -13,8 +13,15 @@ from nsqc.commands.app import describe
 from nsqc.commands.pages.completion import WRITERS
 from nsqc.commands.pages.facts import fixed_default, takes, value_range
 from nsqc.commands.pages.manpage import escape, man_page
-from nsqc.commands.pages.markdown import LOOKUPD_TITLE, options_page, with_lookupd_options, with_metrics
+from nsqc.commands.pages.markdown import (
+    OPTIONS_TITLE,
+    options_page,
+    with_admin_options,
+    with_lookupd_options,
+    with_metrics,
+)
 from nsqc.metrics.declared import EVERY
+from nsqc.options.admin import ADMIN
 from nsqc.options.declared import FLAGS, KEYS, SERVE, Options, flag_name
 from nsqc.options.flags import show
 from nsqc.options.lookupd import LOOKUPD
@@ -69,10 +76,17 @@ def test_the_options_page_has_a_row_for_every_option():
 def test_the_options_of_lookupd_are_fresh():
     page = (ROOT / "docs/lookupd.md").read_text()
     assert page == with_lookupd_options(page), "run make pages"
-    options = page.partition(LOOKUPD_TITLE)[2]
+    options = page.partition(OPTIONS_TITLE)[2]
     assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in LOOKUPD.flags]
     assert set(re.findall(r"^\| `(--\S+)`.*\*not in nsqlookupd\*", options, re.MULTILINE)) == {
         flag_name(name) for name, flag in LOOKUPD.flags.items() if flag.own}
+
+
+def test_the_options_of_admin_are_fresh():
+    page = (ROOT / "docs/admin.md").read_text()
+    assert page == with_admin_options(page), "run make pages"
+    options = page.partition(OPTIONS_TITLE)[2]
+    assert re.findall(r"^\| `(--\S+)`", options, re.MULTILINE) == [flag_name(name) for name in ADMIN.flags]
 
 
 # ---------------------------------------------------------------------- man page
@@ -82,9 +96,10 @@ def test_the_man_page_has_its_sections_and_every_option():
     page = man_page(describe())
     assert page.startswith(".TH NSQC 1 ")
     assert re.findall(r'^\.SH "(.+)"$', page, re.MULTILINE) == [
-        "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OPTIONS OF LOOKUPD", "SIGNALS", "FILES",
+        "NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS", "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN", "SIGNALS", "FILES",
         "EXIT STATUS", "EXAMPLES", "SEE ALSO"]
-    for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "SIGNALS")):
+    for declaration, start, end in ((SERVE, "OPTIONS", "OPTIONS OF LOOKUPD"), (LOOKUPD, "OPTIONS OF LOOKUPD", "OPTIONS OF ADMIN"),
+                                    (ADMIN, "OPTIONS OF ADMIN", "SIGNALS")):
         options = page[page.index(f'.SH "{start}"'):page.index(f'.SH "{end}"')]
         assert re.findall(r'^\.SS "(.+)"$', options, re.MULTILINE) == [escape(group) for group in declaration.by_group()]
         assert re.findall(r"^\.TP\n\\fB(\S+)\\fR=", options, re.MULTILINE) == [

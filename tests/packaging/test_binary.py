@@ -242,6 +242,14 @@ def test_every_module_is_in(binary):
     assert not left_out & (inside | {name.split("/")[0] for name in where})
 
 
+def test_the_admin_page_is_in(binary):
+    from PyInstaller.archive.readers import CArchiveReader
+
+    folder = binary.parent / "_internal"
+    inside = {str(path.relative_to(folder)) for path in folder.rglob("*")} if folder.exists() else set(CArchiveReader(str(binary)).toc)
+    assert {f"nsqc/admin/page/{path.name}" for path in (ROOT / "nsqc/admin/page").iterdir()} <= inside
+
+
 def test_size():
     assert built(DIST / "nsqc").stat().st_size < 30 * MEGABYTE
 

@@ -46,6 +46,11 @@ def sources(*suffixes: str) -> set[str]:
     return {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("*") if path.suffix in suffixes}
 
 
+def page() -> set[str]:
+    """The files of the admin page."""
+    return {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc/admin/page").iterdir()}
+
+
 def types() -> set[str]:
     """Files for type checkers: stubs and py.typed."""
     return sources(".pyi") | {str(path.relative_to(ROOT)) for path in (ROOT / "nsqc").rglob("py.typed")}
@@ -55,8 +60,8 @@ def test_the_sdist_is_whole():
     with tarfile.open(built(DIST / f"nsqc-{__version__}.tar.gz")) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     wanted = sources(".py", ".pyx", ".pxd") | types() | {"setup.py", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md"}
-    assert wanted <= inside
-    assert not {name for name in inside if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
+    assert wanted | page() <= inside
+    assert not {name for name in inside - page() if name.endswith((".so", ".c", ".html"))}, "nothing that was built is in it"
 
 
 @pytest.mark.old_systems
@@ -73,7 +78,7 @@ def test_the_wheel_is_whole():
     wheel, = DIST.glob(f"nsqc-{__version__}-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
-    assert sources(".py", ".pxd") | types() <= inside
+    assert sources(".py", ".pxd") | types() | page() <= inside
     compiled = {name.split(".", 1)[0] for name in inside if name.endswith(".so")}
     assert compiled == {name.removesuffix(".pyx") for name in sources(".pyx")}
     assert f"nsqc-{__version__}.dist-info/licenses/LICENSE" in inside

@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from nsqc import charts
 from nsqc.commands.app import run
 from nsqc.spark import reasons
-from nsqc.spark.jobs import JOBS, charts, inputs, metrics, nsqd_http, page, running, template
+from nsqc.spark.jobs import JOBS, inputs, metrics, nsqd_http, page, running, template
 from nsqc.spark.jobs.backfill import compare
 from nsqc.spark.jobs.ledger import Ledger
 from nsqc.spark.jobs.paced_sink import begun, by_due, by_rate

@@ -6,6 +6,7 @@ from nsqc import NSQD_VERSION, __version__
 from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.commands.pages.tree import Node
+from nsqc.options.admin import ADMIN
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks
 from nsqc.options.lookupd import LOOKUPD
@@ -26,17 +27,21 @@ def introduction() -> list[str]:
         section("SYNOPSIS", f"{bold('nsqc serve')} [{italic('FLAGS')}]", ".br",
                 f"{bold('nsqc')} {italic('COMMAND')} [{italic('ARGUMENTS')}]", ".br",
                 f"{bold('nsqc lookupd')} [{italic('FLAGS')}]", ".br",
+                f"{bold('nsqc admin')} [{italic('FLAGS')}]", ".br",
                 f"{bold('nsqd')} [{italic('FLAGS')}]", ".br",
-                f"{bold('nsqlookupd')} [{italic('FLAGS')}]"),
+                f"{bold('nsqlookupd')} [{italic('FLAGS')}]", ".br",
+                f"{bold('nsqadmin')} [{italic('FLAGS')}]"),
         section("DESCRIPTION",
                 escape(f"nsqc does the work of nsqd {NSQD_VERSION}, the daemon of NSQ: it takes messages, queues them "
                        "and delivers them, with nsqd's TCP protocol, HTTP API, flags and files. Clients, tools and "
                        "data directories work unchanged."), ".PP",
                 escape("nsqc lookupd does the work of nsqlookupd: nodes register with it, and clients ask it for the "
                        "nodes that have a topic."), ".PP",
-                escape("Called by the name nsqd or nsqlookupd, through a link, it behaves as nsqc serve or nsqc "
-                       "lookupd. Called by the name of one of NSQ's tools (nsq_tail, nsq_stat, nsq_to_file, "
-                       "nsq_to_http, nsq_to_nsq, to_nsq), it takes that tool's flags.")),
+                escape("nsqc admin does the work of nsqadmin: a page that shows nodes, topics, channels and messages "
+                       "and changes them, and its JSON API."), ".PP",
+                escape("Called by the name nsqd, nsqlookupd or nsqadmin, through a link, it behaves as nsqc serve, "
+                       "nsqc lookupd or nsqc admin. Called by the name of one of NSQ's tools (nsq_tail, nsq_stat, "
+                       "nsq_to_file, nsq_to_http, nsq_to_nsq, to_nsq), it takes that tool's flags.")),
     ]
 
 
@@ -47,8 +52,9 @@ def commands_and_options(root: Node) -> list[str]:
         "lists grow. Durations are written like 250ms, 1h30m or 7d.")]
     options += described(SERVE)
     lookupd = [escape("These are the flags of nsqc lookupd, written in the same way."), *described(LOOKUPD)]
+    admin = [escape("These are the flags of nsqc admin, written in the same way."), *described(ADMIN)]
     return [section("COMMANDS", *(line for node in root.all() if not node.nodes for line in command(node))),
-            section("OPTIONS", *options), section("OPTIONS OF LOOKUPD", *lookupd)]
+            section("OPTIONS", *options), section("OPTIONS OF LOOKUPD", *lookupd), section("OPTIONS OF ADMIN", *admin)]
 
 
 def described(declaration: Declaration[OptionSet]) -> list[str]:
@@ -110,9 +116,9 @@ def example(text: str, *lines: str) -> list[str]:
 
 
 def command(node: Node) -> list[str]:
-    """A command and its options, apart from those of serve and lookupd, which have sections."""
+    """A command and its options, apart from those of servers, which have sections."""
     is_tool = len(node.path) > 1 and node.path[1] in TOOLS
-    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags) if not is_tool} | {"--help"}
+    shared = {flag_name(name) for name in (*SERVE.flags, *LOOKUPD.flags, *ADMIN.flags) if not is_tool} | {"--help"}
     own = [option for option in node.options if option.name not in shared]
     head = bold(" ".join(node.path)) + "".join(f" [{bold(option.name)}]" for option in own)
     head += f" [{italic('FLAGS')}]" if len(node.options) > len(own) + 1 else ""

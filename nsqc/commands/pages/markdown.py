@@ -1,17 +1,18 @@
-"""docs/options.md, and the tables of docs/lookupd.md and docs/metrics.md"""
+"""docs/options.md, and the tables of docs/lookupd.md, docs/admin.md and docs/metrics.md"""
 
 from __future__ import annotations
 
 from nsqc.broker.refusals import REASONS
 from nsqc.commands.pages.facts import config_key, fixed_default, takes, value_range
 from nsqc.metrics.declared import EVERY, Metric, Type
+from nsqc.options.admin import ADMIN
 from nsqc.options.declared import SERVE, Declaration, OptionSet, flag_name
 from nsqc.options.flags import marks
 from nsqc.options.lookupd import LOOKUPD
 
 METRICS_TITLE = "## All metrics\n"
 REASONS_TITLE = "## Reasons of refused publishes\n"
-LOOKUPD_TITLE = "## Options\n"
+OPTIONS_TITLE = "## Options\n"
 HEAD = """# Options
 
 Made by `make pages` from [declared.py](../nsqc/options/declared.py); `nsqc serve --help` and `nsqc man` have the same.
@@ -34,8 +35,18 @@ def options_page() -> str:
 
 def with_lookupd_options(page: str) -> str:
     """docs/lookupd.md, whose last section has the options, with that section made again."""
-    before, title, _ = page.partition(LOOKUPD_TITLE)
-    return "\n".join([before + title, *tables(LOOKUPD, "###")])
+    return with_options(page, LOOKUPD)
+
+
+def with_admin_options(page: str) -> str:
+    """docs/admin.md, likewise."""
+    return with_options(page, ADMIN)
+
+
+def with_options(page: str, declaration: Declaration[OptionSet]) -> str:
+    """A page whose last section has the options of a program, with that section made again."""
+    before, title, _ = page.partition(OPTIONS_TITLE)
+    return "\n".join([before + title, *tables(declaration, "###")])
 
 
 def with_metrics(page: str) -> str:

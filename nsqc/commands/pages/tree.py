@@ -11,12 +11,14 @@ from typer.core import TyperArgument, TyperOption
 from nsqc.commands import TOOLS
 from nsqc.commands.pages.facts import choices
 from nsqc.commands.tools import declared
+from nsqc.options.admin import ADMIN
 from nsqc.options.declared import SERVE, Declaration, Kind, OptionSet, flag_name
 from nsqc.options.lookupd import LOOKUPD
 from nsqc.tools.declare import Argument, Group, Tool, as_option
 from nsqc.tools.declare import Kind as ToolKind
 from nsqc.tools.declare import Option as ToolOption
 
+BY_COMMAND: dict[str, Declaration[OptionSet]] = {"lookupd": LOOKUPD, "admin": ADMIN}
 LISTS = (Kind.TEXTS, Kind.FLOATS)
 BY_KIND: dict[Kind, Values] = {Kind.BOOL: ("true", "false"), Kind.FILE: "file", Kind.FOLDER: "folder"}
 # What a parameter's name in the help says about its values.
@@ -92,7 +94,7 @@ def node_of(path: tuple[str, ...], command: Any) -> Node:
     options = [option_of(parameter, context) for parameter in command.params if isinstance(parameter, TyperOption)]
     options.append(Option("--help", "show this help", ""))
     if command.context_settings.get("ignore_unknown_options"):
-        declaration = LOOKUPD if path[-1] == "lookupd" else SERVE
+        declaration = BY_COMMAND.get(path[-1], SERVE)
         options += [declared_option(name, declaration) for name in declaration.flags]
     arguments = [Word(parameter.metavar or "" if parameter.required else f"[{parameter.metavar}]",
                       values(parameter, context), parameter.nargs == -1)
@@ -134,7 +136,7 @@ def values(parameter: TyperOption | TyperArgument, context: typer.Context) -> Va
 
 
 def declared_option(name: str, declaration: Declaration[OptionSet]) -> Option:
-    """A flag of serve or lookupd."""
+    """A flag of a server."""
     kind = declaration.flags[name].kind
     values: Values = choices(name, declaration) or BY_KIND.get(kind, "text")
     return Option(flag_name(name), declaration.flags[name].help, values,

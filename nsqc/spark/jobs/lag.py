@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
+from nsqc import charts
 from nsqc.spark import values
-from nsqc.spark.jobs import arguments, charts, checkpoints, checks, nodes, page, readers, running, topics
+from nsqc.spark.jobs import arguments, checkpoints, checks, nodes, page, readers, running, topics
 from nsqc.spark.jobs.readers import Reader
 
 MOST_BARS = 40

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from html import escape
 from itertools import pairwise
 
-from nsqc.spark.jobs import charts
+from nsqc import charts
 from nsqc.spark.jobs.metrics import DAY, HOUR, LATENCY_STEPS, MINUTE, Bucket, Metrics
 
 STYLE = """

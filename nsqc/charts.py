@@ -1,7 +1,8 @@
-"""Small charts as SVG text: bars and lines on a zero-based scale. Colours and fonts are the page's (CSS classes).
+"""Small charts as SVG text, for pages and files without scripts: bars and lines on a zero-based scale. Colours and
+fonts are the page's (CSS classes). The admin page, which draws as numbers come, has nsqc/admin/page/chart.js instead.
 
-Each chart is drawn twice, for wide windows and for phones, and the page shows one of them: text in a drawing that is
-scaled down would be unreadable.
+On a page each chart is drawn twice, for wide windows and for phones, and the page shows one of them: text in a drawing
+that is scaled down would be unreadable.
 """
 
 from __future__ import annotations

@@ -1,0 +1,217 @@
+"""Changes that the page makes: on all nodes that they concern, with a result for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from nsqc.admin.changes import Result, places, send
+from nsqc.admin.fleet import NSQD
+from nsqc.admin.messages import LINES
+from nsqc.admin.model import Moment
+from nsqc.admin.shapes import encode
+from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.admin.view import View, json_of, listed
+from nsqc.httpd.reply import ApiError
+from nsqc.httpd.request import Request
+from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import Decoder, JSONError
+
+Json = dict[str, Any]       # Any: JSON
+PLAIN = ("pause", "unpause", "empty")
+NAMED = ("empty", "delete", "tombstone", "seek", "drain")     # these ask for the name
+EXTENDED = ("seek", "drain", "undrain", "rules")
+ACTIONS = ("create", "delete", *PLAIN, "tombstone", *EXTENDED)
+
+
+class Asked(msgspec.Struct):
+    """The body of an action. nodes: addresses; empty: all nodes that have it. confirm: the name, for what destroys."""
+
+    action: str = ""
+    topic: str = ""
+    channel: str = ""
+    nodes: list[str] = []
+    to: str = ""
+    timeout: str = ""
+    keep: bool = False
+    rules: dict[str, Any] = {}      # Any: JSON
+    confirm: str = ""
+    preview: bool = False
+
+
+_asked = Decoder(Asked).decode
+
+
+class Actions:
+    """The calls."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    async def act(self, request: Request) -> Json:
+        """Carries out an action."""
+        view = self._view
+        try:
+            asked = _asked(request.body)
+        except JSONError as error:
+            raise ApiError(400, f"INVALID_BODY - {error}") from None
+        self._check(request, asked)
+        moment = await view.moment()
+        nodes = self._nodes(moment, asked)
+        if asked.preview:
+            return {"preview": await self._preview(asked, nodes)}
+        results = await self._carried_out(asked, nodes)
+        shown = subject_of(asked)
+        done = sum(result.ok for result in results)
+        request.param = f"{asked.action} {shown}: {done} of {len(results)} done"
+        view.ledger.add(request.user, request.remote, asked.action, shown, results)
+        self._notify(request, asked)
+        view.poller.hurry()
+        return {"results": results}
+
+    def _check(self, request: Request, asked: Asked) -> None:
+        if asked.action not in ACTIONS:
+            raise ApiError(400, f"INVALID_ACTION - one of {', '.join(ACTIONS)}")
+        if asked.action in EXTENDED:
+            self._view.people.check_extended(request)
+        if asked.action in ("drain", "undrain"):
+            if len(asked.nodes) != 1:
+                raise ApiError(400, "INVALID_NODES - one node")
+        elif not is_valid_name(asked.topic.encode()):
+            raise ApiError(400, "INVALID_TOPIC")
+        if asked.channel and not is_valid_name(asked.channel.encode()):
+            raise ApiError(400, "INVALID_CHANNEL")
+        if asked.action == "seek" and not (asked.channel and asked.to):
+            raise ApiError(400, "INVALID_SEEK - channel and to are required")
+        if asked.action == "tombstone" and len(asked.nodes) != 1:
+            raise ApiError(400, "INVALID_NODES - one node")
+        if asked.action in NAMED and not asked.preview and asked.confirm != name_of(asked):
+            raise ApiError(400, f"NOT_CONFIRMED - confirm must be {name_of(asked)!r}")
+
+    def _nodes(self, moment: Moment, asked: Asked) -> list[str]:
+        """The nodes that an action is for. One that does not answer is asked, too: its result says so."""
+        unknown = [node for node in asked.nodes if node not in moment.nodes]
+        if unknown:
+            raise ApiError(404, f"NODE_NOT_FOUND - {unknown[0]!r}")
+        return asked.nodes or [*moment.nodes]
+
+    async def _carried_out(self, asked: Asked, nodes: Sequence[str]) -> list[Result]:
+        changes = self._view.changes
+        topic, channel, action = asked.topic, asked.channel, asked.action
+        if action == "create":
+            return await changes.create(topic, channel, await self._creating(asked, nodes))
+        if action == "tombstone":
+            return await changes.tombstone(topic, nodes[0])
+        if action == "drain":
+            path = target("/drain", timeout=asked.timeout or None, keep="true" if asked.keep else None)
+            return await self._send(nodes, Ask("POST", path))
+        if action == "undrain":
+            return await self._send(nodes, Ask("DELETE", "/drain"))
+        if action == "rules":
+            return await self._send(nodes, Ask("PUT", target("/topic/rules", topic=topic), encode(asked.rules)))
+        having = asked.nodes or await self._having(asked, nodes)
+        if action == "delete":
+            return await changes.delete(topic, channel, having)
+        if action == "seek":
+            return await self._send(having, Ask("POST", target("/channel/seek", topic=topic, channel=channel,
+                                                               to=asked.to)))
+        return await changes.act(action, topic, channel, having)
+
+    async def _creating(self, asked: Asked, nodes: Sequence[str]) -> Sequence[str]:
+        """Where to create: on the nodes that were chosen; a channel, on those that have its topic. With a lookup server
+        nodes take a topic when it is first published to."""
+        if asked.nodes or not self._view.fleet.has_lookupds:
+            return nodes
+        return await self._having(asked, nodes) if asked.channel else []
+
+    async def _having(self, asked: Asked, nodes: Sequence[str]) -> list[str]:
+        """Those of the nodes that have the topic, or do not answer, so nobody knows."""
+        ask = Ask("GET", target("/stats", format="json", topic=asked.topic, include_clients="false",
+                                include_mem="false"))
+        found = await self._view.fleet.ask_all(nodes, ask, json_of)
+        having = []
+        for node in nodes:
+            topics = listed(found.answers.get(node, {}).get("topics"))
+            with_channel = not asked.channel or asked.action == "create" or any(
+                channel.get("channel_name") == asked.channel for topic in topics
+                for channel in listed(topic.get("channels")))
+            if node in found.errors or (topics and with_channel):
+                having.append(node)
+        return having
+
+    async def _send(self, nodes: Sequence[str], ask: Ask) -> list[Result]:
+        return await send(self._view.fleet, places(NSQD, nodes), ask)
+
+    def _notify(self, request: Request, asked: Asked) -> None:
+        """As for the same change by nsqadmin's API."""
+        kind = "channel" if asked.channel else "topic"
+        if asked.action == "tombstone":
+            self._view.notify("tombstone_topic_producer", request, topic=asked.topic, node=asked.nodes[0])
+        elif asked.action in ("create", "delete", *PLAIN, "seek", "rules"):
+            self._view.notify(f"{asked.action}_{kind}", request, topic=asked.topic, channel=asked.channel)
+
+    # ------------------------------------------------------------------ previews
+
+    async def _preview(self, asked: Asked, nodes: Sequence[str]) -> list[Json]:
+        """What a seek would do, for each node that has the channel."""
+        if asked.action != "seek":
+            raise ApiError(400, "INVALID_PREVIEW - of seek only")
+        parts = await asyncio.gather(*(self._preview_one(asked, node) for node in await self._having(asked, nodes)))
+        return [*parts]
+
+    async def _preview_one(self, asked: Asked, node: str) -> Json:
+        fleet = self._view.fleet
+        try:
+            log = await fleet.get(node, Ask("GET", target("/topic/log", topic=asked.topic)), json_of)
+            first, following = whole(log, "first_offset"), whole(log, "next_offset")
+            position = oldest = following
+            for channel in listed(log.get("channels")):
+                if channel.get("channel_name") == asked.channel:
+                    position, oldest = whole(channel, "position"), whole(channel, "oldest_unfinished")
+            place = await self._offset_of(asked, node, first, following)
+        except UpstreamError as error:
+            return {"node": node, "error": error.word or str(error)}
+        if not first <= place <= following:
+            return {"node": node, "error": f"offset {place} does not exist: the log has {first} to {following}"}
+        return {"node": node, "from": position, "target": place, "first": first, "end": following,
+                "again": max(position - place, 0), "left_out": max(place - oldest, 0)}
+
+    async def _offset_of(self, asked: Asked, node: str, first: int, following: int) -> int:
+        """The offset that a place means on a node. Raises UpstreamError."""
+        to = asked.to
+        if to in ("beginning", "end"):
+            return first if to == "beginning" else following
+        if to.isascii() and to.isdigit() and len(to) < 20:
+            return int(to)
+        ask = Ask("GET", target("/topic/read", topic=asked.topic, time=to, max_messages=1, max_bytes=1), accept=LINES)
+        answer = await self._view.fleet.answer(node, ask)
+        if answer.status != 200:
+            raise UpstreamError(f"{asked.to!r} is not a place in the log", answer.status)
+        text = answer.headers.get("x-nsq-first-offset", "")
+        return int(text) if text.isdigit() else following
+
+
+def whole(answer: Json, key: str) -> int:
+    """A whole number of an answer. Raises UpstreamError."""
+    value = answer.get(key)
+    if not isinstance(value, int):
+        raise UpstreamError(f"the answer has no {key}")
+    return value
+
+
+def name_of(asked: Asked) -> str:
+    """What the user has to type."""
+    if asked.action == "drain":
+        return asked.nodes[0] if asked.nodes else ""
+    return asked.channel or asked.topic
+
+
+def subject_of(asked: Asked) -> str:
+    """What an action is about, for the audit log."""
+    name = f"{asked.topic}/{asked.channel}" if asked.channel else asked.topic
+    where = f" on {', '.join(asked.nodes)}" if asked.nodes else ""
+    more = f" to {asked.to}" if asked.to else ""
+    return f"{name}{more}{where}".strip()

@@ -1,0 +1,39 @@
+"""The latest changes, for the page. The audit log has all of them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TypedDict
+
+from nsqc.admin.changes import Result
+
+KEPT = 200
+
+
+class Entry(TypedDict):
+    """A change."""
+
+    time: float
+    user: str
+    address: str
+    action: str
+    target: str
+    results: list[Result]
+
+
+class Ledger:
+    """The latest changes."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque(maxlen=KEPT)
+
+    def add(self, user: str, address: str, action: str, target: str, results: Sequence[Result]) -> None:
+        """One more."""
+        self._entries.append({"time": round(time.time(), 3), "user": user, "address": address, "action": action,
+                              "target": target, "results": list(results)[:64]})
+
+    def newest(self) -> list[Entry]:
+        """The newest first."""
+        return [*reversed(self._entries)]

@@ -1,0 +1,139 @@
+"""Lists for the page: sorted, searched and cut here, so that the page never has more than it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from nsqc.admin.history import History
+from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow, Totals
+from nsqc.httpd.reply import ApiError
+
+T = TypeVar("T")
+Json = dict[str, Any]       # Any: JSON
+MOST_ROWS = 500
+MOST_FOUND = 30
+NS_PER_MS = 1e6
+
+BY: dict[str, Callable[[TopicRow], Any]] = {     # Any: what compares
+    "name": lambda row: row.name, "came": lambda row: row.came, "went": lambda row: row.went,
+    "depth": lambda row: row.total_depth, "in_flight": lambda row: row.in_flight, "messages": lambda row: row.messages,
+    "channels": lambda row: len(row.channels), "clients": lambda row: row.clients, "nodes": lambda row: row.nodes,
+    "oldest": lambda row: -row.oldest if row.oldest else -1e18, "deferred": lambda row: row.deferred,
+}
+
+
+def rate(value: float) -> float | None:
+    """A rate for JSON; null: not known yet."""
+    return None if value < 0 else float(f"{value:.4g}")
+
+
+def known(value: float) -> float | None:
+    """A number for JSON; null: unknown."""
+    return None if value < 0 else value
+
+
+def milliseconds(nanoseconds: float) -> float | None:
+    """A latency for JSON; null: none is measured."""
+    return float(f"{nanoseconds / NS_PER_MS:.4g}") if nanoseconds else None
+
+
+def since(unix: float) -> float | None:
+    """A time for JSON; null: there is none."""
+    return round(unix, 3) if unix else None
+
+
+def totals_json(total: Totals) -> Json:
+    """Sums over the fleet."""
+    return {"topics": total.topics, "channels": total.channels, "clients": total.clients, "depth": total.depth,
+            "in_flight": total.in_flight, "deferred": total.deferred, "came": rate(total.came),
+            "went": rate(total.went), "oldest": since(total.oldest), "p99_ms": milliseconds(total.latency_ns),
+            "nodes": total.nodes, "answering": total.answering}
+
+
+def topic_row(row: TopicRow, history: History | None = None) -> Json:
+    """A line of the list of topics."""
+    data: Json = {"name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.total_depth,
+            "waiting": row.depth, "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred,
+            "messages": row.messages, "bytes": row.bytes, "channels": len(row.channels), "clients": row.clients,
+            "nodes": row.nodes, "paused": row.paused, "damaged": row.damaged, "oldest": since(row.oldest),
+            "p99_ms": milliseconds(row.latency_ns)}
+    if history is not None:
+        data["spark"] = history.spark((row.name,))
+    return data
+
+
+def channel_row(row: ChannelRow, history: History | None = None) -> Json:
+    """A line of a list of channels."""
+    data: Json = {
+        "topic": row.topic, "name": row.name, "came": rate(row.came), "went": rate(row.went), "depth": row.depth,
+        "backend": row.backend, "in_flight": row.in_flight, "deferred": row.deferred, "messages": row.messages,
+        "requeues": row.requeues, "timeouts": row.timeouts, "requeued": rate(row.requeued),
+        "timed_out": rate(row.timed_out), "clients": row.clients, "nodes": row.nodes, "paused": row.paused,
+        "oldest": since(row.oldest), "p99_ms": milliseconds(row.latency_ns), "still_since": since(row.still_since)}
+    if history is not None:
+        data["spark"] = history.spark((row.topic, row.name), "depth")
+    return data
+
+
+def node_row(row: NodeRow, history: History | None = None) -> Json:
+    """A line of the list of nodes."""
+    data: Json = {
+        "address": row.address, "tcp": row.tcp, "hostname": row.hostname, "version": row.version, "nsqc": row.nsqc,
+        "listed": row.listed, "error": row.error, "missing_since": since(row.missing_since), "health": row.health,
+        "start_time": row.start_time or None, "topics": row.topics, "channels": row.channels,
+        "clients": row.clients, "depth": row.depth, "in_flight": row.in_flight, "messages": row.messages,
+        "came": rate(row.came), "went": rate(row.went), "answer_ms": round(row.answer_ms, 1),
+        "disk_free": known(row.disk_free), "disk_size": known(row.disk_size), "memory": known(row.memory),
+        "cpu": known(row.cpu), "draining": row.draining, "connections": known(row.connections)}
+    if history is not None:
+        data["spark"] = history.spark(("/", row.address))
+    return data
+
+
+def topics_page(moment: Moment, history: History, *, search: str, by: str, descending: bool, offset: int,
+                limit: int) -> Json:
+    """A page of the list of topics. Raises ApiError."""
+    if by not in BY:
+        raise ApiError(400, f"INVALID_ARG_SORT - one of {', '.join(BY)}")
+    rows = moment.orders.get((by, descending))
+    if rows is None:
+        rows = sorted(moment.topics.values(), key=lambda row: row.name)
+        if by != "name" or descending:
+            rows.sort(key=BY[by], reverse=descending)
+        moment.orders[by, descending] = rows
+    if search:
+        wanted = search.lower()
+        rows = [row for row in rows if wanted in row.name.lower()]
+    return {"total": len(rows), "offset": offset, "at": round(moment.at, 3),
+            "topics": [topic_row(row, history) for row in cut(rows, offset, limit)]}
+
+
+def cut(rows: Sequence[T], offset: int, limit: int) -> Sequence[T]:
+    """A page."""
+    return rows[offset:offset + min(limit, MOST_ROWS)]
+
+
+def search(moment: Moment, text: str) -> list[Json]:
+    """Topics, channels and nodes whose names have a text in them: those that begin with it first."""
+    wanted = text.lower()
+    found: list[tuple[int, int, str, Json]] = []
+
+    def add(kind: int, name: str, data: Json) -> None:
+        at = name.lower().find(wanted)
+        if at >= 0:
+            found.append((min(at, 1), kind, name, data))
+
+    for node in moment.nodes.values():
+        add(1, f"{node.address} {node.hostname}", {"kind": "node", "node": node.address, "hint": node.hostname})
+    for row in moment.topics.values():
+        add(0, row.name, {"kind": "topic", "topic": row.name})
+    if len(found) < MOST_FOUND or "/" in wanted:
+        for row in moment.topics.values():
+            for name in row.channels:
+                whole = f"{row.name}/{name}"
+                if wanted in whole.lower() and wanted not in row.name.lower():
+                    found.append((0 if name.lower().startswith(wanted) else 1, 2, whole,
+                                  {"kind": "channel", "topic": row.name, "channel": name}))
+    found.sort(key=lambda each: (each[0], each[1], len(each[2]), each[2]))
+    return [data for _, _, _, data in found[:MOST_FOUND]]

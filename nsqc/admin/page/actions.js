@@ -1,0 +1,107 @@
+// Changes: what is asked, sent, and told.
+import {h} from "./dom.js";
+import {post, session} from "./api.js";
+import {ask, summary, toast} from "./dialog.js";
+import {count, plural} from "./format.js";
+
+let changed = () => {};
+/** Has a function called after each change. */
+export function onChange(call) { changed = call; }
+
+/** Sends an action and shows its results; whether all went well. */
+export async function act(what, body, call = "actions") {
+  let results;
+  try {
+    results = (await post(call, body)).results;
+  } catch (error) {
+    toast(`${what}: ${error.message}`, [], true);
+    return false;
+  }
+  toast(summary(what, results), results);
+  changed();
+  return results.every(result => result.ok);
+}
+
+const label = (topic, channel) => channel ? `channel ${channel} of ${topic}` : `topic ${topic}`;
+
+export async function pause(topic, channel, paused) {
+  return act(`${paused ? "Unpause" : "Pause"} ${label(topic, channel)}`, {action: paused ? "unpause" : "pause", topic, channel});
+}
+
+export async function empty(topic, channel, depth) {
+  const given = await ask({title: `Empty ${label(topic, channel)}?`, danger: true, verb: "Empty", name: channel || topic,
+    lines: [`${plural(depth, "waiting message")} will be dropped on all nodes. This cannot be undone.`]});
+  return given && act(`Empty ${label(topic, channel)}`, {action: "empty", topic, channel, confirm: given.confirm});
+}
+
+export async function remove(topic, channel, lines) {
+  const given = await ask({title: `Delete ${label(topic, channel)}?`, danger: true, verb: "Delete", name: channel || topic,
+    lines: [...lines, "It is deleted on all nodes and lookup servers. This cannot be undone."]});
+  return given && act(`Delete ${label(topic, channel)}`, {action: "delete", topic, channel, confirm: given.confirm});
+}
+
+export async function create(topic = "") {
+  const given = await ask({title: topic ? `New channel of ${topic}` : "New topic", verb: "Create",
+    lines: [!topic && session.mode === "lookupd" ? "Lookup servers will know it. Nodes create it when it is first published to." : "It is created on all nodes that have the topic."].slice(topic ? 0 : session.mode === "lookupd" ? 0 : 1),
+    fields: [...topic ? [] : [{name: "topic", label: "Topic", required: true}], {name: "channel", label: topic ? "Channel" : "Channel (optional)", required: Boolean(topic)}]});
+  if (!given) return false;
+  const name = topic || given.topic;
+  return act(`Create ${label(name, given.channel)}`, {action: "create", topic: name, channel: given.channel});
+}
+
+export async function tombstone(topic, node) {
+  const given = await ask({title: `Remove ${topic} from ${node}?`, danger: true, verb: "Remove", name: topic,
+    lines: ["Lookup servers hide the topic of this node, then it is deleted there with all of its messages.", "Stop publishing it to this node first: otherwise it is created again."]});
+  return given && act(`Remove ${topic} from ${node}`, {action: "tombstone", topic, nodes: [node], confirm: given.confirm});
+}
+
+export async function drain(node, draining) {
+  if (draining) return act(`Undo the drain of ${node}`, {action: "undrain", nodes: [node]});
+  const given = await ask({title: `Drain ${node}?`, danger: true, verb: "Drain", name: node,
+    lines: ["The node takes no more messages, lets consumers finish what is in flight, and stops."],
+    fields: [{name: "timeout", label: "Wait for at most", hint: "60s"}, {name: "keep", label: "Stay drained instead of stopping", type: "checkbox"}]});
+  return given && act(`Drain ${node}`, {action: "drain", nodes: [node], timeout: given.timeout, keep: given.keep, confirm: given.confirm});
+}
+
+export async function seek(topic, channel) {
+  const given = await ask({title: `Move channel ${channel}`, danger: true, verb: "Move", name: channel,
+    lines: ["Delivery continues at another place of the log. What is in flight or waits before it no longer counts."],
+    fields: [{name: "to", label: "To: beginning, end, an offset, an age such as 1h, or a time such as 2026-11-25T08:00:00Z", value: "1h", required: true}],
+    preview: async values => {
+      const found = (await post("actions", {action: "seek", topic, channel, to: values.to, preview: true})).preview;
+      if (!found.length) return [h("p", {class: "warn"}, "No node has this channel.")];
+      return [h("ul", {}, found.map(node => h("li", {class: node.error ? "bad" : null}, h("span", {class: "mono"}, node.node), " ", node.error ?? effect(node))))];
+    }});
+  return given && act(`Move channel ${channel} to ${given.to}`, {action: "seek", topic, channel, to: given.to, confirm: given.confirm});
+}
+
+function effect(node) {
+  const parts = [];
+  if (node.again) parts.push(`${plural(node.again, "message")} will be delivered again`);
+  if (node.left_out) parts.push(`${plural(node.left_out, "unfinished message")} will be left out`);
+  return `${parts.join(", ") || "nothing changes"} (offset ${count(node.from)} → ${count(node.target)})`;
+}
+
+export async function rules(topic, now) {
+  const given = await ask({title: `How ${topic} is kept`, verb: "Save", lines: ["These are the rules of all nodes. Empty fields keep what there is."],
+    fields: [{name: "storage", label: "Storage", value: now.storage ?? "", options: [["", "unchanged"], ["memory", "memory"], ["log", "log"]]},
+      {name: "sync", label: "Sync", value: now.sync ?? "", options: [["", "unchanged"], ["write", "write"], ["fsync", "fsync"]]},
+      {name: "retain_time", label: "Keep history for", value: now.retain_time ?? "", hint: "24h"},
+      {name: "retain_bytes", label: "Keep at most, bytes", value: now.retain_bytes ?? "", hint: "0"}]});
+  if (!given) return false;
+  const set = {};
+  for (const key of ["storage", "sync", "retain_time"]) if (given[key]) set[key] = given[key];
+  if (given.retain_bytes !== "") set.retain_bytes = Number(given.retain_bytes);
+  return act(`Rules of ${topic}`, {action: "rules", topic, rules: set});
+}
+
+export async function republish(message, topic, node, nodes) {
+  const given = await ask({title: "Publish this message again", verb: "Publish",
+    lines: message.truncated ? ["The body was cut for display, so it cannot be published from here."] : ["A new message with this body. The one here stays as it is."],
+    fields: [{name: "topic", label: "To topic", value: topic, required: true},
+      {name: "node", label: "On node", value: node, options: nodes.map(each => [each, each])}, ]});
+  if (!given || message.truncated) return false;
+  const sure = await ask({title: `Publish to ${given.topic}?`, verb: "Publish", name: given.topic, lines: [`${plural(message.size ?? 0, "byte")} go to ${given.topic} on ${given.node}.`]});
+  return sure && act(`Publish to ${given.topic}`, {topic: given.topic, node: given.node, body: message.body ?? "", body_base64: message.body_base64 ?? "", confirm: sure.confirm}, "publish");
+}
+

@@ -1,0 +1,169 @@
+// Which page is shown, and when it is updated.
+import {h, set, text} from "./dom.js";
+import {begin, session} from "./api.js";
+import {onChange} from "./actions.js";
+import {skew} from "./format.js";
+import {overview} from "./overview.js";
+
+const base = new URL(document.baseURI).pathname;
+const main = document.getElementById("main"), nav = document.getElementById("nav"), state = document.getElementById("state");
+const later = (file, name) => async (...args) => (await import(`./${file}.js`))[name](...args);
+const PAGES = [
+  {path: /^$/, title: "Overview", nav: "Overview", href: "", open: overview},
+  {path: /^topics$/, title: "Topics", nav: "Topics", href: "topics", open: later("topics", "topics")},
+  {path: /^topics\/([^/]+)$/, keys: ["topic"], under: "topics", open: later("topics", "topic")},
+  {path: /^topics\/([^/]+)\/([^/]+)$/, keys: ["topic", "channel"], under: "topics", open: later("channel", "channel")},
+  {path: /^nodes$/, title: "Nodes", nav: "Nodes", href: "nodes", open: later("nodes", "nodes")},
+  {path: /^nodes\/([^/]+)$/, keys: ["node"], under: "nodes", open: later("nodes", "node")},
+  {path: /^messages$/, title: "Messages", nav: "Messages", href: "messages", open: later("messages", "messages")},
+  {path: /^lookup$/, title: "Lookup", nav: "Lookup", href: "lookup", open: later("lookup", "lookup"), hide: () => session.mode === "node"},
+  {path: /^changes$/, title: "Changes", nav: "Changes", href: "changes", open: later("lookup", "changes")},
+  {path: /^counter$/, title: "Overview", href: "", open: overview},
+];
+let page = null, work = null, timer = 0, failures = 0;
+
+// ---------------------------------------------------------------------- pages
+
+function route() {
+  const path = decodeURI(location.pathname).slice(base.length);
+  const raw = location.pathname.slice(base.length);
+  for (const each of PAGES) {
+    const match = each.path.exec(raw) ?? each.path.exec(path);
+    if (!match) continue;
+    const args = Object.fromEntries(new URLSearchParams(location.search));
+    each.keys?.forEach((key, number) => { args[key] = decodeURIComponent(match[number + 1]); });
+    return {each, args};
+  }
+  return {each: null, args: {}};
+}
+
+async function show(focus) {
+  const {each, args} = route(), key = location.pathname;
+  page?.view?.close?.();
+  work?.abort();
+  clearTimeout(timer);
+  page = {key, view: null};
+  const mine = page, root = h("div", {class: "page"});
+  const name = args.channel ?? args.topic ?? args.node ?? each?.title ?? "Not found";
+  document.title = `${each?.keys ? name : each?.title ?? "Not found"} · nsqc`;
+  for (const link of nav.children) {
+    if (each && link.dataset.page === (each.under ?? each.href)) link.setAttribute("aria-current", each.keys ? "true" : "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (!each) { set(main, problem("There is no such page.")); return; }
+  const tools = {refresh: () => page === mine && update(), remember};
+  try {
+    mine.view = await each.open(root, args, tools);
+  } catch (error) {
+    if (page === mine) set(main, problem(`The page cannot be loaded: ${error.message}`));
+    return;
+  }
+  mine.root = root;
+  if (page === mine) await update();
+  if (page === mine && focus) { main.focus({preventScroll: true}); scrollTo(0, 0); }
+}
+
+async function update() {
+  const mine = page;
+  clearTimeout(timer);
+  work?.abort();
+  work = new AbortController();
+  const {signal} = work;
+  try {
+    const paint = await mine.view.refresh(signal);
+    if (page !== mine || signal.aborted) return;
+    performance.mark("update-begin");
+    if (mine.root.parentNode !== main) set(main, mine.root);
+    paint();
+    performance.measure("update", "update-begin");
+    failures = 0;
+    tell("");
+  } catch (error) {
+    if (error.name === "AbortError" || page !== mine) return;
+    failures += 1;
+    fail(mine, error);
+  }
+  timer = setTimeout(tick, Math.min(session.interval * (1 + failures), 60) * 1000);
+}
+
+function tick() {
+  if (document.hidden) return;     // visibilitychange goes on
+  update();
+}
+
+function fail(mine, error) {
+  const gone = {TOPIC_NOT_FOUND: "This topic does not exist.", CHANNEL_NOT_FOUND: "This channel does not exist.", NODE_NOT_FOUND: "This node is not known.", NOT_YET: "The nodes have not answered yet."};
+  if (gone[error.word]) { set(main, problem(gone[error.word] + (error.word === "NOT_YET" ? ` ${error.message.slice(10)}` : ""), error.word !== "NOT_YET")); return; }
+  if (mine.root.parentNode === main) tell(error.message);
+  else set(main, problem(error.message));
+}
+
+function problem(message, back = false) {
+  return h("section", {class: "card problem"}, h("div", {class: "pad"}, h("h1", {class: "hidden"}, "Problem"), h("p", {}, message), back ? h("p", {}, h("a", {href: "topics"}, "All topics")) : null));
+}
+
+function tell(message) {
+  text(state, message || (session.user ? session.user : session.may_change ? "" : "read only"));
+  state.classList.toggle("bad", Boolean(message));
+}
+
+/** Keeps arguments of a page in its address. */
+function remember(args) {
+  const query = new URLSearchParams(Object.entries(args).filter(([, value]) => value !== "")).toString();
+  history.replaceState(null, "", location.pathname + (query ? `?${query}` : ""));
+}
+
+export function go(href) {
+  history.pushState(null, "", new URL(href, document.baseURI));
+  show(true);
+}
+
+// ---------------------------------------------------------------------- the frame
+
+function theme() {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const is = root.dataset.theme ?? (dark ? "dark" : "light");
+  root.dataset.theme = is === "dark" ? "light" : "dark";
+  try { localStorage.setItem("nsqc-theme", root.dataset.theme); } catch { /* only for this page, then */ }
+}
+
+function frame() {
+  try { const kept = localStorage.getItem("nsqc-theme"); if (kept === "dark" || kept === "light") document.documentElement.dataset.theme = kept; } catch { /* none is kept */ }
+  set(nav, PAGES.filter(each => each.nav && !each.hide?.()).map(each => h("a", {href: each.href || ".", "data-page": each.href}, each.nav)));
+  document.getElementById("theme").addEventListener("click", theme);
+  const jump = async () => { frame.jump ??= (await import("./palette.js")).palette(go); frame.jump(); };
+  document.getElementById("jump").addEventListener("click", jump);
+  document.addEventListener("keydown", event => {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); jump(); }
+  });
+  document.addEventListener("click", event => {
+    const link = event.target.closest?.("a[href]");
+    if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey || link.download) return;
+    const to = new URL(link.href);
+    if (to.origin !== location.origin || !to.pathname.startsWith(base) || link.getAttribute("href").startsWith("#")) {
+      if (link.getAttribute("href") === "#main") { event.preventDefault(); main.focus(); }
+      return;
+    }
+    event.preventDefault();
+    go(to);
+  });
+  addEventListener("popstate", () => show(true));
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && page?.view) update(); });
+  onChange(() => { setTimeout(() => page?.view && update(), 700); });
+}
+
+async function start() {
+  try {
+    await begin();
+    skew.seconds = session.time - Date.now() / 1000;
+  } catch (error) {
+    set(main, problem(error.status === 403 && error.word === "HOST_NOT_ALLOWED" ? error.message : `The admin server cannot be asked: ${error.message}`));
+    setTimeout(start, 5000);
+    return;
+  }
+  frame();
+  tell("");
+  await show(false);
+}
+
+start();

@@ -1,0 +1,113 @@
+// What several pages have: heads, tiles, columns.
+import {h, s, set, text} from "./dom.js";
+import {url} from "./api.js";
+import {age, bytes, count, ms, rate} from "./format.js";
+
+/** The head of a page. crumbs: [[label, href]]. */
+export function head(title, crumbs = []) {
+  const badges = h("div"), actions = h("div", {class: "actions"});
+  const element = h("div", {class: "head"},
+    crumbs.length ? h("nav", {class: "crumbs", "aria-label": "Breadcrumb"}, crumbs.map(([label, href], number) => [number ? " / " : "", h("a", {href}, label)])) : null,
+    h("div", {}, h("h1", {}, title), badges), actions);
+  let before = "";
+  return {element, actions, badges(list) {
+    const key = JSON.stringify(list);
+    if (key !== before) { before = key; set(badges, list.map(([label, tone]) => h("span", {class: `badge ${tone ?? ""}`}, label))); }
+  }};
+}
+
+/** Numbers at a glance. spec: [[label, value(data), tone(data)]]. */
+export function tiles(spec) {
+  const values = spec.map(([, , , kind]) => h("dd", {class: kind ?? null}));
+  const element = h("dl", {class: spec.length === 10 ? "tiles ten" : "tiles"}, spec.map(([label], number) => h("div", {}, h("dt", {}, label), values[number])));
+  return {element, update(data) {
+    spec.forEach(([, value, tone, kind], number) => {
+      text(values[number], value(data));
+      const name = [kind, tone?.(data)].filter(Boolean).join(" ");
+      if (values[number].className !== name) values[number].className = name;
+    });
+  }};
+}
+
+/** A box with a title. */
+export function card(title, ...children) {
+  const tools = h("div", {class: "filters"}), heading = h("h2", {}, title);
+  return {element: h("section", {class: "card"}, h("header", {}, heading, tools), children), tools, title: heading};
+}
+
+/** A button. */
+export const button = (label, click, tone = "") => h("button", {type: "button", class: tone || null, click}, label);
+
+/** A switch between two actions, by what is now. */
+export function toggle(on, off, act) {
+  let is = false;
+  const element = button(off, () => act(is));
+  return {element, update(now) { is = now; text(element, now ? on : off); }};
+}
+
+export const columns = {
+  topic: {key: "name", label: "Topic", text: row => row.name, link: row => url.topic(row.name)},
+  channel: {key: "name", label: "Channel", text: row => row.name, link: row => url.channel(row.topic, row.name)},
+  node: {key: "node", label: "Node", text: row => row.node, link: row => url.node(row.node)},
+  came: {key: "came", label: "In /s", num: true, text: row => rate(row.came)},
+  went: {key: "went", label: "Out /s", num: true, text: row => rate(row.went)},
+  depth: {key: "depth", label: "Depth", num: true, text: row => count(row.depth)},
+  backend: {key: "backend", label: "On disk", num: true, opt: true, text: row => count(row.backend)},
+  in_flight: {key: "in_flight", label: "In flight", num: true, text: row => count(row.in_flight)},
+  deferred: {key: "deferred", label: "Deferred", num: true, opt: true, text: row => count(row.deferred)},
+  requeues: {key: "requeues", label: "Requeued", num: true, opt: true, text: row => count(row.requeues)},
+  timeouts: {key: "timeouts", label: "Timed out", num: true, opt: true, text: row => count(row.timeouts)},
+  messages: {key: "messages", label: "Messages", num: true, opt: true, text: row => count(row.messages)},
+  clients: {key: "clients", label: "Consumers", num: true, text: row => count(row.clients), tone: row => !row.clients && row.depth ? "warn" : ""},
+  channels: {key: "channels", label: "Channels", num: true, opt: true, text: row => count(row.channels)},
+  nodes: {key: "nodes", label: "Nodes", num: true, opt: true, text: row => count(row.nodes)},
+  oldest: {key: "oldest", label: "Oldest", num: true, opt: true, text: row => age(row.oldest)},
+  p99: {key: "p99_ms", label: "p99", num: true, opt: true, text: row => ms(row.p99_ms)},
+  spark: {key: "spark", label: "Last hour", sort: false, opt: true, spark: row => row.spark ?? []},
+  paused: {key: "paused", label: "State", sort: false, version: row => String(row.paused), node: row => row.paused ? h("span", {class: "badge warn"}, "paused") : ""},
+  bytes: {key: "bytes", label: "Published", num: true, opt: true, text: row => bytes(row.bytes)},
+};
+
+const SHAPES = {bad: "M10 2 18 17H2zM10 8v4M10 14.4v.6", warn: "M10 3a7 7 0 1 0 .01 0zM10 6.5v4.5M10 13.4v.6", note: "M10 3a7 7 0 1 0 .01 0zM10 9v5M10 6v.6"};
+const WORDS = {bad: "Serious", warn: "Warning", note: "Note"};
+
+/** A sign of how bad something is: a shape and a word, not only a colour. */
+export function sign(severity) {
+  return s("svg", {viewBox: "0 0 20 20", width: 16, height: 16, class: severity, role: "img", "aria-label": WORDS[severity]},
+    s("path", {d: SHAPES[severity], fill: "none", stroke: "currentColor", "stroke-width": 1.7, "stroke-linejoin": "round", "stroke-linecap": "round"}));
+}
+
+/** The list of what needs attention. */
+export function concerns(most) {
+  const list = h("ul", {class: "concerns"}), box = h("div", {}, list);
+  let before = "";
+  return {element: box, update(found, counts) {
+    const key = JSON.stringify(found.slice(0, most).map(each => [each.rule, each.text, each.since])) + JSON.stringify(counts);
+    if (key !== before) {
+      before = key;
+      const total = Object.values(counts).reduce((sum, number) => sum + number, 0);
+      if (!total) set(box, h("p", {class: "calm"}, "✓ All is well"));
+      else set(box, set(list, found.slice(0, most).map(row)), total > most ? h("p", {class: "note"}, `${count(total - most)} more`) : null);
+    }
+    for (const time of list.querySelectorAll("time")) text(time, age(Number(time.dataset.since)));
+  }};
+}
+
+function row(each) {
+  const href = each.channel ? url.channel(each.topic, each.channel) : each.topic ? url.topic(each.topic)
+    : each.rule === "lookup-down" ? "lookup" : each.node ? url.node(each.node) : "nodes";
+  return h("li", {}, sign(each.severity), h("a", {href}, each.text), each.since ? h("time", {"data-since": each.since}, age(each.since)) : h("span"));
+}
+
+/** What could not be read of some nodes. */
+export function problems() {
+  const list = h("ul", {class: "pad"}), element = h("section", {class: "card problem", hidden: true}, list);
+  return {element, update(errors) {
+    const lines = Object.entries(errors ?? {});
+    element.hidden = !lines.length;
+    const key = JSON.stringify(lines);
+    if (element.dataset.key !== key) { element.dataset.key = key; set(list, lines.map(([node, error]) => h("li", {}, h("b", {class: "mono"}, node), ` ${error}`))); }
+  }};
+}
+
+

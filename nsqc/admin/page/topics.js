@@ -1,0 +1,92 @@
+import {h} from "./dom.js";
+import {get, session, url} from "./api.js";
+import {create, empty, pause, remove, rules, tombstone} from "./actions.js";
+import {chart} from "./chart.js";
+import {age, bytes, count, date, ms, plural, rate, span} from "./format.js";
+import {button, card, columns, head, problems, tiles, toggle} from "./parts.js";
+import {pager, table} from "./table.js";
+
+const LIMIT = 50;
+
+export function topics(root, args, {refresh, remember}) {
+  let state = {by: args.sort || "name", desc: args.order === "desc"}, offset = Number(args.offset) || 0, wanted = args.search || "";
+  const title = head("Topics");
+  if (session.may_change) title.actions.append(button("New topic…", () => create()));
+  const search = h("input", {type: "search", value: wanted, placeholder: "Filter by name", "aria-label": "Filter by name", input: () => { wanted = search.value; offset = 0; moved(); }});
+  const list = table({caption: "Topics", id: row => row.name, empty: "No topic matches.", sort: state,
+    columns: [columns.topic, columns.came, columns.went, columns.depth, columns.in_flight, columns.messages, columns.channels, columns.clients, columns.oldest,
+      {...columns.p99, sort: false}, columns.paused, columns.spark],
+    onSort: by => { state = {by, desc: state.by === by ? !state.desc : by !== "name"}; offset = 0; moved(); }});
+  const pages = pager(by => { offset = Math.max(0, offset + by * LIMIT); moved(); });
+  const box = card("Topics", list.element, pages.element);
+  box.tools.append(search);
+  root.append(title.element, box.element);
+
+  function moved() {
+    remember({search: wanted, sort: state.by === "name" ? "" : state.by, order: state.desc ? "desc" : "", offset: offset || ""});
+    refresh();
+  }
+  return {async refresh(signal) {
+    const data = await get("topics", {search: wanted, sort: state.by, order: state.desc ? "desc" : "asc", offset, limit: LIMIT}, signal);
+    return () => {
+      box.title.textContent = plural(data.total, "topic");
+      list.update(data.topics, state);
+      pages.update(data.offset, LIMIT, data.total);
+    };
+  }};
+}
+
+export function topic(root, {topic: name}, {refresh}) {
+  const title = head(name, [["Topics", "topics"]]);
+  let latest = null;
+  const paused = toggle("Unpause", "Pause", is => pause(name, "", is));
+  const messages = h("a", {class: "button", href: url.messages({topic: name})}, "Messages");
+  title.actions.append(messages);
+  if (session.may_change) title.actions.append(paused.element, button("New channel…", () => create(name)), ...session.may_extend ? [button("Rules…", () => rules(name, latest?.logs?.[0]?.rules ?? {}))] : [],
+    button("Empty…", () => empty(name, "", latest?.waiting ?? 0), "danger"), button("Delete…", () => remove(name, "", lost()), "danger"));
+  const lost = () => [`${plural(latest?.channels ?? 0, "channel")} with ${plural(latest?.depth ?? 0, "waiting message")} and ${plural(latest?.clients ?? 0, "consumer")}.`];
+  const numbers = tiles([["Published /s", data => rate(data.came)], ["Finished /s", data => rate(data.went)], ["Depth", data => count(data.depth)], ["In the topic", data => count(data.waiting)],
+    ["In flight", data => count(data.in_flight)], ["Deferred", data => count(data.deferred)], ["Oldest", data => age(data.oldest)], ["p99 latency", data => ms(data.p99_ms)], ["Messages", data => count(data.messages)], ["Published", data => bytes(data.bytes)]]);
+  const rates = chart("Messages per second", [{key: "came", name: "published"}, {key: "went", name: "finished"}], rate);
+  const depths = chart("Messages", [{key: "depth", name: "waiting"}, {key: "in_flight", name: "in flight"}], count);
+  const channels = table({caption: `Channels of ${name}`, id: row => row.name, empty: "No channel: messages wait in the topic until there is one.", columns: [columns.channel, columns.came, columns.went, columns.depth, columns.backend, columns.in_flight, columns.deferred,
+    columns.requeues, columns.timeouts, columns.clients, columns.oldest, columns.p99, columns.paused, {...columns.spark, label: "Depth, last hour"}]});
+  const nodes = table({caption: `Nodes of ${name}`, id: row => row.node, empty: "No node has it.", columns: [columns.node, {key: "waiting", label: "In the topic itself", num: true, text: row => count(row.waiting)}, columns.depth, columns.backend, columns.in_flight, columns.messages, columns.bytes, columns.channels, columns.paused,
+    {key: "mark", label: "", sort: false, version: row => String(row.hidden), node: row => row.hidden ? h("span", {class: "badge warn"}, "tombstoned") : ""},
+    ...session.mode === "lookupd" && session.may_change ? [{key: "actions", label: "", sort: false, num: true, node: (row, current) => button("Remove…", () => tombstone(name, current().node), "plain danger")}] : []]});
+  const logs = table({caption: `Log of ${name}`, id: row => row.node, empty: "", columns: [columns.node,
+    {key: "first", label: "First offset", num: true, text: row => count(row.log?.first_offset)}, {key: "next", label: "Next offset", num: true, text: row => count(row.log?.next_offset)},
+    {key: "span", label: "Since", text: row => row.log?.first_time ? date(row.log.first_time / 1e9) : "–", opt: true}, {key: "bytes", label: "Size", num: true, text: row => bytes(row.log?.bytes)},
+    {key: "segments", label: "Segments", num: true, opt: true, text: row => count(row.log?.segments)}, {key: "retain", label: "Retention", text: row => retention(row.rules ?? {}), opt: true},
+    {key: "sync", label: "Sync", opt: true, text: row => row.log?.sync ?? "–"}, {key: "damaged", label: "Damaged", num: true, text: row => row.error ?? count(row.log?.damaged), tone: row => row.error || row.log?.damaged ? "bad" : ""}]});
+  const lags = table({caption: `Positions in the log of ${name}`, id: row => `${row.node} ${row.channel_name}`, empty: "", columns: [{key: "channel_name", label: "Channel", text: row => row.channel_name, link: row => url.channel(name, row.channel_name)}, columns.node,
+    {key: "position", label: "Position", num: true, text: row => count(row.position)}, {key: "oldest_unfinished", label: "Oldest unfinished", num: true, opt: true, text: row => count(row.oldest_unfinished)},
+    {key: "lag_messages", label: "Lag", num: true, text: row => count(row.lag_messages)}, {key: "lag_seconds", label: "Lag, time", num: true, text: row => span(row.lag_seconds)}]});
+  const faults = problems(), logCard = card("Log", logs.element), lagCard = card("Positions in the log", lags.element);
+  root.append(title.element, faults.element, numbers.element, h("div", {class: "two"}, rates.element, depths.element), card("Channels", channels.element).element,
+    card("Nodes", nodes.element).element, logCard.element, lagCard.element);
+  return {async refresh(signal) {
+    const data = latest = await get(`topics/${encodeURIComponent(name)}`, {}, signal);
+    return () => {
+      title.badges([...data.paused ? [["paused", "warn"]] : [], ...data.logs.some(log => log.log) ? [["log", "accent"]] : [], ...data.damaged ? [[`${count(data.damaged)} damaged`, "bad"]] : []]);
+      paused.update(Boolean(data.paused));
+      numbers.update(data);
+      rates.update(data.series);
+      depths.update(data.series);
+      channels.update(data.channel_rows);
+      nodes.update(data.node_rows.map(row => ({...row, hidden: data.tombstones.includes(row.node)})));
+      const told = data.logs.filter(log => log.log);
+      logs.update(data.logs);
+      logCard.element.hidden = !told.length;
+      lags.update(told.flatMap(log => (log.log.channels ?? []).map(channel => ({...channel, node: log.node}))));
+      lagCard.element.hidden = !told.length;
+      faults.update(data.errors);
+    };
+  }};
+}
+
+function retention(rule) {
+  const time = rule.retain_time && rule.retain_time !== "0s" ? rule.retain_time.replace(/(\D)0s$/, "$1").replace(/(\D)0m$/, "$1") : "";
+  const size = rule.retain_bytes ? bytes(rule.retain_bytes) : "";
+  return [time, size].filter(Boolean).join(", ") || (rule.storage ? "until finished" : "–");
+}

@@ -1,0 +1,324 @@
+"""Looks at all nodes again and again, and keeps what it sees: one moment, the last hour, and what needs attention.
+
+A look costs a node what its /stats costs. The pause between two looks is at least a hundred times that, so a node
+spends 1 % of its time on it at most, however many topics it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from nsqc.admin import shapes
+from nsqc.admin.attention import Concerns, Finding, look
+from nsqc.admin.fleet import Fleet, together
+from nsqc.admin.gauges import METRICS_BYTES, take_gauges
+from nsqc.admin.history import History
+from nsqc.admin.model import ChannelRow, Moment, NodeRow, channels_of, earliest
+from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.log import Log
+from nsqc.wire.outside import Decoder, JSONError
+
+SHARE = 100.0           # of an answer's time, a pause
+OWN_SHARE = 10.0        # of the time that a look takes this process
+LONGEST_S = 300.0
+REMEMBERED_S = 3600.0   # a node that is gone is shown as missing for this time
+GAUGES_S = 60.0
+OLDEST = 24             # channels whose oldest message is looked for
+SLICE_S = 0.004         # of a loop iteration
+BYTES_A_SECOND = 25e6   # of /stats that any nsqd makes in a second of one processor; nsqc makes twice as many
+TIMES = 8               # latest answers of a node that its cost is judged by
+AT_ONCE = 4             # answers of nodes that are in memory
+
+STATS = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
+METRICS = Ask("GET", "/metrics", accept="text/plain", most=METRICS_BYTES)
+
+
+class _Stamp(Struct):
+    """A message of a page of /channel/peek."""
+
+    timestamp: int
+
+
+class _Page(Struct):
+    """/channel/peek."""
+
+    messages: list[_Stamp] = []
+
+
+_page = Decoder(_Page).decode
+
+
+class Listed(NamedTuple):
+    """The lookup servers' side: errors by server, tombstones as (topic, node), and topics that no node has."""
+
+    errors: dict[str, str]
+    tombstones: list[tuple[str, str]]
+
+
+class Pace:
+    """Gives the loop to others after a slice of time."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SLICE_S
+        self.spent = 0.0
+
+    def over(self) -> bool:
+        """Whether the slice is over."""
+        return time.monotonic() > self._until
+
+    async def rest(self) -> None:
+        """Lets others run."""
+        self.spent += SLICE_S
+        await asyncio.sleep(0)
+        self._until = time.monotonic() + SLICE_S
+
+
+class Poller:
+    """One for each fleet."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: Fleet, log: Log, interval_s: float) -> None:
+        self.moment: Moment | None = None
+        self.history = History()
+        self.concerns = Concerns([], {})
+        self.listed = Listed({}, [])
+        self.interval_s = interval_s        # as it is now
+        self.error = ""                     # why the last look saw nothing
+        self.oldest_wanted: dict[tuple[str, str], float] = {}   # channels that somebody looks at, until loop time
+        self._least_s = interval_s
+        self._loop, self._fleet, self._log = loop, fleet, log
+        self._seen: dict[str, tuple[NodeRow, float]] = {}       # by address, and when it was listed last
+        self._gauges: dict[str, NodeRow] = {}
+        self._gauges_due = 0.0
+        self._times: dict[str, deque[float]] = {}
+        self._deaf: dict[str, float] = {}   # nodes that show no messages, until loop time
+        self._task: asyncio.Task[None] | None = None
+        self._looked: asyncio.Event = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    # ------------------------------------------------------------------ life
+
+    @property
+    def runs(self) -> bool:
+        """Whether it looks."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begins, unless it runs."""
+        if not self.runs:
+            # In a context of its own: it asks for nobody.
+            self._task = self._loop.create_task(self._run(), context=contextvars.Context())
+
+    def stop(self) -> None:
+        """Ends."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def first(self, limit_s: float) -> None:
+        """Waits for the first look."""
+        if self.moment is None and not self.error:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._looked.wait()
+
+    def hurry(self) -> None:
+        """Something was changed: looks again soon."""
+        self._hurry.set()
+
+    async def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                await self._look()
+                self.error = ""
+            except Exception as error:      # whatever a node answers: the next look may be better
+                self.error = str(error) or type(error).__name__
+                self._log.warn("failed to look at the nodes - %s", self.error)
+            self._looked.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(self.interval_s - (time.monotonic() - began), 0.2)):
+                    await self._hurry.wait()
+                    self._hurry.clear()
+                    await asyncio.sleep(max(0.3, self.interval_s / 10))
+
+    # ------------------------------------------------------------------ a look
+
+    async def _look(self) -> None:
+        pace = Pace()
+        moment = Moment()
+        rows = await self._find()
+        limit = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._take(moment, row, pace, limit) for row in rows))
+        for row in rows:
+            moment.nodes[row.address] = row
+        for _ in moment.compare(self.moment):
+            if pace.over():
+                await pace.rest()
+        await self._look_at_gauges(moment)
+        await self._look_for_oldest(moment)
+        for topic in moment.topics.values():
+            for channel in topic.channels.values():
+                topic.oldest = earliest(topic.oldest, channel.oldest)
+            moment.totals.oldest = earliest(moment.totals.oldest, topic.oldest)
+            if pace.over():
+                await pace.rest()
+        for _ in self.history.add(moment):
+            if pace.over():
+                await pace.rest()
+        finding = Finding()
+        for concern in look(moment, self.history, self.listed.errors):
+            finding.add(concern)
+            if concern is None and pace.over():
+                await pace.rest()
+        self.concerns = finding.result()
+        self.moment = moment
+        self.interval_s = min(max(self._least_s, self._cost_of(rows) * SHARE, pace.spent * OWN_SHARE), LONGEST_S)
+
+    def _cost_of(self, rows: list[NodeRow]) -> float:
+        """Seconds that a look costs a node at most: the quickest of its latest answers, as others have waited for
+        something else, but no more than so many bytes cost any nsqd."""
+        for row in rows:
+            if not row.error:
+                cost = min(row.answer_ms / 1000, row.answer_bytes / BYTES_A_SECOND)
+                self._times.setdefault(row.address, deque(maxlen=TIMES)).append(cost)
+        for address in self._times.keys() - {row.address for row in rows}:
+            del self._times[address]
+        return max((min(times) for times in self._times.values()), default=0.0)
+
+    async def _find(self) -> list[NodeRow]:
+        """Rows for the nodes that are listed, and for those that were a while ago."""
+        now = time.time()
+        listed = await self._ask_lookups() if self._fleet.has_lookupds else await self._ask_names()
+        for row in listed:
+            self._seen[row.address] = (row, now)
+        rows = {row.address: row for row in listed}
+        for address, (row, at) in [*self._seen.items()]:
+            if address in rows:
+                continue
+            if now - at > REMEMBERED_S:
+                del self._seen[address]
+                continue
+            past = None if self.moment is None else self.moment.nodes.get(address)
+            since = past.missing_since if past is not None and past.missing_since else now
+            rows[address] = NodeRow(address, row.tcp, row.hostname, row.version, listed=False, missing_since=since)
+        return [*rows.values()]
+
+    async def _ask_lookups(self) -> list[NodeRow]:
+        # A lookup server that does not answer hides nobody: all nodes of the hour are asked anyway.
+        found = await self._fleet.ask_all(self._fleet.lookupds, Ask("GET", "/nodes"), shapes.producer_list)
+        rows: dict[str, NodeRow] = {}
+        tombstones: dict[tuple[str, str], None] = {}
+        for answer in found.answers.values():
+            for each in answer.producers or ():
+                rows[each.http] = NodeRow(each.http, each.tcp, each.hostname, each.version)
+                marks = each.tombstones or []
+                tombstones |= {(topic, each.http): None for topic, mark in
+                               zip(each.topics or (), marks, strict=False) if mark}
+        if not found.answers:
+            rows = {address: row for address, (row, _) in self._seen.items()}
+        self.listed = Listed({address: str(error) for address, error in found.errors.items()}, [*tombstones])
+        return [*rows.values()]
+
+    async def _ask_names(self) -> list[NodeRow]:
+        found = await self._fleet.ask_all(self._fleet.nsqds, Ask("GET", "/info"), shapes.info)
+        rows = {}
+        for address in self._fleet.nsqds:
+            info = found.answers.get(address)
+            known = self._seen.get(address)
+            if info is not None:
+                tcp = f"{info.broadcast_address}:{info.tcp_port}"
+                rows[address] = NodeRow(address, tcp, info.hostname, info.version)
+            else:
+                row = known[0] if known else NodeRow(address)
+                rows[address] = NodeRow(address, row.tcp, row.hostname, row.version)
+        return [*rows.values()]
+
+    async def _take(self, moment: Moment, row: NodeRow, pace: Pace, limit: asyncio.Semaphore) -> None:
+        """The answer of one node."""
+        async with limit:
+            began = time.monotonic()
+            try:
+                body = await self._fleet.call(row.address, STATS)
+                row.answer_ms, row.answer_bytes = (time.monotonic() - began) * 1000, len(body)
+                answer = shapes.raw_stats(body)
+            except UpstreamError as error:
+                self._missing(row, str(error))
+                return
+            except JSONError as error:
+                self._missing(row, f"its answer cannot be read: {error}")
+                return
+            row.health, row.start_time = answer.health, answer.start_time
+            row.version = answer.version or row.version
+            for raw in answer.topics or ():
+                with suppress(JSONError):
+                    moment.add(shapes.one_topic(bytes(raw)), row)
+                if pace.over():
+                    await pace.rest()
+
+    def _missing(self, row: NodeRow, error: str) -> None:
+        past = None if self.moment is None else self.moment.nodes.get(row.address)
+        row.error = error
+        row.missing_since = past.missing_since if past is not None and past.error else time.time()
+
+    # ------------------------------------------------------------------ what /stats does not have
+
+    async def _look_at_gauges(self, moment: Moment) -> None:
+        """What the system says of each node's process, once a minute."""
+        due = self._loop.time() >= self._gauges_due
+        if due:
+            self._gauges_due = self._loop.time() + GAUGES_S
+        asked = [row.address for row in moment.nodes.values()
+                 if not row.error and (due or row.address not in self._gauges)]
+
+        async def ask(address: str) -> bytes:
+            return (await self._fleet.answer(address, METRICS)).body
+
+        found = await together(asked, ask)
+        for address, body in found.answers.items():
+            take_gauges(moment.nodes[address], body, self._gauges.get(address), moment.at)
+            self._gauges[address] = moment.nodes[address]
+        for address, row in moment.nodes.items():
+            known = self._gauges.get(address)
+            if known is not None and known is not row and not row.error:
+                for name in ("nsqc", "disk_free", "disk_size", "disk_limit", "memory", "cpu_s", "cpu", "draining",
+                             "connections"):
+                    setattr(row, name, getattr(known, name))
+        for address in self._gauges.keys() - moment.nodes.keys():
+            del self._gauges[address]
+
+    async def _look_for_oldest(self, moment: Moment) -> None:
+        """When the oldest waiting message was published, of the longest queues and of those that are looked at."""
+        now = self._loop.time()
+        self.oldest_wanted = {key: until for key, until in self.oldest_wanted.items() if until > now}
+        waiting = [row for row in channels_of(moment.topics.values()) if row.depth]
+        waiting.sort(key=lambda row: ((row.topic, row.name) in self.oldest_wanted, row.depth), reverse=True)
+        chosen = waiting[:OLDEST]
+        for row in waiting[OLDEST:]:
+            row.oldest = 0.0        # what was known is out of date
+        nodes = [row.address for row in moment.nodes.values()
+                 if row.nsqc and not row.error and self._deaf.get(row.address, 0.0) <= now]
+        found: dict[int, float] = {}
+        calls: list[Awaitable[None]] = [self._oldest(address, row, found) for row in chosen for address in nodes]
+        await asyncio.gather(*calls)
+        for row in chosen:
+            row.oldest = found.get(id(row), 0.0)
+
+    async def _oldest(self, address: str, row: ChannelRow, found: dict[int, float]) -> None:
+        if self._deaf.get(address, 0.0) > self._loop.time():
+            return
+        ask = Ask("GET", target("/channel/peek", topic=row.topic, channel=row.name, max_messages=1, body="none"))
+        try:
+            page = await self._fleet.get(address, ask, _page)
+        except UpstreamError as error:
+            if error.status not in (400, 404) or error.word == "NOT_FOUND":
+                self._deaf[address] = self._loop.time() + GAUGES_S
+            return
+        if page.messages:
+            found[id(row)] = earliest(found.get(id(row), 0.0), page.messages[0].timestamp / 1e9)

@@ -1,0 +1,191 @@
+"""The admin server as a whole: built, started, running, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+
+from nsqc import version_line
+from nsqc.admin.fleet import Fleet
+from nsqc.admin.notify import Notifier
+from nsqc.admin.people import People
+from nsqc.admin.poller import Poller
+from nsqc.admin.routes import router
+from nsqc.admin.site import AdminSite
+from nsqc.admin.static import Page
+from nsqc.admin.upstream import HttpNodes
+from nsqc.admin.view import View
+from nsqc.guarding import Guarding, GuardingError
+from nsqc.httpd.gate import Gate
+from nsqc.httpd.server import Server
+from nsqc.log import Log
+from nsqc.loop.slow import SlowLoop
+from nsqc.net import systemd
+from nsqc.net.limits import ConnectionLimits
+from nsqc.net.listener import Listener, Listeners
+from nsqc.options.admin import AdminOptions
+from nsqc.process import descriptors, running
+from nsqc.process.environment import EnvironmentVariableError
+from nsqc.process.hangup import Hangup
+from nsqc.process.notify import ServiceManager
+
+WORKERS = 2
+
+
+class StartError(Exception):
+    """The server cannot start; the text is one line for the operator."""
+
+
+def run(options: AdminOptions, log: Log) -> int:
+    """Runs the server until SIGTERM or SIGINT. Returns the exit code."""
+    return running.run("server", log, lambda loop, slow: serve(loop, options, log, slow))
+
+
+async def serve(loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log, slow: SlowLoop) -> int:
+    """Startup, main loop, shutdown, in that order."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    hangup = Hangup(loop)
+    try:
+        server = AdminServer(loop, options, log, slow)
+        await server.start()
+    except StartError as error:
+        log.fatal("failed to instantiate nsqadmin - %s", error)
+        return 1
+    if not hangup.ignored:
+        # With neither file there is nothing to read again.
+        reloads = server.guarding if options.access_file or options.audit_file else None
+        hangup.begin(stop.set if reloads is None else reloads.reload)
+    await stop.wait()
+    hangup.end()
+    await server.stop()
+    return 0
+
+
+class AdminServer:
+    """One running admin server."""
+
+    http: Server
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: AdminOptions, log: Log, slow: SlowLoop) -> None:
+        """Binds the address. Raises StartError."""
+        self.loop, self.options, self.log, self.slow = loop, options, log, slow
+        try:
+            self.manager = ServiceManager(log)
+            inherited = systemd.inherited(known=systemd.ADMIN_NAMES)
+        except (EnvironmentVariableError, systemd.InheritError) as error:
+            raise StartError(str(error)) from None
+        log.info("%s", version_line("nsqadmin"))
+        descriptors.raise_limit()
+        self.limits = ConnectionLimits(options, log)
+        self.listeners = Listeners(loop, log)
+        self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="nsqc-worker")
+        self.guarding = self._make_guarding()
+        self.nodes = HttpNodes(loop, connect_s=options.http_client_connect_timeout / 1e9,
+                               request_s=options.http_client_request_timeout / 1e9, tls=client_context(options),
+                               secret=secret_of(options))
+        self.fleet = Fleet(self.nodes, log, options.lookupd_http_address, options.nsqd_http_address)
+        try:
+            self.page = Page(options.dev_static_dir, options.prefix)
+        except OSError as error:
+            raise StartError(f"failed to read the page - {error}") from None
+        endpoint = options.notification_http_endpoint
+        try:
+            self.notifier = (Notifier(loop, endpoint, options.http_client_connect_timeout / 1e9, log)
+                             if endpoint else None)
+        except ValueError as error:
+            raise StartError(f"--notification-http-endpoint: {error}") from None
+        try:
+            self.listener = Listener("HTTP", options.http_address, log, inherited.get("http"))
+        except (OSError, ValueError) as error:
+            raise StartError(f"listen ({options.http_address}) failed - {error}") from None
+
+    def _make_guarding(self) -> Guarding:
+        try:
+            return Guarding(self.loop, self.threads, self.options, self.log)
+        except GuardingError as error:
+            raise StartError(str(error)) from None
+
+    async def start(self) -> None:
+        """Lets clients connect. Raises StartError."""
+        guarding = self.guarding
+        gate = Gate(self.options, guarding.permits, guarding.recorder)
+        options, fleet = self.options, self.fleet
+        prometheus = None
+        if options.prometheus_url:
+            from nsqc.admin.prometheus import Prometheus  # here: most servers have none
+
+            try:
+                prometheus = Prometheus(self.loop, options.prometheus_url, self.log)
+            except ValueError as error:
+                raise StartError(f"--prometheus-url: {error}") from None
+        self.poller = Poller(self.loop, fleet, self.log, options.poll_interval / 1e9)
+        people = People(options)
+        self.view = View(fleet, self.poller, people, self.log, mode="lookupd" if fleet.has_lookupds else "nsqd",
+                         base=options.prefix + "/", notify=lambda *about, **more: site.notify(*about, **more),
+                         prometheus=prometheus)
+        site = AdminSite(loop=self.loop, options=options, fleet=fleet, page=self.page, people=people,
+                         notifier=self.notifier, log=self.log, threads=self.threads,
+                         resolve=router(self.view, options.prefix).resolve, listeners=self.listeners, slow=self.slow,
+                         gate=gate)
+        self.http = Server(self.loop, site, self.listener, limits=self.limits, listeners=self.listeners)
+        try:
+            await self.http.start()
+        except OSError as error:
+            raise StartError(f"listen failed - {error}") from None
+        guarding.watch(tuple, [self.http])
+        self.poller.start()
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        self.manager.ready(f"Listening on HTTP {self.http.address}")
+        self.manager.watch(self.loop)
+        self.slow.set_limit(self.options.slow_loop)
+
+    async def stop(self) -> None:
+        """Closes all connections behind the answers that are due."""
+        self.slow.close()
+        self.manager.stopping("Closing connections")
+        await self.http.close()
+        self.listeners.stop()
+        self.poller.stop()
+        if self.notifier is not None:
+            await self.notifier.close()
+        self.nodes.close()
+        await self.guarding.close()
+        self.threads.shutdown()
+        self.manager.close()
+
+
+def client_context(options: AdminOptions) -> ssl.SSLContext | None:
+    """For nodes that want HTTPS; None: the system's authorities do. Raises StartError."""
+    if not (options.http_client_tls_insecure_skip_verify or options.http_client_tls_root_ca_file
+            or options.http_client_tls_cert):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+        if options.http_client_tls_cert:
+            # Without a password from us OpenSSL would ask at the terminal.
+            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key, password=lambda: b"")
+    except (OSError, ssl.SSLError) as error:
+        raise StartError(f"failed to build TLS config - {error}") from None
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def secret_of(options: AdminOptions) -> str:
+    """The token for nodes. Raises StartError."""
+    text = options.node_auth_secret
+    if not text.startswith("@"):
+        return text
+    try:
+        with open(text[1:], encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartError(f"--node-auth-secret: failed to read {text[1:]} - {error}") from None

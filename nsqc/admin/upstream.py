@@ -1,0 +1,320 @@
+"""HTTP calls to nodes: connections that are kept, bounded in number for each node and in total, with time limits."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from contextlib import suppress
+from http import HTTPStatus
+from typing import NamedTuple, Protocol, cast
+from urllib.parse import quote
+
+import httptools
+import msgspec
+
+from nsqc.peers.dial import Caller, Dialer
+from nsqc.wire.outside import Decoder, JSONError
+
+MOST_ANSWER = 256 * 1024 * 1024     # bytes of an answer: /stats of 100,000 topics is a fifth of it
+PER_NODE = 4                        # calls to one node at once
+AT_ONCE = 32                        # calls to all nodes at once
+IDLE_S = 30.0                       # an idle connection is closed after this time
+IDLE_PER_NODE = 2
+SHOWN = 2000                        # characters of an answer that are quoted in an error
+_quoted = msgspec.json.Encoder().encode
+
+
+class UpstreamError(Exception):
+    """A node did not answer, or not as it should. The text is in the words of Go's http package, as nsqadmin's."""
+
+    def __init__(self, text: str, status: int = 0, word: str = "") -> None:
+        super().__init__(text)
+        self.status = status    # of the node's answer; 0: there was none
+        self.word = word        # the node's word for the reason, such as TOPIC_NOT_FOUND
+
+
+class Answer(NamedTuple):
+    """An answer, whatever its status."""
+
+    status: int
+    headers: dict[str, str]     # names in lower case
+    body: bytes
+
+
+class Ask(NamedTuple):
+    """A call of a node's HTTP API. most: bytes of the answer after which it is cut and the connection closed."""
+
+    method: str
+    target: str
+    body: bytes = b""
+    accept: str = "application/vnd.nsq; version=1.0"
+    most: int = 0
+    timeout_s: float = 0.0      # beyond the usual limit, for long polls
+
+
+class Nodes(Protocol):
+    """The way to the nodes: over HTTP, or, on the page of a single daemon, within the process."""
+
+    async def ask(self, address: str, ask: Ask) -> Answer:
+        """Any answer. Raises UpstreamError if there is none."""
+
+
+class _Refusal(msgspec.Struct):
+    """The body of an error."""
+
+    message: object = ""
+    https_port: object = 0
+
+
+_refusal = Decoder(_Refusal)
+
+
+def word_of(body: bytes) -> str:
+    """The word for the reason in an error answer; empty if it has none."""
+    try:
+        found = _refusal.decode(body).message
+    except JSONError:
+        return ""
+    return found if isinstance(found, str) else ""
+
+
+def checked(answer: Answer) -> bytes:
+    """The body of a 200. Raises UpstreamError for anything else, as nsqadmin words it."""
+    if answer.status == 200:
+        return answer.body
+    try:
+        phrase = HTTPStatus(answer.status).phrase
+    except ValueError:
+        phrase = ""
+    text = _quoted(answer.body[:SHOWN].decode("utf-8", "replace")).decode()
+    raise UpstreamError(f"got response {answer.status} {phrase} {text}", answer.status, word_of(answer.body))
+
+
+def target(path: str, **arguments: object) -> str:
+    """A path with a query; arguments that are None are left out."""
+    query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in arguments.items() if value is not None)
+    return f"{path}?{query}" if query else path
+
+
+class HttpNodes:
+    """Nodes over HTTP. Addresses are HOST:PORT."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, connect_s: float, request_s: float,
+                 tls: ssl.SSLContext | None = None, secret: str = "") -> None:
+        """tls: for nodes that want HTTPS; None: the system's authorities. secret: a token for access files."""
+        self._loop = loop
+        self._dialer = Dialer(loop)
+        self._connect_s, self._request_s = connect_s, request_s
+        self._tls, self._secret = tls, secret
+        self._all = asyncio.Semaphore(AT_ONCE)
+        self._each: dict[str, asyncio.Semaphore] = {}
+        self._idle: dict[str, deque[_Connection]] = {}
+        self._https: dict[str, str] = {}        # addresses that want HTTPS, and where they have it
+
+    async def ask(self, address: str, ask: Ask) -> Answer:
+        """See Nodes."""
+        each = self._each.setdefault(address, asyncio.Semaphore(PER_NODE))
+        async with each, self._all:
+            answer = await self._tried(address, ask)
+            port = _https_port(answer)
+            if port and address not in self._https:
+                self._https[address] = f"{address.rpartition(':')[0]}:{port}"
+                self._drop(address)     # these speak HTTP
+                answer = await self._tried(address, ask)
+            return answer
+
+    async def _tried(self, address: str, ask: Ask) -> Answer:
+        """A kept connection may have been closed by the node, so a change gets one of its own: nobody could say
+        whether they arrived. Reads are repeated."""
+        url = f"{'https' if address in self._https else 'http'}://{address}{ask.target}"
+        try:
+            async with asyncio.timeout(self._request_s + ask.timeout_s):
+                kept = self._kept(address) if ask.method == "GET" else None
+                if kept is not None:
+                    with suppress(_Stale):
+                        return await self._exchange(kept, address, ask)
+                return await self._exchange(await self._dial(address), address, ask)
+        except TimeoutError:
+            raise UpstreamError(f'{_verb(ask)} "{url}": context deadline exceeded (Client.Timeout exceeded while '
+                                "awaiting headers)") from None
+        except (OSError, ValueError, _Stale) as error:
+            raise UpstreamError(f'{_verb(ask)} "{url}": {_reason(address, error)}') from None
+
+    def _kept(self, address: str) -> _Connection | None:
+        """A connection that is open, of those kept."""
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and self._loop.time() - connection.since < IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    async def _dial(self, address: str) -> _Connection:
+        there = self._https.get(address)
+        context = None if there is None else (self._tls or ssl.create_default_context())
+        return await self._dialer.connect(lambda: _Connection(self._loop), there or address, self._connect_s, context)
+
+    async def _exchange(self, connection: _Connection, address: str, ask: Ask) -> Answer:
+        try:
+            answer = await connection.exchange(_request(address, ask, self._secret), ask.most)
+        except BaseException:
+            connection.abort()
+            raise
+        idle = self._idle.setdefault(address, deque())
+        if connection.is_open and len(idle) < IDLE_PER_NODE:
+            connection.since = self._loop.time()
+            idle.append(connection)
+        else:
+            connection.abort()
+        return answer
+
+    def close(self) -> None:
+        """Closes the connections that are kept."""
+        for address in [*self._idle]:
+            self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        for connection in self._idle.pop(address, ()):
+            connection.abort()
+
+
+class _Stale(Exception):
+    """The connection has ended before an answer was complete."""
+
+
+class _TooLong(ValueError):
+    """The answer is longer than any."""
+
+
+class _Connection(Caller):
+    """One connection to a node; one exchange at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.is_open = False
+        self.since = 0.0        # loop time since which it is idle
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[Answer] | None = None
+        self._start(0)
+
+    def _start(self, most: int) -> None:
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._most = most
+        self._in_body = self._delimited = False
+
+    async def exchange(self, request: bytes, most: int) -> Answer:
+        """Sends a request. Raises _Stale, ValueError."""
+        self._start(most)
+        if self._transport is None or not self.is_open:
+            raise _Stale("the connection is closed")
+        self._answer = self._loop.create_future()
+        self._transport.write(request)
+        try:
+            return await self._answer
+        finally:
+            self._answer = None
+
+    def abort(self) -> None:
+        """See Caller."""
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail(_Stale("EOF"))
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    def _complete(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(Answer(self._parser.get_status_code(), self._headers, b"".join(self._body)))
+
+    # ------------------------------------------------------------------ from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # An exception of on_body comes wrapped.
+            cause = error.__context__
+            self._fail(ValueError(str(cause) if isinstance(cause, _TooLong) else "malformed HTTP response"))
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if self._in_body and not self._delimited and error is None:
+            self._complete()    # without a length, the end of the connection is the end of the answer
+        self._fail(_Stale("EOF" if error is None else str(error)))
+
+    # ------------------------------------------------------------------ from the parser
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        self._headers[key] = value.decode("latin-1")
+        self._delimited |= key in ("content-length", "transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        self._in_body = self._parser.get_status_code() >= 200
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+        self._size += len(body)
+        if self._most and self._size >= self._most:
+            self._complete()
+            self.is_open = False    # the rest of it is on its way
+            if self._transport is not None:
+                self._transport.abort()
+        elif self._size > MOST_ANSWER:
+            raise _TooLong(f"the answer is larger than {MOST_ANSWER} bytes")
+
+    def on_message_complete(self) -> None:
+        if not self._in_body:
+            return
+        if not self._parser.should_keep_alive():
+            self.is_open = False
+        self._complete()
+
+
+def _request(address: str, ask: Ask, secret: str) -> bytes:
+    lines = [f"{ask.method} {ask.target} HTTP/1.1", f"Host: {address}", "User-Agent: nsqc-admin",
+             f"Accept: {ask.accept}"]
+    if secret:
+        lines.append(f"Authorization: Bearer {secret}")
+    if ask.body or ask.method != "GET":
+        lines.append(f"Content-Length: {len(ask.body)}")
+    if not all(line.isascii() and line.isprintable() for line in lines):
+        raise ValueError("invalid character in host name or path")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + ask.body
+
+
+def _https_port(answer: Answer) -> int:
+    """The port that a node wants to be asked on, if it refuses HTTP."""
+    if answer.status != 403 or b"https_port" not in answer.body:
+        return 0
+    try:
+        port = _refusal.decode(answer.body).https_port
+    except JSONError:
+        return 0
+    return port if isinstance(port, int) and 0 < port < 65536 else 0
+
+
+def _verb(ask: Ask) -> str:
+    return ask.method.capitalize()
+
+
+def _reason(address: str, error: Exception) -> str:
+    """As Go's net package has it."""
+    if isinstance(error, ConnectionRefusedError):
+        return f"dial tcp {address}: connect: connection refused"
+    if isinstance(error, ssl.SSLError):
+        return f"tls: {error.reason or error}"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,341 @@
+"""nsqc's own API, which the page uses: what is read. docs/admin.md documents each call."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from nsqc import __version__
+from nsqc.admin import shapes
+from nsqc.admin.changes import Changes
+from nsqc.admin.classic import client_json
+from nsqc.admin.fleet import Fleet, Found, together
+from nsqc.admin.history import NODE, Key, Series
+from nsqc.admin.ledger import Ledger
+from nsqc.admin.listing import (
+    channel_row,
+    cut,
+    node_row,
+    search,
+    topic_row,
+    topics_page,
+    totals_json,
+)
+from nsqc.admin.model import Moment, NodeRow, TopicRow
+from nsqc.admin.people import cookie_of, new_token, token_in
+from nsqc.admin.poller import Poller
+from nsqc.admin.upstream import Ask, UpstreamError, target
+from nsqc.httpd.reply import ApiError, Reply, v1
+from nsqc.httpd.request import Request, read_arguments
+from nsqc.log import Log
+from nsqc.wire.names import is_valid_name
+from nsqc.wire.outside import Decoder
+
+if TYPE_CHECKING:
+    from nsqc.admin.prometheus import Prometheus
+
+FIRST_S = 6.0           # how long the first call waits for the first look
+WATCHED_S = 60.0
+Json = dict[str, Any]   # Any: JSON
+json_of = Decoder(dict[str, object]).decode
+
+
+class Rules(Protocol):
+    """Who may do what."""
+
+    def user_of(self, request: Request) -> str: ...
+
+    def may_change(self, request: Request) -> bool: ...
+
+    def may_extend(self, request: Request) -> bool: ...
+
+    def check_change(self, request: Request) -> None: ...
+
+    def check_extended(self, request: Request) -> None: ...
+
+
+class View:
+    """What the calls work on. mode: lookupd, nsqd, or node on the page of a single daemon."""
+
+    def __init__(self, fleet: Fleet, poller: Poller, people: Rules, log: Log, *, mode: str, base: str,
+                 notify: Callable[..., None], prometheus: Prometheus | None = None) -> None:
+        """base: path of the page, with a slash at its end. notify: as AdminSite.notify. prometheus: None: none is
+        known."""
+        self.fleet, self.poller, self.people, self.log = fleet, poller, people, log
+        self.changes = Changes(fleet)
+        self.mode, self.base, self.notify = mode, base, notify
+        self.ledger = Ledger()
+        self._prometheus = prometheus
+        self._stats: dict[str, tuple[float, shapes.Stats]] = {}
+
+    async def moment(self) -> Moment:
+        """The latest moment. Raises ApiError if nothing has been seen yet."""
+        await self.poller.first(FIRST_S)
+        moment = self.poller.moment
+        if moment is None:
+            raise ApiError(503, f"NOT_YET - {self.poller.error or 'the nodes have not answered yet'}")
+        return moment
+
+    async def _series(self, key: Key) -> Series | None:
+        """The last hour: of Prometheus, if it has it."""
+        found = None if self._prometheus is None else await self._prometheus.series(key)
+        return self.poller.history.series(key) if found is None else found
+
+    # ------------------------------------------------------------------ calls
+
+    async def session(self, request: Request) -> Reply:
+        """Who the user is, and what the page may offer."""
+        token = token_in(request) or new_token()
+        people = self.people
+        reply = v1({"user": people.user_of(request), "may_change": people.may_change(request),
+                    "may_extend": people.may_extend(request), "csrf": token, "mode": self.mode, "version": __version__,
+                    "interval": round(self.poller.interval_s, 1), "time": round(time.time(), 3)})
+        reply.extra += cookie_of(token, self.base, request.header("X-Forwarded-Proto") == "https")
+        return reply
+
+    async def overview(self, request: Request) -> Json:
+        """Sums, the last hour, what needs attention, and the busiest topics."""
+        moment = await self.moment()
+        poller = self.poller
+        busiest = topics_page(moment, poller.history, search="", by="came", descending=True, offset=0, limit=8)
+        deepest = topics_page(moment, poller.history, search="", by="depth", descending=True, offset=0, limit=8)
+        return {"at": round(moment.at, 3), "interval": round(poller.interval_s, 1), "error": poller.error,
+                "totals": totals_json(moment.totals), "series": await self._series(()),
+                "attention": poller.concerns.listed[:100], "attention_counts": poller.concerns.counts,
+                "busiest": busiest["topics"], "deepest": [row for row in deepest["topics"] if row["depth"]],
+                "nodes": [node_row(node, poller.history) for node in in_order(moment)[:50]]}
+
+    async def attention(self, request: Request) -> Json:
+        """All that needs attention."""
+        await self.moment()
+        return {"attention": self.poller.concerns.listed, "counts": self.poller.concerns.counts}
+
+    async def topics(self, request: Request) -> Json:
+        """A page of the list of topics."""
+        moment = await self.moment()
+        arguments = Arguments(read_arguments(self.log, request))
+        order = arguments.text("order", "asc")
+        if order not in ("asc", "desc"):
+            raise ApiError(400, "INVALID_ARG_ORDER - one of asc, desc")
+        return topics_page(moment, self.poller.history, search=arguments.text("search"),
+                           by=arguments.text("sort", "name"), descending=order == "desc",
+                           offset=arguments.number("offset", 0, 10**9), limit=arguments.number("limit", 50, 500))
+
+    async def search(self, request: Request) -> Json:
+        """Names that have a text in them."""
+        moment = await self.moment()
+        return {"found": search(moment, Arguments(read_arguments(self.log, request)).text("q"))}
+
+    async def topic(self, request: Request) -> Json:
+        """A topic: sums, channels, nodes, the last hour, its log."""
+        moment = await self.moment()
+        name = request.param
+        row = moment.topics.get(name)
+        if row is None:
+            raise ApiError(404, "TOPIC_NOT_FOUND")
+        arguments = Arguments(read_arguments(self.log, request))
+        history = self.poller.history
+        channels = sorted(row.channels.values(), key=lambda each: each.name)
+        offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 200, 500)
+        stats = await self.stats(moment, name)
+        nodes = [node_part(address, answer, name) for address, answer in stats.answers.items()]
+        logs = await self._logs(moment, name)
+        return {"at": round(moment.at, 3), **topic_row(row), "series": await self._series((name,)),
+                "channel_rows": [channel_row(each, history) for each in cut(channels, offset, limit)],
+                "node_rows": [part for part in nodes if part is not None],
+                "errors": {address: str(error) for address, error in stats.errors.items()},
+                "tombstones": [node for topic, node in self.poller.listed.tombstones if topic == name], "logs": logs}
+
+    async def channel(self, request: Request) -> Json:
+        """A channel: sums, nodes, consumers, what has been in flight for longest."""
+        moment = await self.moment()
+        topic, _, name = request.param.partition("/")
+        row = moment.topics.get(topic, TopicRow("")).channels.get(name)
+        if row is None:
+            raise ApiError(404, "CHANNEL_NOT_FOUND" if topic in moment.topics else "TOPIC_NOT_FOUND")
+        self.poller.oldest_wanted[topic, name] = asyncio.get_running_loop().time() + WATCHED_S
+        stats = await self.stats(moment, topic, name, clients=True)
+        nodes, clients = [], []
+        for address, answer in stats.answers.items():
+            for each in answer.topics or ():
+                for its in each.channels or ():
+                    if (each.topic_name, its.channel_name) == (topic, name):
+                        nodes.append(channel_part(address, its))
+                        clients += [client_json(client, address) for client in its.clients or ()]
+        held, logs = await asyncio.gather(self._held(moment, topic, name), self._logs(moment, topic))
+        return {"at": round(moment.at, 3), **channel_row(row), "series": await self._series((topic, name)),
+                "node_rows": nodes, "held": held,
+                "consumers": sorted(clients, key=lambda each: (each["client_id"], each["remote_address"])),
+                "positions": [{"node": log["node"], **position} for log in logs if "log" in log
+                              for position in listed(log["log"].get("channels"))
+                              if position.get("channel_name") == name],
+                "errors": {address: str(error) for address, error in stats.errors.items()}}
+
+    async def nodes(self, request: Request) -> Json:
+        """All nodes."""
+        moment = await self.moment()
+        return {"at": round(moment.at, 3),
+                "nodes": [node_row(row, self.poller.history) for row in in_order(moment)]}
+
+    async def node(self, request: Request) -> Json:
+        """A node, with a page of its topics."""
+        moment = await self.moment()
+        row = moment.nodes.get(request.param)
+        if row is None:
+            raise ApiError(404, "NODE_NOT_FOUND")
+        arguments = Arguments(read_arguments(self.log, request))
+        wanted = arguments.text("search").lower()
+        topics: list[Json] = []
+        if not row.error:
+            try:
+                stats = await self._all_of(row.address)
+            except UpstreamError as error:
+                return {**node_row(row), "error": str(error), "total": 0, "topic_rows": [], "series": None}
+            topics = [topic_part(each) for each in stats.topics or () if wanted in each.topic_name.lower()]
+        offset, limit = arguments.number("offset", 0, 10**9), arguments.number("limit", 50, 500)
+        return {"at": round(moment.at, 3), **node_row(row), "series": self.poller.history.series((NODE, row.address)),
+                "total": len(topics), "offset": offset, "topic_rows": cut(topics, offset, limit),
+                "tombstones": [topic for topic, node in self.poller.listed.tombstones if node == row.address]}
+
+    async def lookup(self, request: Request) -> Json:
+        """Lookup servers, and topics that no node has."""
+        moment = await self.moment()
+        found = await self.fleet.ask_all(self.fleet.lookupds, Ask("GET", "/topics"), shapes.topic_list)
+        names = {name for answer in found.answers.values() for name in answer.topics or ()}
+        return {"lookupds": [{"address": address, "error": str(found.errors.get(address, "")),
+                              "topics": len(answer.topics or ()) if (answer := found.answers.get(address)) else 0}
+                             for address in self.fleet.lookupds],
+                "without_nodes": sorted(names - moment.topics.keys())[:1000],
+                "tombstones": [{"topic": topic, "node": node} for topic, node in self.poller.listed.tombstones]}
+
+    async def audit(self, request: Request) -> Json:
+        """The latest changes that were made here."""
+        return {"changes": self.ledger.newest()}
+
+    # ------------------------------------------------------------------ questions to nodes
+
+    def having(self, moment: Moment, topic: str) -> list[NodeRow]:
+        """The nodes that may have a topic: those that answer."""
+        return [row for row in moment.nodes.values() if not row.error]
+
+    async def stats(self, moment: Moment, topic: str, channel: str = "", clients: bool = False) -> Found[shapes.Stats]:
+        """/stats of a topic, of all nodes."""
+        ask = Ask("GET", target("/stats", format="json", topic=topic, channel=channel or None, include_mem="false",
+                                include_clients="true" if clients else "false"))
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic)], ask, shapes.stats)
+        return Found(dict(sorted(found.answers.items())), found.errors)
+
+    async def _all_of(self, address: str) -> shapes.Stats:
+        """All topics of a node; kept for a moment, as pages of them are asked for."""
+        now = time.monotonic()
+        known = self._stats.get(address)
+        if known is None or now - known[0] > self.poller.interval_s / 2:
+            ask = Ask("GET", target("/stats", format="json", include_clients="false", include_mem="false"))
+            known = (now, await self.fleet.get(address, ask, shapes.stats))
+            self._stats = {address: known}      # of one node, and for a while: they may be large
+            asyncio.get_running_loop().call_later(WATCHED_S, self._forget, known)
+        return known[1]
+
+    def _forget(self, known: tuple[float, shapes.Stats]) -> None:
+        self._stats = {address: there for address, there in self._stats.items() if there is not known}
+
+    async def _logs(self, moment: Moment, topic: str) -> list[Json]:
+        """The logs of a topic, and its rules, of nodes that are nsqc's; errors of nodes that do not show them."""
+
+        async def one(address: str) -> Json:
+            try:
+                log = await self.fleet.get(address, Ask("GET", target("/topic/log", topic=topic)), json_of)
+            except UpstreamError as error:
+                if error.status in (400, 404):
+                    return {}
+                return {"node": address, "error": error.word or str(error)}
+            try:
+                rules = await self.fleet.get(address, Ask("GET", target("/topic/rules", topic=topic)), json_of)
+            except UpstreamError:
+                rules = {}
+            return {"node": address, "log": log, "rules": rules}
+
+        found = await together([row.address for row in self.having(moment, topic) if row.nsqc], one)
+        return [each for each in found.answers.values() if each]
+
+    async def _held(self, moment: Moment, topic: str, channel: str) -> list[Json]:
+        """What is in flight, of nodes that show it: the oldest delivery first."""
+        ask = Ask("GET", target("/channel/peek", topic=topic, channel=channel, state="in_flight", body="none",
+                                max_messages=50))
+        found = await self.fleet.ask_all([row.address for row in self.having(moment, topic) if row.nsqc], ask, json_of)
+        held = [{**message, "node": address} for address, page in found.answers.items()
+                for message in listed(page.get("messages"))]
+        return sorted(held, key=delivered_at)[:50]
+
+
+def in_order(moment: Moment) -> list[NodeRow]:
+    """All nodes, by host name."""
+    return sorted(moment.nodes.values(), key=lambda row: (row.hostname, row.address))
+
+
+def listed(value: object) -> list[Json]:
+    """A list of objects in an answer."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def delivered_at(message: Json) -> int:
+    """When a message in flight was delivered, in nanoseconds."""
+    value = message.get("delivered")
+    return value if isinstance(value, int) else 0
+
+
+class Arguments:
+    """The arguments of a call."""
+
+    def __init__(self, given: dict[bytes, bytes]) -> None:
+        self._given = given
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text; the default, if it is missing."""
+        return self._given.get(name.encode(), default.encode()).decode("utf-8", "replace")
+
+    def number(self, name: str, default: int, most: int, least: int = 0) -> int:
+        """A whole number within bounds. Raises ApiError."""
+        text = self.text(name, str(default))
+        if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+            raise ApiError(400, f"INVALID_ARG_{name.upper()} - a number from {least} to {most}")
+        return int(text)
+
+    def name(self, name: str, needed: bool = True) -> str:
+        """The name of a topic or channel. Raises ApiError."""
+        text = self.text(name)
+        if not text and not needed:
+            return ""
+        if not is_valid_name(text.encode()):
+            raise ApiError(400, f"INVALID_ARG_{name.upper()}")
+        return text
+
+
+def topic_part(topic: shapes.Topic) -> Json:
+    """A topic on one node."""
+    channels = topic.channels or []
+    return {"name": topic.topic_name, "waiting": topic.depth, "backend": topic.backend_depth,
+            "depth": topic.depth + sum(each.depth for each in channels), "messages": topic.message_count,
+            "bytes": topic.message_bytes, "in_flight": sum(each.in_flight_count for each in channels),
+            "clients": sum(each.consumers for each in channels), "channels": len(channels), "paused": topic.paused}
+
+
+def node_part(address: str, answer: shapes.Stats, topic: str) -> Json | None:
+    """A topic as a node has it; None: it has none of that name."""
+    for each in answer.topics or ():
+        if each.topic_name == topic:
+            return {"node": address, **topic_part(each)}
+    return None
+
+
+def channel_part(address: str, channel: shapes.Channel) -> Json:
+    """A channel as a node has it."""
+    return {"node": address, "depth": channel.depth, "backend": channel.backend_depth,
+            "in_flight": channel.in_flight_count, "deferred": channel.deferred_count,
+            "messages": channel.message_count, "requeues": channel.requeue_count, "timeouts": channel.timeout_count,
+            "clients": channel.consumers, "paused": channel.paused}
+
+
+Call = Callable[[View, Request], Awaitable[object]]

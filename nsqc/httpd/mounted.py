@@ -1,0 +1,66 @@
+"""Paths below a prefix that a module of another room serves. It is imported when the first request for one comes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
+
+from nsqc.access.needs import GRANTS, NOTHING, Need
+from nsqc.httpd.first import imported
+from nsqc.httpd.reply import ApiError, Reply
+from nsqc.httpd.request import Request, Route
+from nsqc.httpd.site import Resolve, Site
+from nsqc.options.declared import Options
+
+_FIRST = Need(GRANTS, NOTHING, own=True, local=True)
+_MOST_BODY = 1024 * 1024
+
+
+class Mount(Protocol):
+    """What serves the paths."""
+
+    resolve: Resolve
+
+    def close(self) -> None:
+        """The server stops."""
+
+
+class Mounted:
+    """A router with a part that is imported late. module: has mount(site, resolve), which returns a Mount."""
+
+    def __init__(self, prefix: bytes, module: str, resolve: Resolve) -> None:
+        self._prefix, self._below = prefix, prefix + b"/"
+        self._module, self._others = module, resolve
+        self._mount: Mount | None = None
+        self._first = Route(self._answer_first, _FIRST, logged=False, body_limit=_longest, reads_body=True)
+
+    def resolve(self, request: Request) -> Route:
+        """The route of a request."""
+        path = request.path
+        if path != self._prefix and not path.startswith(self._below):
+            return self._others(request)
+        return self._first if self._mount is None else self._mount.resolve(request)
+
+    def close(self) -> None:
+        """The server stops."""
+        if self._mount is not None:
+            self._mount.close()
+
+    # Any: whatever site it is
+    async def _answer_first(self, site: Any, request: Request) -> object:
+        module = await imported(self._module)
+        if self._mount is None:
+            make: Callable[[Site, Resolve], Mount] = module.mount
+            self._mount = make(site, self._others)
+        route = request.route = site.gate.admit(self._mount.resolve(request), request, request.caller)
+        try:
+            data = route.handler(site, request)
+            if hasattr(data, "__await__"):
+                data = await cast("Awaitable[object]", data)
+            return data if isinstance(data, Reply) else route.reply(data)
+        except ApiError as error:
+            return route.error(error.status, error.text)
+
+
+def _longest(options: Options) -> int:
+    return _MOST_BODY

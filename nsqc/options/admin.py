@@ -1,0 +1,183 @@
+"""Every option of `nsqc admin`, declared once: nsqadmin's, and nsqc's own."""
+
+# No `from __future__ import annotations`: the annotations are read.
+import ipaddress
+import posixpath
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from nsqc.log import INFO
+from nsqc.net.remote import split_address
+from nsqc.options.declared import (
+    ACCESS,
+    BASIC,
+    LOG_FORMAT_HELP,
+    METRICS,
+    MINUTE,
+    MS,
+    NETWORK,
+    TLS,
+    Declaration,
+    Field,
+    Kind,
+    OptionError,
+    OptionSet,
+    S,
+    Value,
+    flag,
+    unknown_choice,
+)
+from nsqc.options.file import read_config
+
+NODES, GRAPHITE = "Nodes", "Graphite"
+
+
+class AdminOptions(OptionSet, frozen=True, kw_only=True, gc=False):
+    """All options of the admin server."""
+
+    version: Annotated[bool, flag(Kind.BOOL, BASIC, "print the version and exit")] = False
+    config: Annotated[str, flag(Kind.FILE, BASIC, "a TOML file with options; flags win over it")] = ""
+    log_level: Annotated[int, flag(Kind.LEVEL, BASIC, "lowest level that is logged")] = INFO
+    log_prefix: Annotated[str, flag(Kind.TEXT, BASIC, "prefix of log lines")] = "[nsqadmin] "
+    log_format: Annotated[str, flag(Kind.LOG_FORMAT, BASIC, LOG_FORMAT_HELP, own=True)] = "auto"
+    verbose: Annotated[bool, flag(Kind.BOOL, BASIC, "no effect; use --log-level")] = False
+    slow_loop: Annotated[int, flag(
+        Kind.DURATION, BASIC, "time after which an iteration of the event loop is logged; 0: none is", least=0,
+        own=True)] = 100 * MS
+    dev_static_dir: Annotated[str, flag(
+        Kind.FOLDER, BASIC, "a folder with the files of the page, in place of those inside nsqc")] = ""
+
+    http_address: Annotated[str, flag(Kind.TEXT, NETWORK, "address to listen on, HOST:PORT")] = "0.0.0.0:4171"
+    base_path: Annotated[str, flag(Kind.TEXT, NETWORK, "prefix of every path, for a reverse proxy")] = "/"
+    http_allowed_hosts: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NETWORK, "name, or glob such as *.example.com, by which browsers may reach this server; IP "
+        "addresses, localhost and the host name always work", own=True)] = ()
+    http_header_timeout: Annotated[int, flag(
+        Kind.DURATION, NETWORK, "time within which a client must send its first request, and the head of each",
+        least=1, own=True)] = 30 * S
+    max_connections: Annotated[int, flag(
+        Kind.INT, NETWORK, "maximum number of connections; 0: no limit", least=0, own=True)] = 10_000
+
+    lookupd_http_address: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NODES, "nsqlookupd to ask for nodes, HOST:PORT", key="nsqlookupd_http_addresses")] = ()
+    nsqd_http_address: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, NODES, "nsqd to show, HOST:PORT; in place of --lookupd-http-address",
+        key="nsqd_http_addresses")] = ()
+    http_client_connect_timeout: Annotated[int, flag(
+        Kind.DURATION, NODES, "time limit for connecting to a node", least=1)] = 2 * S
+    http_client_request_timeout: Annotated[int, flag(
+        Kind.DURATION, NODES, "time limit for a request to a node", least=1)] = 5 * S
+    poll_interval: Annotated[int, flag(
+        Kind.DURATION, NODES, "time between two looks at all nodes. It grows while an answer takes a node so long that "
+        "the looks would cost it more than 1 % of its time", least=S, most=MINUTE, own=True)] = 5 * S
+    node_auth_secret: Annotated[str, flag(
+        Kind.TEXT, NODES, "token to show to nodes that have an access file; @FILE reads it from a file", own=True)] = ""
+
+    acl_http_header: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "header in which an authenticating proxy names the user")] = "X-Forwarded-User"
+    admin_user: Annotated[tuple[str, ...], flag(
+        Kind.TEXTS, ACCESS, "user who may change things; by default everybody may", key="admin_users")] = ()
+    read_only: Annotated[bool, flag(Kind.BOOL, ACCESS, "nobody may change anything", own=True)] = False
+    allow_config_from_cidr: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "network from which /config may be used; empty: all")] = "127.0.0.1/8"
+    http_extended_api: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "who may read messages, seek, republish, drain and change rules: clients on this machine "
+        "(local), or all. With --admin-user those users may, too; with --access-file its grants decide",
+        choices=("local", "all"), own=True)] = "local"
+    access_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "a TOML file that says who may do what; read again on SIGHUP and when it changes",
+        own=True)] = ""
+    audit_file: Annotated[str, flag(
+        Kind.FILE, ACCESS, "file of the audit log, opened again on SIGHUP; by default it goes to the log",
+        own=True)] = ""
+    audit_level: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "what the audit log has: calls that change something, and all that are refused (changes), "
+        "only the latter, or nothing", choices=("off", "refused", "changes"), own=True)] = "changes"
+    notification_http_endpoint: Annotated[str, flag(
+        Kind.TEXT, ACCESS, "URL that each change is POSTed to")] = ""
+
+    http_client_tls_insecure_skip_verify: Annotated[bool, flag(
+        Kind.BOOL, TLS, "do not verify the certificates of nodes")] = False
+    http_client_tls_root_ca_file: Annotated[str, flag(
+        Kind.FILE, TLS, "authorities that sign the certificates of nodes, PEM")] = ""
+    http_client_tls_cert: Annotated[str, flag(Kind.FILE, TLS, "certificate to show to nodes, PEM")] = ""
+    http_client_tls_key: Annotated[str, flag(Kind.FILE, TLS, "its key, PEM")] = ""
+
+    graphite_url: Annotated[str, flag(Kind.TEXT, GRAPHITE, "URL of Graphite, for /api/graphite")] = ""
+    proxy_graphite: Annotated[bool, flag(Kind.BOOL, GRAPHITE, "serve /render from Graphite")] = False
+    prometheus_url: Annotated[str, flag(
+        Kind.TEXT, METRICS, "URL of a Prometheus that scrapes the nodes: charts of the fleet, topics and channels come "
+        "from there, and so go back to before the start of this server", own=True)] = ""
+    statsd_prefix: Annotated[str, flag(
+        Kind.TEXT, METRICS, "prefix of nsqd's keys; shown by /config, as the page needs no Graphite")] = "nsq.%s"
+    statsd_counter_format: Annotated[str, flag(
+        Kind.TEXT, METRICS, "key of a counter; shown by /config")] = "stats.counters.%s.count"
+    statsd_gauge_format: Annotated[str, flag(
+        Kind.TEXT, METRICS, "key of a gauge; shown by /config")] = "stats.gauges.%s"
+    statsd_interval: Annotated[int, flag(
+        Kind.DURATION, METRICS, "nsqd's --statsd-interval; shown by /config", least=0)] = 60 * S
+
+    # What nsqc.net.limits and nsqc.httpd.gate ask for besides.
+    max_connections_per_address: int = 0
+    max_pending_handshakes: int = 0
+    broadcast_address: str = msgspec.field(default_factory=socket.gethostname)
+
+    @property
+    def prefix(self) -> str:
+        """The base path as paths begin with it: without a slash at its end, so empty for /."""
+        return posixpath.normpath("/" + self.base_path.strip("/")).rstrip("/")
+
+
+ADMIN = Declaration(AdminOptions, "nsqc admin", "nsqadmin")
+
+
+class Effective(NamedTuple):
+    """Options as they take effect, and warnings by unknown key of the file."""
+
+    options: AdminOptions
+    unknown: dict[str, str]
+
+
+def resolve(flags: Mapping[str, Value]) -> Effective:
+    """The options of flags and of the config file that they name. Raises OptionError."""
+    values: dict[str, Field] = {}
+    unknown: dict[str, str] = {}
+    if flags.get("config"):
+        values, unknown = read_config(str(flags["config"]), ADMIN)
+    options = AdminOptions().replace(**{**values, **flags})
+    for _, text in (*ADMIN.out_of_range(options), *unknown_choice(options)):
+        raise OptionError(text)
+    for reason in unusable(options):
+        raise OptionError(f"failed to instantiate nsqadmin - {reason}")
+    return Effective(options, unknown)
+
+
+def unusable(options: AdminOptions) -> Iterator[str]:
+    """What makes a start fail, in nsqadmin's words where it has some."""
+    if not options.lookupd_http_address and not options.nsqd_http_address:
+        yield "--nsqd-http-address or --lookupd-http-address required"
+    if options.lookupd_http_address and options.nsqd_http_address:
+        yield "use --nsqd-http-address or --lookupd-http-address not both"
+    if options.http_client_tls_key and not options.http_client_tls_cert:
+        yield "--http-client-tls-key must be specified with --http-client-tls-cert"
+    if options.http_client_tls_cert and not options.http_client_tls_key:
+        yield "--http-client-tls-cert must be specified with --http-client-tls-key"
+    for name, addresses in (("lookupd", options.lookupd_http_address), ("nsqd", options.nsqd_http_address)):
+        for address in addresses:
+            try:
+                split_address(address)
+            except ValueError as error:
+                yield f"failed to resolve --{name}-http-address ({address}) - {error}"
+    if options.allow_config_from_cidr:
+        try:
+            ipaddress.ip_network(options.allow_config_from_cidr, strict=False)
+        except ValueError:
+            yield (f"failed to parse --allow-config-from-cidr ({options.allow_config_from_cidr}) - invalid CIDR "
+                   f"address: {options.allow_config_from_cidr}")
+    for flag_text, url in (("--notification-http-endpoint", options.notification_http_endpoint),
+                           ("--graphite-url", options.graphite_url), ("--prometheus-url", options.prometheus_url)):
+        if url and not url.startswith(("http://", "https://")):
+            yield f"{flag_text}={url}: is not an http or https URL"

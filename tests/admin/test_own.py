@@ -1,0 +1,509 @@
+"""nsqc's own API: lists, attention, messages, actions with a result for each node, who may do what, /ui."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from nsqc.access.tokens import make
+from nsqc.admin.attention import Finding, look
+from nsqc.admin.history import MOST_SERIES, SLOTS, History
+from nsqc.admin.model import ChannelRow, Moment, NodeRow, TopicRow
+from tests.admin.conftest import address
+from tests.support.daemon import wait_until
+
+API = "/api/v1"
+
+
+def made() -> tuple[str, str]:
+    """A token, and what an access file has of it."""
+    token, stored = make()
+    return token, str(stored)
+
+
+@pytest.fixture
+def two(cluster):
+    one, other = cluster.node("--mem-queue-size=100"), cluster.node()
+    for node in (one, other):
+        node.post("/topic/create?topic=t")
+        node.post("/channel/create?topic=t&channel=c")
+        node.post("/pub?topic=t", b'{"n": 1}')
+    cluster.registered("t", one, other)
+    return one, other
+
+
+def seen(admin, path, condition):
+    """Waits until an answer is as it should be, and returns it."""
+    def look():
+        answer = admin.call("GET", API + path)
+        return answer.json if answer.status == 200 and condition(answer.json) else None
+
+    return wait_until(look)
+
+
+def log_topic(node, name="l", count=5):
+    node.http("PUT", f"/topic/rules?topic={name}", b'{"storage": "log"}')
+    for number in range(count):
+        node.post(f"/pub?topic={name}", json.dumps({"number": number}).encode())
+    node.post(f"/channel/create?topic={name}&channel=c")
+
+
+# ---------------------------------------------------------------------- reads
+
+
+def test_sums_and_lists(cluster, two):
+    for number in range(30):
+        two[0].post(f"/topic/create?topic=many-{number:02}")
+    two[0].post("/mpub?topic=many-07", b"a\nb\nc")
+    admin = cluster.admin()
+    overview = seen(admin, "/overview", lambda data: data["totals"]["topics"] == 31 and data["totals"]["came"] is not None)
+    assert overview["totals"]["nodes"] == overview["totals"]["answering"] == 2
+    assert overview["totals"]["depth"] == 5
+    assert overview["series"]["step"] == 10 and overview["series"]["values"]["depth"][-1] == 5
+    page = admin.get(f"{API}/topics?search=MANY&sort=depth&order=desc&limit=10")
+    assert (page["total"], len(page["topics"]), page["topics"][0]["name"]) == (30, 10, "many-07")
+    page = admin.get(f"{API}/topics?limit=10&offset=30")
+    assert [row["name"] for row in page["topics"]] == ["t"]
+    assert [each["topic"] for each in admin.get(f"{API}/search?q=many-07")["found"]] == ["many-07"]
+    assert admin.get(f"{API}/search?q=t/c")["found"] == [{"kind": "channel", "topic": "t", "channel": "c"}]
+    for query in ("sort=nope", "order=up", "limit=0x", "limit=501"):
+        assert admin.call("GET", f"{API}/topics?{query}").status == 400
+    topic = admin.get(f"{API}/topics/t")
+    assert topic["depth"] == 2 and sorted(row["node"] for row in topic["node_rows"]) == sorted(map(address, two))
+    client = two[1].connect().sub("t", "c", 1)
+    client.message()
+    channel = seen(admin, "/topics/t/c", lambda data: data["consumers"] and data["held"])
+    assert channel["consumers"][0]["in_flight_count"] == 1 and channel["held"][0]["node"] == address(two[1])
+    node = admin.get(f"{API}/nodes/{address(two[0])}?search=many&limit=5")
+    assert (node["total"], len(node["topic_rows"]), node["nsqc"] != "") == (30, 5, True)
+    assert node["disk_size"] > 0 and node["memory"] > 0
+    assert admin.get(f"{API}/lookup")["lookupds"] == [{"address": cluster.lookupd.http_address, "error": "", "topics": 31}]
+    for path, word in (("/topics/none", "TOPIC_NOT_FOUND"), ("/topics/t/none", "CHANNEL_NOT_FOUND"), ("/nodes/n:1", "NODE_NOT_FOUND")):
+        answer = admin.call("GET", API + path)
+        assert (answer.status, answer.json["message"]) == (404, word)
+
+
+def test_a_node_that_dies(cluster, two):
+    admin = cluster.admin()
+    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
+    two[1].kill()
+    overview = seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1)
+    concern = next(each for each in overview["attention"] if each["rule"] == "node-missing")
+    assert concern["severity"] == "bad" and concern["node"] == address(two[1]) and "connection refused" in concern["text"]
+    assert overview["totals"]["depth"] == 1
+
+
+def test_messages(cluster, two):
+    log_topic(two[0], count=30)
+    two[0].post("/pub?topic=t", b"\xff\x00binary")
+    admin = cluster.admin()
+    seen(admin, "/topics/l", lambda data: data["logs"] and data["depth"] == 30)
+    node = address(two[0])
+    queued = admin.get(f"{API}/messages?node={node}&topic=t&channel=c")
+    assert [message.get("body") for message in queued["messages"]] == ['{"n": 1}', None]
+    assert queued["messages"][1]["body_base64"] == "/wBiaW5hcnk=" and queued["count"] == 2
+    page = admin.get(f"{API}/messages?node={node}&topic=l&state=history&limit=4")
+    assert [message["offset"] for message in page["messages"]] == [0, 1, 2, 3] and page["messages"][0]["size"] == 13
+    page = admin.get(f"{API}/messages?node={node}&topic=l&state=history&limit=4&offset={page['next']}")
+    assert [message["offset"] for message in page["messages"]] == [4, 5, 6, 7]
+    found = admin.get(f"{API}/messages?node={node}&topic=l&state=history&search=%2029")
+    assert [message["offset"] for message in found["messages"]] == [29] and found["scanned"] == 30
+    found = admin.get(f"{API}/messages?node={node}&topic=t&channel=c&search=binary")
+    assert len(found["messages"]) == 1 and found["next"] is None
+    # A live tail waits for what comes.
+    got = []
+    tail = threading.Thread(target=lambda: got.append(
+        admin.get(f"{API}/messages?node={node}&topic=l&state=history&offset=30&wait_ms=20000")))
+    tail.start()
+    two[0].post("/pub?topic=l", b"late")
+    tail.join()
+    assert [message["body"] for message in got[0]["messages"]] in (["late"], [])
+    for query, status, word in (("topic=none", 404, "TOPIC_NOT_FOUND"), ("topic=t&state=history", 400, "NO_LOG"),
+                                ("topic=l&state=history&offset=99", 416, "OFFSET_BEYOND_END"), ("topic=a%20b", 400, "INVALID_ARG_TOPIC"),
+                                ("topic=t&state=x", 400, "INVALID_ARG_STATE")):
+        answer = admin.call("GET", f"{API}/messages?node={node}&{query}")
+        assert answer.status == status and answer.json["message"].startswith(word)
+    body = {"topic": "copy", "node": node, "body_base64": "/wA=", "confirm": "copy"}
+    assert admin.call("POST", f"{API}/publish", {**body, "confirm": "cop"}).status == 400
+    assert admin.call("POST", f"{API}/publish", body).json["results"][0]["ok"]
+    assert two[0].stats("copy")["message_bytes"] == 2
+
+
+# ---------------------------------------------------------------------- actions
+
+
+def test_actions_on_all_nodes(cluster, two):
+    admin = cluster.admin()
+    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
+
+    def act(**body):
+        return admin.call("POST", f"{API}/actions", body)
+
+    answer = act(action="pause", topic="t", channel="c")
+    assert sorted((each["target"], each["ok"]) for each in answer.json["results"]) == sorted((address(node), True) for node in two)
+    assert all(node.channel("t", "c")["paused"] for node in two)
+    assert act(action="unpause", topic="t", channel="c", nodes=[address(two[0])]).status == 200
+    assert [node.channel("t", "c")["paused"] for node in two] == [False, True]
+    for action in ("empty", "delete"):
+        refused = act(action=action, topic="t", channel="c", confirm="C")
+        assert refused.status == 400 and refused.json["message"].startswith("NOT_CONFIRMED")
+    assert act(action="empty", topic="t", channel="c", confirm="c").status == 200
+    assert [node.channel("t", "c")["depth"] for node in two] == [0, 0]
+    assert act(action="create", topic="fresh").json["results"][0]["kind"] == "nsqlookupd"
+    assert act(action="create", topic="t", channel="c2").status == 200
+    assert all(len(node.stats("t")["channels"]) == 2 for node in two)
+    # A node that does not answer has a result of its own, and the others are not held up by it.
+    os.kill(two[1].pid, signal.SIGKILL)
+    results = {each["target"]: each for each in act(action="pause", topic="t").json["results"]}
+    assert results[address(two[0])]["ok"] and two[0].stats("t")["paused"]
+    dead = results[address(two[1])]
+    assert (dead["ok"], dead["status"]) == (False, 0) and dead["message"]
+    changes = admin.get(f"{API}/audit")["changes"]
+    assert changes[0]["action"] == "pause" and changes[0]["target"] == "t"
+    wait_until(lambda: "pause t: 1 of 2 done" in admin.log)
+    assert act(action="delete", topic="t", confirm="t").status == 200
+    for body, word in (({"action": "explode"}, "INVALID_ACTION"), ({"action": "pause", "topic": "a b"}, "INVALID_TOPIC"),
+                       ({"action": "pause", "topic": "t", "nodes": ["x:1"]}, "NODE_NOT_FOUND"), ({"action": "seek", "topic": "t"}, "INVALID_SEEK"),
+                       ({"action": "tombstone", "topic": "t"}, "INVALID_NODES"), ({"action": 1}, "INVALID_BODY")):
+        answer = act(**body)
+        assert answer.status in (400, 404) and answer.json["message"].startswith(word), answer
+
+
+def test_a_node_that_stops_in_the_middle(cluster, two):
+    """It has taken the call and never answers: the result says that nobody knows."""
+    admin = cluster.admin("--http-client-request-timeout=1s")
+    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
+    os.kill(two[1].pid, signal.SIGSTOP)
+    try:
+        answer = admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"})
+    finally:
+        os.kill(two[1].pid, signal.SIGCONT)
+    results = {each["target"]: each for each in answer.json["results"]}
+    assert results[address(two[0])]["ok"]
+    assert not results[address(two[1])]["ok"] and "may or may not have been carried out" in results[address(two[1])]["message"]
+
+
+def test_seek_with_a_preview(cluster, two):
+    log_topic(two[0], count=10)
+    client = two[0].connect().sub("l", "c", 10)
+    client.messages(10, finish=True)
+    admin = cluster.admin()
+    seen(admin, "/topics/l", lambda data: data["logs"])
+    body = {"action": "seek", "topic": "l", "channel": "c", "to": "3"}
+    preview = wait_until(lambda: [each for each in admin.call("POST", f"{API}/actions", {**body, "preview": True}).json["preview"]
+                                  if each.get("again") == 7])
+    assert preview == [{"node": address(two[0]), "from": 10, "target": 3, "first": 0, "end": 10, "again": 7, "left_out": 0}]
+    for to, again in (("beginning", 10), ("end", 0), ("1h", 10)):
+        shown = admin.call("POST", f"{API}/actions", {**body, "to": to, "preview": True}).json["preview"]
+        assert shown[0]["again"] == again
+    assert "does not exist" in admin.call("POST", f"{API}/actions", {**body, "to": "11", "preview": True}).json["preview"][0]["error"]
+    assert admin.call("POST", f"{API}/actions", {**body, "confirm": "c"}).json["results"][0]["ok"]
+    assert client.messages(7)[0].body == b'{"number": 3}'
+
+
+# ---------------------------------------------------------------------- who
+
+
+def test_browsers_need_a_token(cluster, two):
+    admin = cluster.admin()
+    seen(admin, "/nodes", lambda data: data["nodes"])
+    origin = {"Origin": admin.url}
+    body = {"action": "pause", "topic": "t"}
+    session = admin.call("GET", f"{API}/session")
+    cookie = session.headers["Set-Cookie"].partition(";")[0]
+    assert "HttpOnly" in session.headers["Set-Cookie"] and "SameSite=Strict" in session.headers["Set-Cookie"]
+    token = session.json["csrf"]
+    for headers in ({}, {"X_CSRF_Token": token}, {"Cookie": cookie}, {"Cookie": cookie, "X_CSRF_Token": token[:-1] + "x"}):
+        refused = admin.call("POST", f"{API}/actions", body, **origin, **headers)
+        assert refused.status == 403 and refused.json["message"].startswith("CSRF_TOKEN")
+    assert admin.call("POST", f"{API}/actions", body, **origin, Cookie=cookie, X_CSRF_Token=token).status == 200
+    foreign = admin.call("POST", f"{API}/actions", body, Origin="http://evil.example", Cookie=cookie, X_CSRF_Token=token)
+    assert foreign.status == 403 and foreign.json["message"].startswith("FOREIGN_ORIGIN")
+    # DNS rebinding: a page's own name resolves to this server.
+    rebound = admin.call("GET", f"{API}/topics", Host="evil.example")
+    assert rebound.status == 403 and rebound.json["message"].startswith("HOST_NOT_ALLOWED")
+
+
+def test_who_may_change_and_who_may_read_messages(cluster, two):
+    admin = cluster.admin("--admin-user=ann")
+    seen(admin, "/nodes", lambda data: data["nodes"])
+    body = {"action": "pause", "topic": "t"}
+    assert admin.call("POST", f"{API}/actions", body).json["message"] == "FORBIDDEN"
+    assert admin.call("POST", f"{API}/actions", body, X_Forwarded_User="ann").status == 200
+    assert admin.get(f"{API}/session", X_Forwarded_User="ann")["may_change"] and not admin.get(f"{API}/session")["may_change"]
+    read_only = cluster.admin("--read-only")
+    assert read_only.call("POST", f"{API}/actions", body).json["message"] == "READ_ONLY"
+    assert not read_only.get(f"{API}/session")["may_change"]
+
+
+def test_an_access_file(cluster, two, tmp_path):
+    token, stored = made()
+    reader, stored_reader = made()
+    file = tmp_path / "access.toml"
+    file.write_text(f'[users.ops]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n'
+                    f'[users.eyes]\ntokens = ["{stored_reader}"]\nstats = ["*"]\n')
+    admin = cluster.admin(f"--access-file={file}")
+    assert admin.call("GET", f"{API}/topics").status == 401
+    assert admin.call("GET", "/api/topics").status == 401
+    assert admin.call("GET", "/").status == 200       # the page is no secret
+    ops, eyes = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {reader}"}
+    assert wait_until(lambda: admin.call("GET", f"{API}/topics", **eyes).status == 200)
+    body = {"action": "pause", "topic": "t"}
+    assert admin.call("POST", f"{API}/actions", body, **eyes).status == 403
+    assert admin.call("GET", f"{API}/messages?node={address(two[0])}&topic=t&channel=c", **eyes).status == 403
+    assert admin.call("POST", f"{API}/actions", body, **ops).status == 200
+    wait_until(lambda: '"user":"ops"' in admin.log)
+
+
+@pytest.fixture
+def outside():
+    """An address of this machine that is not a loopback one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))      # sends nothing
+        except OSError:
+            pytest.skip("this machine has no network")
+        return sock.getsockname()[0]
+
+
+def test_other_machines_read_no_messages(cluster, two, outside):
+    """The admin server is on the node's machine, so for the node its calls are local ones."""
+    log_topic(two[0])
+    node = address(two[0])
+    extended = [("GET", f"{API}/messages?node={node}&topic=t&channel=c", None),
+                ("POST", f"{API}/publish", {"topic": "t", "node": node, "body": "x", "confirm": "t"}),
+                *(("POST", f"{API}/actions", body) for body in (
+                    {"action": "seek", "topic": "l", "channel": "c", "to": "end", "preview": True},
+                    {"action": "rules", "topic": "l", "rules": {"storage": "memory"}},
+                    {"action": "drain", "nodes": [node], "confirm": node}, {"action": "undrain", "nodes": [node]}))]
+    admin = cluster.admin("--http-address=0.0.0.0:0")
+    seen(admin, "/nodes", lambda data: len(data["nodes"]) == 2)
+    admin.host = outside
+    assert not admin.get(f"{API}/session")["may_extend"]
+    for method, path, body in extended:
+        answer = admin.call(method, path, body)
+        assert answer.status == 403 and answer.json["message"].startswith("NOT_LOCAL"), path
+    assert admin.call("POST", f"{API}/actions", {"action": "pause", "topic": "t"}).status == 200      # as nsqadmin
+    assert two[0].stats("t")["message_count"] == 1 and json.loads(two[0].http("GET", "/drain")[1])["state"] == "serving"
+    for flags, headers in (("--http-extended-api=all", {}), ("--admin-user=ann", {"X_Forwarded_User": "ann"})):
+        opened = cluster.admin("--http-address=0.0.0.0:0", flags)
+        seen(opened, "/nodes", lambda data: len(data["nodes"]) == 2)
+        opened.host = outside
+        assert opened.call(*extended[0], **headers).status == 200
+
+
+def test_a_node_with_an_access_file(cluster, tmp_path):
+    token, stored = made()
+    rules, secret = tmp_path / "access.toml", tmp_path / "token"
+    rules.write_text(f'[users.admin]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["*"]\nread = ["*"]\n')
+    secret.write_text(token + "\n")
+    node = cluster.node(f"--access-file={rules}")
+    source = f"--nsqd-http-address={address(node)}"
+    shut = cluster.admin(source=source)
+    overview = seen(shut, "/overview", lambda data: data["attention"])
+    assert [each["rule"] for each in overview["attention"]] == ["node-missing"] and "401" in overview["attention"][0]["text"]
+    admin = cluster.admin(f"--node-auth-secret=@{secret}", source=source)
+    seen(admin, "/overview", lambda data: data["totals"]["answering"] == 1)
+    assert admin.call("POST", f"{API}/actions", {"action": "create", "topic": "t"}).json["results"][0]["ok"]
+    assert admin.get("/api/topics")["topics"] == ["t"]
+    assert admin.call("GET", "/config/node_auth_secret").status == 400 and token not in admin.log
+
+
+def test_the_page_is_guarded(cluster):
+    admin = cluster.admin()
+    page = admin.call("GET", "/topics/t/c")
+    assert page.status == 200 and page.headers["Cache-Control"] == "no-cache"
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    text = page.body.decode()
+    assert "<style" not in text and " style=" not in text and "onclick" not in text and text.count("<script") == 1
+    script = text.partition('src="')[2].partition('"')[0]
+    file = admin.call("GET", "/" + script, Accept_Encoding="gzip")
+    assert file.headers["Content-Encoding"] == "gzip" and "immutable" in file.headers["Cache-Control"]
+    assert admin.call("GET", "/static/0123/main.js").status == 404
+    assert admin.call("GET", "/static/..%2fserver.py").status == 404
+
+
+# ---------------------------------------------------------------------- one daemon
+
+
+def test_the_page_of_a_daemon(cluster):
+    node = cluster.node()
+    node.post("/topic/create?topic=t")
+    node.post("/channel/create?topic=t&channel=c")
+    node.post("/pub?topic=t", b"hello")
+
+    def call(path, body=None):
+        status, answer = node.http("GET" if body is None else "POST", "/ui" + path, body and json.dumps(body).encode())
+        return status, json.loads(answer)
+
+    status, page = node.http("GET", "/ui/")
+    assert status == 200 and b'<base href="/ui/">' in page
+    assert call("/api/v1/session")[1]["mode"] == "node"
+    assert call("/api/v1/topics")[1]["topics"][0]["depth"] == 1
+    name = call("/api/v1/nodes")[1]["nodes"][0]["address"]
+    assert call(f"/api/v1/messages?node={name}&topic=t&channel=c")[1]["messages"][0]["body"] == "hello"
+    assert call("/api/v1/actions", {"action": "pause", "topic": "t", "channel": "c"})[1]["results"][0]["ok"]
+    assert node.channel("t", "c")["paused"]
+    log_topic(node, count=400)      # more than goes in one piece
+    assert len(call(f"/api/v1/messages?node={name}&topic=l&state=history&limit=200")[1]["messages"]) == 200
+    assert node.stop() == 0
+    assert "was destroyed" not in node.log
+
+
+def test_the_page_of_a_daemon_with_access_rules(cluster, tmp_path):
+    """Each call is checked for whoever looks, and recorded once."""
+    token, stored = made()
+    file = tmp_path / "access.toml"
+    file.write_text(f'[users.team]\ntokens = ["{stored}"]\nstats = ["*"]\nadmin = ["mine.*"]\nread = ["mine.*"]\n'
+                    f'[users.boss]\ntokens = ["{made()[1]}"]\nadmin = ["*"]\n')
+    audit = tmp_path / "audit.log"
+    node = cluster.node(f"--access-file={file}", f"--audit-file={audit}")
+    admin = _Direct(node, {"Authorization": f"Bearer {token}"})
+    assert _Direct(node, {}).call("GET", "/ui/")[0] == 401
+    assert admin.call("GET", "/ui/api/v1/topics")[0] == 200
+    status, answer = admin.call("POST", "/ui/api/v1/actions", {"action": "create", "topic": "mine.a"})
+    assert status == 200 and answer["results"][0]["ok"], answer
+    status, answer = admin.call("POST", "/ui/api/v1/actions", {"action": "create", "topic": "other"})
+    assert status == 200 and not answer["results"][0]["ok"] and "FORBIDDEN" in answer["results"][0]["message"]
+    lines = wait_until(lambda: [line for line in audit.read_text().splitlines() if "/topic/create" in line][1:] and audit.read_text().splitlines())
+    created = [json.loads(line) for line in lines if "mine.a" in line]
+    assert [(each["user"], each["call"], each["result"]) for each in created] == [("team", "POST /topic/create", "200 OK")]
+
+
+def test_the_page_of_a_daemon_is_for_its_own_machine(cluster, outside):
+    node = cluster.node("--http-address=0.0.0.0:0")
+    for path in ("/ui/", "/ui/api/v1/session", "/ui/api/v1/topics"):
+        connection = http.client.HTTPConnection(outside, node.http_port, timeout=60)
+        for _ in range(2):      # the first request has the module imported
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            assert answer.status == 403 and b"NOT_LOCAL" in answer.read()
+        connection.close()
+    assert node.http("GET", "/ui/")[0] == 200
+
+
+class _Direct:
+    """Calls with headers."""
+
+    def __init__(self, node, headers):
+        self._node, self._headers = node, headers
+
+    def call(self, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self._node.http_port, timeout=60)
+        connection.request(method, path, None if body is None else json.dumps(body), self._headers)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        return answer.status, json.loads(data) if "json" in answer.headers["Content-Type"] else data
+
+
+# ---------------------------------------------------------------------- rules and bounds
+
+
+def find(moment, history, lookup_errors):
+    """All concerns of a moment."""
+    finding = Finding()
+    for concern in look(moment, history, lookup_errors):
+        finding.add(concern)
+    return finding.result()
+
+
+def moment_of(**channel):
+    moment = Moment()
+    row = TopicRow("t", channels={"c": ChannelRow("t", "c", **channel)})
+    moment.topics["t"] = row
+    return moment
+
+
+@pytest.mark.parametrize("rule, channel", [
+    ("stuck", {"clients": 1, "in_flight": 3, "still_since": 1.0}),
+    ("no-consumer", {"depth": 3, "alone_since": 1.0}),
+    ("paused", {"paused": 1, "clients": 1, "still_since": 1.0}),
+])
+def test_rules_of_channels(rule, channel):
+    assert [each.rule for each in find(moment_of(**channel), History(), {}).listed] == [rule]
+
+
+@pytest.mark.parametrize("rule, severity, node", [
+    ("unhealthy", "bad", {"health": "NOK - no space"}), ("disk-low", "warn", {"disk_free": 8.0, "disk_size": 100.0}),
+    ("disk-low", "bad", {"disk_free": 4.0, "disk_size": 100.0}), ("draining", "note", {"draining": True}),
+    ("node-missing", "bad", {"error": "gone"}), ("node-unlisted", "warn", {"listed": False}),
+])
+def test_rules_of_nodes(rule, severity, node):
+    moment = Moment()
+    moment.nodes["n:1"] = NodeRow("n:1", **{"health": "OK", **node})
+    assert [(each.rule, each.severity) for each in find(moment, History(), {}).listed] == [(rule, severity)]
+
+
+def test_rules_of_the_fleet():
+    moment = Moment()
+    moment.nodes = {"a:1": NodeRow("a:1", version="1.3.0"), "b:1": NodeRow("b:1", version="1.2.0")}
+    moment.topics = {"d": TopicRow("d", damaged=2, channels={}), "u": TopicRow("u", depth=4, unread_since=1.0, channels={})}
+    assert {each.rule for each in find(moment, History(), {"l:1": "gone"}).listed} == {"lookup-down", "versions", "damage", "no-channel"}
+
+
+def test_the_history_is_bounded():
+    history = History()
+    moment = Moment()
+    moment.topics = {f"t{number}": TopicRow(f"t{number}", messages=number, came=float(number), channels={
+        "c": ChannelRow(f"t{number}", "c")}) for number in range(MOST_SERIES)}
+    list(history.add(moment))
+    assert len(history) <= MOST_SERIES + 1
+    busiest = f"t{MOST_SERIES - 1}"
+    assert history.series((busiest,)) is not None and history.series(("t0",)) is None
+    # Names that come before the busiest are chosen again do not make it grow.
+    soon = Moment()
+    soon.at = moment.at + 10
+    soon.topics = {**moment.topics, **{f"new{number}": TopicRow(f"new{number}", channels={}) for number in range(MOST_SERIES)}}
+    history._chosen = None
+    list(history.add(soon))
+    assert len(history) <= MOST_SERIES + 500
+    later = Moment()
+    later.at = moment.at + 7200
+    later.topics = {busiest: moment.topics[busiest]}
+    list(history.add(later))
+    assert history.series((busiest,))["values"]["depth"] == [0.0]      # what is older than an hour is gone
+    assert len(history.series((busiest,))["values"]["came"]) <= SLOTS
+
+
+def test_charts_from_prometheus(cluster, two):
+    """A server that answers as Prometheus does; then it is gone, and the charts are those of the admin server again."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            query = parse_qs(urlsplit(self.path).query)
+            asked.append((urlsplit(self.path).path, query["query"][0]))
+            start = int(query["start"][0])
+            value = "7" if "nsqc_channel_depth" in query["query"][0] else "NaN"
+            body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [
+                {"metric": {}, "values": [[start, value], [start + 3590, value]]}]}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        admin = cluster.admin(f"--prometheus-url=http://127.0.0.1:{server.server_address[1]}/prom")
+        series = seen(admin, "/topics/t/c", lambda data: data["series"])["series"]
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert series["values"]["depth"][0] == series["values"]["depth"][-1] == 7 and series["values"]["depth"].count(None) == 358
+    assert set(series["values"]["came"]) == {None}
+    assert {path for path, _ in asked} == {"/prom/api/v1/query_range"}
+    assert 'sum(nsqc_channel_depth{topic="t",channel="c"})' in [query for _, query in asked]
+    assert seen(admin, "/topics/t", lambda data: data["series"])["series"]["values"]["depth"][-1] == 2
+    wait_until(lambda: "failed to query http://127.0.0.1" in admin.log)

@@ -1,0 +1,271 @@
+"""The page in a real browser: each view and action, hostile names and bodies, keyboard, accessibility."""
+
+import fcntl
+import json
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.admin.conftest import address
+from tests.admin.test_own import log_topic, seen
+from tests.support.daemon import wait_until
+from tests.support.patience import WAIT_SECONDS
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra test")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium, of Debian's package chromium (apt-get install chromium)")
+
+AXE = Path(__file__).parent / "axe"
+EVIL = '"><img src=x onerror="window.pwned=1"><script>window.pwned=1</script>'
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, installed by npm."""
+    assert shutil.which("npm"), "this test needs npm (Debian: apt-get install npm)"
+    script = AXE / "node_modules" / "axe-core" / "axe.min.js"
+    with open(AXE / "package.json") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)    # tests may run in several processes
+        if not script.exists():
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund", "--silent"], cwd=AXE, check=True, timeout=300)
+    return script.read_text()
+
+
+class Visit:
+    """A page of a browser, and what its console complains of."""
+
+    def __init__(self, browser, url, viewport=WIDE, theme="light"):
+        self.url = url
+        self.context = browser.new_context(viewport=viewport, color_scheme=theme)
+        self.context.set_default_timeout(WAIT_SECONDS * 1000)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text) if message.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def open(self, path=""):
+        self.page.goto(f"{self.url}/{path}")
+        self.page.wait_for_selector(".page h1")
+        return self.page
+
+    def button(self, name, exact=False):
+        return self.page.get_by_role("button", name=name, exact=exact)
+
+    def confirm(self, verb, name=""):
+        dialog = self.page.locator("dialog[open]")
+        if name:
+            ok = dialog.get_by_role("button", name=verb, exact=True)
+            typed = dialog.get_by_label("to confirm")
+            typed.fill(name + "x")
+            assert ok.is_disabled()
+            typed.fill(name)
+        dialog.get_by_role("button", name=verb, exact=True).click()
+
+    def toast(self):
+        """The text of the next result."""
+        box = self.page.locator(".toast").last
+        box.wait_for()
+        text = box.inner_text()
+        box.get_by_role("button", name="Dismiss").click()
+        return text
+
+
+@pytest.fixture
+def visit(chromium):
+    visits = []
+
+    def start(url, **more):
+        visits.append(Visit(chromium, url, **more))
+        return visits[-1]
+
+    yield start
+    for each in visits:
+        each.context.close()
+
+
+@pytest.fixture
+def fleet(cluster):
+    """Two nodes with a topic in memory, one in a log, a consumer and messages, and an admin server."""
+    one, other = cluster.node(), cluster.node()
+    for node in (one, other):
+        node.post("/topic/create?topic=orders")
+        for channel in ("billing", "shipping"):
+            node.post(f"/channel/create?topic=orders&channel={channel}")
+        node.post("/pub?topic=orders", json.dumps({"id": 12345678901234567890, "note": EVIL}).encode())
+        node.post("/pub?topic=orders", b"\x00\xffbinary")
+    log_topic(one, "audit", 20)
+    cluster.registered("orders", one, other)
+    client = one.connect()
+    body = json.dumps({"client_id": EVIL, "hostname": EVIL, "user_agent": EVIL}).encode()
+    client.send(b"IDENTIFY\n" + struct.pack(">i", len(body)) + body)
+    client.frame()
+    client.sub("orders", "billing", 1)
+    admin = cluster.admin()
+    seen(admin, "/topics/orders/billing", lambda data: len(data["node_rows"]) == 2 and data["consumers"])
+    seen(admin, "/topics/audit", lambda data: data["logs"])
+    cluster.one, cluster.other, cluster.client = one, other, client
+    return admin
+
+
+def views(cluster):
+    """The paths of all views."""
+    node = address(cluster.one)
+    return ["", "topics", "topics/orders", "topics/audit", "topics/orders/billing", "nodes", f"nodes/{node}", "lookup", "changes",
+            f"messages?topic=orders&channel=shipping&node={node}", f"messages?topic=audit&state=history&node={node}"]
+
+
+@pytest.mark.parametrize("viewport, theme", [(WIDE, "light"), (PHONE, "dark")])
+def test_every_view_is_accessible(cluster, fleet, visit, axe, viewport, theme):
+    browser = visit(fleet.url, viewport=viewport, theme=theme)
+    for path in views(cluster):
+        page = browser.open(path)
+        if path.startswith("messages"):
+            page.locator(".messages summary").first.click()
+            page.locator(".message pre").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run()")["violations"]
+        assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in violations] == [], path
+        assert browser.complaints == [], path
+    # Dialogs, too.
+    page = browser.open("topics/audit/c")
+    browser.button("Move").click()
+    page.locator("dialog[open]").get_by_text("nothing changes").or_(page.locator("dialog[open]").get_by_text("will be")).first.wait_for()
+    page.evaluate(axe)
+    assert page.evaluate("axe.run()")["violations"] == []
+
+
+def test_hostile_names_and_bodies(cluster, fleet, visit):
+    """Everything that a client chooses is text."""
+    browser = visit(fleet.url)
+    page = browser.open("topics/orders/billing")
+    page.get_by_text(EVIL, exact=True).first.wait_for()
+    page = browser.open(f"messages?topic=orders&channel=shipping&node={address(cluster.one)}")
+    for summary in page.locator(".messages summary").all():
+        summary.click()
+    bodies = page.locator(".message pre").all_inner_texts()
+    assert json.dumps(EVIL) in bodies[0] and "12345678901234567890" in bodies[0]      # with all of its digits
+    assert bodies[1].startswith("000000  00 ff 62 69 6e 61 72 79")
+    assert page.evaluate("window.pwned") is None and page.locator("main img, main script").count() == 0
+    # In addresses as well.
+    for path in (f"topics/{EVIL.replace('/', '%2F')}", "messages?topic=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E"):
+        page.goto(f"{fleet.url}/{path}")
+        page.locator("main .problem, main .page").first.wait_for()
+        assert page.evaluate("window.pwned") is None
+    assert not [each for each in browser.complaints if "Security Policy" in each]
+
+
+def test_actions(cluster, fleet, visit):
+    browser = visit(fleet.url)
+    page = browser.open("topics/orders/shipping")
+    browser.button("Pause", exact=True).click()
+    text = browser.toast()
+    assert address(cluster.one) in text and address(cluster.other) in text and text.count("done") == 2
+    assert cluster.other.channel("orders", "shipping")["paused"]
+    page.get_by_role("button", name="Unpause").wait_for()
+    browser.button("Empty").click()
+    browser.confirm("Empty", "shipping")
+    browser.toast()
+    assert [node.channel("orders", "shipping")["depth"] for node in (cluster.one, cluster.other)] == [0, 0]
+    # A node dies: its result says so beside that of the other.
+    cluster.other.kill()
+    browser.button("Unpause").click()
+    text = browser.toast()
+    assert "failed on 1 of 2" in text and "connection refused" in text
+    assert not cluster.one.channel("orders", "shipping")["paused"]
+    browser.button("Delete").click()
+    browser.confirm("Delete", "shipping")
+    assert "failed on" in browser.toast()
+    wait_until(lambda: [each["channel_name"] for each in cluster.one.stats("orders")["channels"]] == ["billing"])
+    page = browser.open("changes")
+    assert page.locator("tbody tr").count() >= 4
+    page = browser.open("topics")
+    browser.button("New topic").click()
+    page.get_by_label("Topic", exact=True).fill("made.here")
+    browser.confirm("Create")
+    assert "done" in browser.toast()
+    assert "made.here" in cluster.lookupd.get("/topics")["topics"]
+
+
+def test_seek_and_republish(cluster, fleet, visit):
+    reader = cluster.one.connect().sub("audit", "c", 20)
+    reader.messages(20, finish=True)
+    reader.close()
+    browser = visit(fleet.url)
+    page = browser.open("topics/audit/c")
+    browser.button("Move").click()
+    dialog = page.locator("dialog[open]")
+    dialog.get_by_label("To: beginning").fill("5")
+    dialog.get_by_label("To: beginning").blur()
+    dialog.get_by_text("15 messages will be delivered again").wait_for()
+    browser.confirm("Move", "c")
+    assert "done" in browser.toast()
+    assert cluster.one.channel("audit", "c")["depth"] == 15
+    page = browser.open(f"messages?topic=audit&state=history&node={address(cluster.one)}&from=7")
+    page.locator(".messages summary").first.click()
+    page.get_by_role("button", name="Publish again").first.click()
+    browser.confirm("Publish")
+    page.locator("dialog[open]").get_by_label("to confirm").wait_for()
+    browser.confirm("Publish", "audit")
+    assert "done" in browser.toast()
+    wait_until(lambda: cluster.one.channel("audit", "c")["depth"] == 16)
+
+
+def test_keyboard_and_links(cluster, fleet, visit):
+    browser = visit(fleet.url)
+    page = browser.open()
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox").fill("orders/bil")
+    page.get_by_role("option", name="orders / billing").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders/billing")
+    page.get_by_role("heading", name="billing").wait_for()
+    page.go_back()
+    page.get_by_role("heading", name="Overview").wait_for()
+    page.get_by_role("link", name="Topics", exact=True).click()
+    page.get_by_label("Filter by name").fill("aud")
+    page.wait_for_url("**/topics?search=aud")
+    wait_until(lambda: page.locator("tbody tr").count() == 1)
+    page.reload()
+    wait_until(lambda: page.locator("tbody tr").count() == 1)
+    page.get_by_role("button", name="Depth").focus()
+    page.keyboard.press("Enter")
+    wait_until(lambda: page.get_by_role("columnheader", name="Depth").get_attribute("aria-sort") == "descending")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert browser.open("topics").evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_no_answer(cluster, fleet, visit):
+    """The page says so, keeps what it has, and goes on when the server is back."""
+    browser = visit(fleet.url)
+    page = browser.open("topics")
+    fleet.close()
+    page.locator("#state.bad").wait_for()
+    assert page.locator("tbody tr").count() == 2
+    page.goto("about:blank")
+
+
+def test_the_page_of_a_daemon(cluster, visit):
+    node = cluster.node()
+    node.post("/topic/create?topic=alone")
+    browser = visit(f"http://127.0.0.1:{node.http_port}/ui")
+    page = browser.open()
+    page.get_by_role("link", name="alone").first.click()
+    browser.button("Pause", exact=True).click()
+    assert "done" in browser.toast()
+    assert node.stats("alone")["paused"]
+    assert page.get_by_role("link", name="Lookup").count() == 0
+    assert browser.complaints == []
