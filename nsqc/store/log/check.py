@@ -121,7 +121,8 @@ def check_missing(folder: str, opened: Opened, segments: list[SegmentState]) -> 
 
 def check_progress(folder: str, progress: TopicProgress) -> list[Finding]:
     """Of the journal."""
-    findings = [Finding(os.path.join(folder, name), "is damaged") for name, damaged in progress.files if damaged]
+    findings = [Finding(os.path.join(folder, name), "is damaged") for name, damaged in progress.files
+                if damaged and os.path.isfile(os.path.join(folder, name))]
     if progress.torn_bytes:
         findings.append(Finding(folder, f"{progress.torn_bytes} bytes at the end of a journal are half a frame", False))
     for channel in progress.channels:
