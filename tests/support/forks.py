@@ -131,8 +131,7 @@ def load() -> None:
     for package in PACKAGES:
         names += [found.name for found in pkgutil.walk_packages([f"{nsqc.__path__[0]}/{package}"], f"nsqc.{package}.")]
     for name in names:
-        with suppress(ImportError):  # XXX
-            __import__(name)
+        __import__(name)
 
 
 def ended(pid: int) -> int:
