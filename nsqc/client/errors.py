@@ -21,6 +21,17 @@ class WrongPort(ConnectError):
     """Something other than nsqd's TCP port answers at the address."""
 
 
+class NotOffered(ConnectError):
+    """nsqd does not offer a feature that the options ask for: tls, deflate or snappy."""
+
+    def __init__(self, address: str, feature: str):
+        super().__init__(f"{address}: nsqd does not offer {feature}")
+        self.feature = feature
+
+    def __reduce__(self) -> tuple[type[NotOffered], tuple[str, str]]:
+        return NotOffered, (str(self).partition(": nsqd does not offer ")[0], self.feature)
+
+
 class NoAnswer(ConnectError):
     """nsqd did not answer in time."""
 

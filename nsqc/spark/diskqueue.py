@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -22,12 +21,15 @@ class DiskQueueSource(DataSource):
         return "nsq_diskqueue"
 
     def schema(self) -> str:
-        """All columns; a schema of fewer is read faster."""
+        """All columns; a schema of fewer is read faster. Spark calls this at load(): it checks the options. Raises
+        OptionError."""
+        options.diskqueue_at_load(self.options)
         return columns.RECORD
 
     def reader(self, schema: StructType) -> DiskQueueReader:
         """Raises OptionError, ValueError for an unknown column."""
-        return DiskQueueReader(options.diskqueue(self.options), columns.chosen(schema, columns.RECORD, self.name()))
+        chosen = options.diskqueue_at_load(self.options)
+        return DiskQueueReader(chosen, columns.chosen(schema, columns.RECORD, self.name()))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Raises NotImplementedError."""
@@ -40,8 +42,6 @@ class DiskQueueReader(DataSourceReader):
     def __init__(self, chosen: options.DiskQueue, wanted: list[str]):
         self.options = chosen
         self.wanted = wanted
-        if not os.path.isdir(chosen.path):
-            raise options.OptionError(f"nsq_diskqueue: path={chosen.path} is not a folder")
 
     def partitions(self) -> list[InputPartition]:
         """One per data file with something to read."""

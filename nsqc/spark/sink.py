@@ -22,6 +22,7 @@ from nsqc.client import ClientError, ConnectError, Connection, LookupFailed, Ref
 from nsqc.client.backoff import Backoff
 from nsqc.client.commands import DEFERRED_AT_ONCE
 from nsqc.client.failover import Failover, Tries
+from nsqc.spark import mistakes
 from nsqc.spark.bodies import Bodies
 from nsqc.spark.connect import connect
 from nsqc.spark.options import OptionError, Sink
@@ -224,10 +225,12 @@ class Publisher:
 
     def _failed(self, error: ClientError, address: str | None) -> None:
         """Moves on to the next nsqd after a pause. Raises PublishFailed after too many failures in a row, Refused if no
-        nsqd would accept the command."""
+        nsqd would accept the command, OptionError if options do not permit it."""
         if self._connection is not None:
             self.totals.resent += sum(command.rows for command in self._pending)
         self.close()
+        if (mistake := mistakes.of_nsqd(error, address or "", self.options)) is not None:
+            raise mistake from None
         pause = self._tries.failed(error, address)
         self.totals.retries += 1
         log.warning("publishing: %s; trying again", error)

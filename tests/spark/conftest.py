@@ -115,7 +115,7 @@ def lookupd():
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                body = json.dumps({"topics": start.topics, "producers": [
+                body = json.dumps({"version": "1.3.0", "topics": start.topics, "producers": [
                     {"broadcast_address": "127.0.0.1", "tcp_port": one.tcp_port, "http_port": one.http_port}
                     for one in known]}).encode()
                 self.send_response(200)
