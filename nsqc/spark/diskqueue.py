@@ -10,9 +10,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from nsqc.spark import columns, options, queue_files
+from nsqc.spark.travel import Travels
 
 
-class DiskQueueSource(DataSource):
+class DiskQueueSource(Travels, DataSource):
     """The format and its columns."""
 
     @classmethod
@@ -36,7 +37,7 @@ class DiskQueueSource(DataSource):
         raise NotImplementedError("nsq_diskqueue: disk queues are written by nsqd only; publish with format nsq")
 
 
-class DiskQueueReader(DataSourceReader):
+class DiskQueueReader(Travels, DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, chosen: options.DiskQueue, wanted: list[str]):

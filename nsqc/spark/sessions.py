@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
 from nsqc.spark import java as javas
-from nsqc.spark import reasons
+from nsqc.spark import reasons, workers
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -115,8 +115,9 @@ def checkpoints(master: str) -> dict[str, str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name."""
+    """Registers nsq and nsq_diskqueue with a session whose workers may not find them by name. Raises NoSpark."""
     need_packages()
+    need_workers(spark)
     from nsqc.spark.diskqueue import DiskQueueSource
     from nsqc.spark.source import NsqSource
 
@@ -131,6 +132,19 @@ def need_packages() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise NoSpark(f"{error.name} is missing: pip install 'nsqc[spark]'") from None
+
+
+def need_workers(spark: SparkSession) -> None:
+    """Raises NoSpark if the Python that this session starts for sources has no nsqc. Executors of a cluster may have
+    another one of that name: they tell when they are used. A Connect server has its own."""
+    from pyspark.sql import SparkSession
+
+    if type(spark) is not SparkSession:
+        return
+    python = spark.sparkContext.pythonExec
+    if not workers.is_this(python) and (why := workers.missing(python)) is not None:
+        raise NoSpark(f"Spark's workers run {python}: {why}; before the session is made, set "
+                      f"PYSPARK_PYTHON={sys.executable}")
 
 
 def prepare() -> None:

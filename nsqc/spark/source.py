@@ -9,6 +9,7 @@ from nsqc.spark import columns, options, sink
 from nsqc.spark.log import table
 from nsqc.spark.log.stream import LogStreamReader
 from nsqc.spark.reader import NsqStreamReader, Refusal
+from nsqc.spark.travel import Travels
 from nsqc.spark.writers import BatchWriter, StreamWriter
 
 BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes messages away, and Spark does not say when "
@@ -17,7 +18,7 @@ BOUNDED = ("nsq: a channel cannot be read as a bounded table: reading takes mess
            "nsq_diskqueue for files")
 
 
-class NsqSource(DataSource):
+class NsqSource(Travels, DataSource):
     """The format and its columns."""
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,79 @@ def test_the_doctor_knows_that_sessions_name_this_python_by_themselves(monkeypat
 def test_the_doctor_names_a_python_that_is_not_there(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
     assert "does not run" in checkup.interpreter().text
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The sources, not compiled, as they are after `pip install .` without --editable."""
+    folder = tmp_path / "checkout"
+    for tree in ("nsqc", "pyspark_nsq", "pyspark_nsq_diskqueue"):
+        shutil.copytree(ROOT / tree, folder / tree, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    (folder / "setup.py").touch()
+    return folder
+
+
+def in_checkout(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess:
+    """Runs Python there; the compiled modules are where pip would have installed them: behind it."""
+    return subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=300, env={
+        **os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable, **env})
+
+
+SCRIPT = """
+import sys
+from nsqc.spark import session
+spark = session(log_level="OFF")
+given = {"nsqd": sys.argv[1], "topic": sys.argv[2]}
+spark.range(100).selectExpr("cast(id as string) as value").write.format("nsq").mode("append").options(**given).save()
+print("rows", spark.read.format("nsq").options(**given, http=sys.argv[3]).load().count())
+"""
+
+
+def test_sources_that_are_not_compiled_do_not_hide_the_installed_package(checkout, log_node, topic):
+    """For a script in a checkout, the workers of Spark that it starts, and for jobs."""
+    http = f"127.0.0.1:{log_node.http_port}"
+    (checkout / "script.py").write_text(SCRIPT)
+    ran = in_checkout(checkout, "script.py", address(log_node), topic, http)
+    assert ran.stdout == "rows 100\n", ran.stderr[-3000:]
+    (checkout / "lines.txt").write_text("a\nb\n")
+    ran = in_checkout(checkout, "-m", "nsqc", "spark", "produce", "lines.txt", "--topic", topic, "--nsqd", address(log_node),
+                      "--http", http)
+    assert ran.returncode == 0 and f"published 2 messages to {topic}" in ran.stdout, ran.stderr
+    assert "ok  workers" in in_checkout(checkout, "-m", "nsqc.spark.doctor").stdout
+
+
+def test_the_doctor_starts_a_worker_where_spark_would(checkout):
+    """Without an installed package, the sources in the working folder are what a worker finds."""
+    ran = in_checkout(checkout, "-m", "nsqc.spark.doctor", PYTHONPATH=str(checkout))
+    line = next(line for line in ran.stdout.splitlines() if "workers" in line)
+    assert ran.returncode == 1 and line.startswith("BAD workers: PYSPARK_PYTHON: ") and "No module named 'nsqc." in line
+
+
+def test_a_session_whose_workers_have_no_nsqc_is_refused(spark, monkeypatch, tmp_path):
+    other = tmp_path / "python"
+    other.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    other.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
+    with pytest.raises(sessions.NoSpark, match=rf"^Spark's workers run {other}: .*No module named .* set PYSPARK_PYTHON="):
+        nsqc.spark.register(spark)
+
+
+def test_a_reader_that_arrives_where_there_is_no_nsqc_says_so(tmp_path):
+    """As an executor would get it, from PySpark's own pickle."""
+    from pyspark import cloudpickle
+
+    from nsqc.spark import options
+    from nsqc.spark.log.table import LogTableReader
+    from nsqc.spark.source import NsqSource
+
+    source = NsqSource({"nsqd": "a:1", "topic": "t"})
+    reader = LogTableReader(options.log_table(source.options), ["value"])
+    (tmp_path / "sent").write_bytes(cloudpickle.dumps(lambda: (source.name(), reader.read)))
+    code = "import pickle; pickle.load(open('sent', 'rb'))"
+    paths = os.pathsep.join(path for path in sys.path if path and Path(path) != ROOT)
+    ran = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, env={
+        "PYTHONPATH": paths})
+    assert "RuntimeError: nsq: the workers' Python has no nsqc (" in ran.stderr, ran.stderr
 
 
 def test_the_doctor_names_an_nsqd_that_does_not_answer(daemon):

@@ -20,6 +20,7 @@ from nsqc.spark.log.lag import Lag
 from nsqc.spark.log.narrow import Times
 from nsqc.spark.log.ranges import Place, Range, advance, bundle, count, divide, shares
 from nsqc.spark.options import LogStream
+from nsqc.spark.travel import Travels
 from nsqc.spark.values import LATEST
 from nsqc.store.machine import boot_of
 
@@ -40,7 +41,7 @@ class Begins(NamedTuple):
     remarks: list[tuple[str, int]]
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class LogStreamReader(Travels, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process beside the driver; read() on the executors."""
 
     def __init__(self, options: LogStream, wanted: list[str]) -> None:
@@ -55,7 +56,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_topics = False            # every topic of the options has been found
         self._deleted: set[Place] = set()   # that have been warned of
 
-    def __getstate__(self) -> dict[str, object]:
+    def travelling(self) -> dict[str, object]:
         """Executors get only what read() needs."""
         return {"options": self.options, "wanted": self.wanted}
 

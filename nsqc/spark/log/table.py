@@ -16,6 +16,7 @@ from nsqc.spark.log.errors import Unreachable
 from nsqc.spark.log.narrow import EVER, Narrow
 from nsqc.spark.log.ranges import Place, Range, bundle, divide
 from nsqc.spark.options import LogTable
+from nsqc.spark.travel import Travels
 from nsqc.spark.values import EARLIEST
 from nsqc.store.machine import boot_of
 
@@ -24,7 +25,7 @@ log = logging.getLogger("nsqc.spark")
 LOOKS, PAUSE_SECONDS = 3, 0.3       # at nodes that do not answer, before a table fails
 
 
-class LogTableReader(DataSourceReader):
+class LogTableReader(Travels, DataSourceReader):
     """Plans on the driver, reads on the executors."""
 
     def __init__(self, options: LogTable, wanted: list[str]) -> None:
