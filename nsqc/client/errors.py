@@ -22,14 +22,12 @@ class WrongPort(ConnectError):
 
 
 class NotOffered(ConnectError):
-    """nsqd does not offer a feature that the options ask for: tls, deflate or snappy."""
+    """nsqd does not offer a feature that the options ask for: tls, deflate or snappy, the last word of the text."""
 
-    def __init__(self, address: str, feature: str):
-        super().__init__(f"{address}: nsqd does not offer {feature}")
-        self.feature = feature
-
-    def __reduce__(self) -> tuple[type[NotOffered], tuple[str, str]]:
-        return NotOffered, (str(self).partition(": nsqd does not offer ")[0], self.feature)
+    @property
+    def feature(self) -> str:
+        """The feature."""
+        return str(self).rpartition(" ")[2]
 
 
 class NoAnswer(ConnectError):
