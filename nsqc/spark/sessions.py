@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
+from nsqc.spark import home, reasons, workers
 from nsqc.spark import java as javas
-from nsqc.spark import reasons, workers
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -58,7 +58,7 @@ def session(name: str = "nsqc", master: str = "local[*]", settings: Mapping[str,
 
     running = SparkSession.getActiveSession()
     if running is None:
-        prepare()
+        prepare(master)
         effective = {**SETTINGS, **checkpoints(master), **(settings or {})}
         if java is not None:
             launch({"spark.app.name": name, "spark.master": master, **effective}, java)
@@ -147,7 +147,7 @@ def need_workers(spark: SparkSession) -> None:
                       f"PYSPARK_PYTHON={sys.executable}")
 
 
-def prepare() -> None:
+def prepare(master: str) -> None:
     """Sets up the environment for Spark's Java. Raises NoJava."""
     chosen = javas.find()
     if chosen.home is not None:
@@ -156,3 +156,7 @@ def prepare() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    # Another Python may need the archive that is left out there.
+    if ("SPARK_HOME" not in os.environ and master.startswith("local") and workers.is_this(os.environ["PYSPARK_PYTHON"])
+            and (folder := home.linked()) is not None):
+        os.environ["SPARK_HOME"] = str(folder)
